@@ -19,7 +19,7 @@ int log_rank = -1;
 
 constexpr char kLinePattern[] = "%H:%M:%S.%e %^%l%$ %v";
 
-// Threads: `log_mutex` is held.
+// Hands each formatted line to a function. Threads: callers hold `log_mutex`.
 class OutputSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   explicit OutputSink(std::function<void(const std::string&)> output) : output_(std::move(output)) {}
@@ -38,10 +38,10 @@ class OutputSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
 
 spdlog::logger& herd_logger() {
   static auto instance = [] {
-    auto made = std::make_shared<spdlog::logger>("herd", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    made->set_pattern(kLinePattern);
-    made->flush_on(spdlog::level::info);
-    return made;
+    auto logger = std::make_shared<spdlog::logger>("herd", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    logger->set_pattern(kLinePattern);
+    logger->flush_on(spdlog::level::info);
+    return logger;
   }();
   return *instance;
 }
@@ -75,12 +75,12 @@ void set_log_rank(int rank) {
 }
 void set_log_output(std::function<void(const std::string&)> output) {
   std::lock_guard lock(log_mutex);
-  spdlog::sink_ptr& first = herd_logger().sinks().front();
+  spdlog::sink_ptr& console_sink = herd_logger().sinks().front();
   if (output)
-    first = std::make_shared<OutputSink>(std::move(output));
+    console_sink = std::make_shared<OutputSink>(std::move(output));
   else
-    first = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
-  first->set_pattern(kLinePattern);
+    console_sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  console_sink->set_pattern(kLinePattern);
 }
 void set_log_file(const std::string& path) {
   std::lock_guard lock(log_mutex);

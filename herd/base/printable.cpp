@@ -6,11 +6,11 @@ namespace herd {
 namespace {
 
 struct Character {
-  size_t bytes = 0;   // 0: no UTF-8 begins here
-  uint32_t code = 0;  // point
+  size_t bytes = 0;   // 0 where no UTF-8 character begins
+  uint32_t code = 0;  // its code point
 };
 
-// The first character of a text that is not empty.
+// Decodes the first character of a text that is not empty.
 Character first_of(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[i])); };
   const uint32_t lead = byte(0);
@@ -22,16 +22,17 @@ Character first_of(std::string_view text) {
     if ((byte(i) & 0xC0) != 0x80) return {};
     code = code << 6 | (byte(i) & 0x3F);
   }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  constexpr uint32_t kSmallestCode[] = {0, 0, 0x80, 0x800, 0x10000};
   const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
-  return code < kLeast[bytes] || is_surrogate || code > 0x10FFFF ? Character{} : Character{bytes, code};
+  return code < kSmallestCode[bytes] || is_surrogate || code > 0x10FFFF ? Character{} : Character{bytes, code};
 }
 
+// Refuses marks that change the direction of text too, since they could disguise what a terminal shows.
 bool is_printable(uint32_t code) {
   const bool is_control = code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x2028 || code == 0x2029;
-  const bool turns = code == 0x061C || code == 0x200E || code == 0x200F || (code >= 0x202A && code <= 0x202E) ||
-                     (code >= 0x2066 && code <= 0x2069);
-  return !is_control && !turns;
+  const bool changes_direction = code == 0x061C || code == 0x200E || code == 0x200F ||
+                                 (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+  return !is_control && !changes_direction;
 }
 
 constexpr char kHexDigits[] = "0123456789abcdef";
@@ -41,17 +42,17 @@ std::string escaped(std::string_view text, bool one_line) {
   out.reserve(text.size());
   while (!text.empty()) {
     const auto [bytes, code] = first_of(text);
-    const size_t taken = bytes == 0 ? 1 : bytes;
-    const bool stays = bytes > 0 && (is_printable(code) || (!one_line && (code == '\n' || code == '\t')));
-    for (const char c : text.substr(0, taken)) {
+    const size_t num_bytes = bytes == 0 ? 1 : bytes;
+    const bool is_kept = bytes > 0 && (is_printable(code) || (!one_line && (code == '\n' || code == '\t')));
+    for (const char c : text.substr(0, num_bytes)) {
       const auto byte = static_cast<unsigned char>(c);
-      if (stays) {
+      if (is_kept) {
         out += c;
       } else {
         out.append("\\x").append(1, kHexDigits[byte >> 4]).append(1, kHexDigits[byte & 15]);
       }
     }
-    text.remove_prefix(taken);
+    text.remove_prefix(num_bytes);
   }
   return out;
 }

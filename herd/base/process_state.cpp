@@ -17,8 +17,8 @@ char process_state_letter(int pid) {
 }
 
 bool is_running(int pid) {
-  const bool known = ::kill(pid, 0) == 0 || errno == EPERM;
-  const char letter = known ? process_state_letter(pid) : 'X';  // X: it has ended
+  const bool exists = ::kill(pid, 0) == 0 || errno == EPERM;
+  const char letter = exists ? process_state_letter(pid) : 'X';  // X: it has ended
   return letter != 'Z' && letter != 'X';
 }
 

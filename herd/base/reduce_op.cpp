@@ -61,8 +61,8 @@ bool supports(ReduceOp op, DType dtype) {
 void check_supported(ReduceOp op, DType dtype) {
   if (supports(op, dtype)) return;
   std::string valid;
-  for (ReduceOp other : kReduceOps) {
-    if (supports(other, dtype)) valid += (valid.empty() ? "" : ", ") + std::string(reduce_op_name(other));
+  for (ReduceOp candidate : kReduceOps) {
+    if (supports(candidate, dtype)) valid += (valid.empty() ? "" : ", ") + std::string(reduce_op_name(candidate));
   }
   throw Error(Code::kBadConfig, "reduce op \"" + std::string(reduce_op_name(op)) + "\" is not defined for " +
                                     std::string(dtype_name(dtype)) + "\n  fix: one of " + valid);

@@ -11,6 +11,7 @@
 namespace herd {
 namespace {
 
+// Writes a value with about three significant digits, and its unit.
 std::string scaled(double value, const char* unit) {
   char text[64];
   const double magnitude = std::fabs(value);

@@ -8,13 +8,15 @@
 namespace herd {
 namespace {
 
+// Returns a pointer to `memory` that keeps `holder` until the storage lets go of it.
 template <typename Holder>
 c10::DataPtr hold(void* memory, Holder holder, at::Device device) {
   auto* owned = new Holder(std::move(holder));
   return {memory, owned, [](void* context) { delete static_cast<Holder*>(context); }, device};
 }
 
-// Any access throws while `refused`; some kernels would follow a null pointer. Torch before 2.8 can't take it back.
+// Makes every access throw while `refused`, since some kernels would follow a null pointer. Torch before 2.8 can't take
+// that back, so there nothing is refused.
 template <typename Storage>
 void refuse_access(Storage& storage, bool refused) {
   if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
@@ -39,7 +41,7 @@ AttachableStorage::AttachableStorage(int64_t elements, at::ScalarType dtype, at:
       bytes_(static_cast<size_t>(elements) * c10::elementSize(dtype)) {
   HERD_CHECK_GE(elements, 0);
   flat_.unsafeGetTensorImpl()->set_sizes_contiguous({elements});
-  // Views are checked against the byte count, so it is the full one until the owner has made them and detaches.
+  // Torch checks views against the byte count, so it counts all bytes until the owner has made its views and detaches.
   flat_.storage().unsafeGetStorageImpl()->set_nbytes(bytes_);
 }
 

@@ -10,18 +10,19 @@
 namespace herd {
 namespace {
 
-size_t with_ninth(size_t bytes) { return bytes + bytes / 8; }  // of which the bytes are eight
+size_t plus_one_eighth(size_t bytes) { return bytes + bytes / 8; }
 
 }  // namespace
 
-// Blocks of several huge pages ask for them: fewer faults, and streams that do not stop at each small page.
+// Blocks of at least four huge pages ask for huge pages: there are fewer faults, and streams do not stop at each small
+// page.
 void* BlockPool::allocate(size_t capacity) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const bool huge = capacity >= 4 * kHugePage;
   const size_t alignment = huge ? kHugePage : 64, bytes = (capacity + kHeaderBytes + 63) / 64 * 64;
   void* base = nullptr;
   if (::posix_memalign(&base, alignment, bytes) != 0) throw std::bad_alloc();
-  if (huge) ::madvise(base, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish: refusal costs nothing
+  if (huge) ::madvise(base, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // advice, which the kernel may ignore
   void* data = static_cast<char*>(base) + kHeaderBytes;
   header(data) = {capacity, capacity, 0};
   return data;
@@ -55,16 +56,16 @@ void BlockPool::give(void* data) {
 
 void* BlockPool::reuse(size_t bytes) {
   const auto found = kept_.lower_bound(bytes);
-  if (found == kept_.end() || found->first > with_ninth(bytes)) return nullptr;
+  if (found == kept_.end() || found->first > plus_one_eighth(bytes)) return nullptr;
   void* data = found->second;
   kept_bytes_ -= found->first;
   kept_.erase(found);
   return data;
 }
 
-// Of the blocks that suffice the smallest goes: who asks for its size next pays for what went.
+// Frees the smallest block that makes enough room, or else the largest. The next request of that size has to allocate.
 void BlockPool::make_room(size_t bytes) {
-  const size_t allowed = with_ninth(std::max(peak_, live_ + bytes));
+  const size_t allowed = plus_one_eighth(std::max(peak_, live_ + bytes));
   while (!kept_.empty() && held_ + bytes > allowed) {
     const auto suffices = kept_.lower_bound(held_ + bytes - allowed);
     give_back(suffices == kept_.end() ? std::prev(kept_.end()) : suffices);

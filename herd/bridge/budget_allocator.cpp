@@ -16,6 +16,7 @@ namespace {
 
 thread_local MemoryLabel current_label = MemoryLabel::kOther;
 
+// Counts the bytes in use against the budget. Threads: any.
 struct Counters {
   std::atomic<int64_t> live{0}, peak{0}, budget{0};
   std::array<std::atomic<int64_t>, kNumMemoryLabels> by_label{};
@@ -28,8 +29,8 @@ struct Counters {
       refuse(label, bytes);
     }
     by_label[static_cast<size_t>(label)].fetch_add(bytes, std::memory_order_relaxed);
-    int64_t seen = peak.load(std::memory_order_relaxed);
-    while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    int64_t old_peak = peak.load(std::memory_order_relaxed);
+    while (now > old_peak && !peak.compare_exchange_weak(old_peak, now, std::memory_order_relaxed)) {
     }
   }
   void remove(MemoryLabel label, int64_t bytes) {
@@ -39,7 +40,7 @@ struct Counters {
   [[noreturn]] void refuse(MemoryLabel label, int64_t bytes) const;
 };
 
-// Never destroyed: tensors of static lifetime are freed after every destructor here.
+// Both objects are never destroyed, since tensors of static lifetime may be freed after them.
 Counters& counters() {
   static auto* instance = new Counters;
   return *instance;
@@ -57,6 +58,7 @@ void Counters::refuse(MemoryLabel label, int64_t bytes) const {
                                      "strategy.zero or strategy.recompute");
 }
 
+// Counts every CPU tensor of libtorch against the budget, and takes its memory from the pool.
 class BudgetAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {

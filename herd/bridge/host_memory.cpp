@@ -20,7 +20,7 @@ at::Tensor host_zeros(int64_t elements, at::ScalarType type) {
   }
   madvise(memory, bytes, MADV_HUGEPAGE);
   return at::from_blob(
-      memory, {elements}, [bytes](void* at) { munmap(at, bytes); }, type);
+      memory, {elements}, [bytes](void* address) { munmap(address, bytes); }, type);
 }
 
 }  // namespace herd

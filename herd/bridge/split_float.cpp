@@ -31,7 +31,7 @@ void join_float(const at::Tensor& high, const at::Tensor& low, const at::Tensor&
 }
 
 void round_to_upper_half(const at::Tensor& exact, const at::Tensor& high) {
-  constexpr int64_t kPiece = 1 << 13;
+  constexpr int64_t kPiece = 1 << 13;  // elements, whose low halves lie on the stack
   uint16_t low[kPiece];
   HERD_CHECK_EQ(exact.numel(), high.numel());
   for (int64_t begin = 0; begin < exact.numel(); begin += kPiece)

@@ -74,7 +74,7 @@ Buffer to_buffer(const at::Tensor& tensor, BufferTag) {
   Buffer buffer;
   buffer.dtype = dtype_of(tensor.scalar_type());
   if (!tensor.is_contiguous()) {
-    buffer.layout = 1;
+    buffer.layout = 1;  // a hash of the strides, with the prime of FNV-1
     for (const int64_t stride : tensor.strides())
       buffer.layout = buffer.layout * 0x100000001b3ull + static_cast<uint64_t>(stride);
   }

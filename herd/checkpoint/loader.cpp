@@ -19,10 +19,10 @@ namespace {
 constexpr int64_t kPiece = 1 << 20;  // elements that are converted at a time
 
 std::string list_of(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 8;
+  constexpr size_t kMaxShown = 8;
   std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", " : "") + printable(names[i]);
-  if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
+  for (size_t i = 0; i < std::min(names.size(), kMaxShown); ++i) text += (i ? ", " : "") + printable(names[i]);
+  if (names.size() > kMaxShown) text += " and " + std::to_string(names.size() - kMaxShown) + " more";
   return text;
 }
 
@@ -49,15 +49,15 @@ void check_names(const CheckpointReader& reader, const std::set<std::string>& wa
                   "checkpoint.resume = \"none\"");
 }
 
-void check_kind(const CheckpointReader& reader, const NamedTensor& tensor) {
+void check_dtype_and_shape(const CheckpointReader& reader, const NamedTensor& tensor) {
   const auto& saved = reader.manifest().tensors.at(tensor.name);
-  const DType own = dtype_of(type_of(tensor));
-  const bool alike = saved.dtype == own || (is_floating(saved.dtype) && is_floating(own));
-  if (alike && saved.shape == tensor.shape) return;
+  const DType run_dtype = dtype_of(type_of(tensor));
+  const bool is_convertible = saved.dtype == run_dtype || (is_floating(saved.dtype) && is_floating(run_dtype));
+  if (is_convertible && saved.shape == tensor.shape) return;
   throw Error(Code::kBadConfig,
               "tensor \"" + tensor.name + "\" is " + std::string(dtype_name(saved.dtype)) + " " +
                   shape_text(saved.shape) + " in the checkpoint " + reader.folder().string() + ", " +
-                  std::string(dtype_name(own)) + " " + shape_text(tensor.shape) +
+                  std::string(dtype_name(run_dtype)) + " " + shape_text(tensor.shape) +
                   " in this run\n  fix: the [model] it was saved with (herd checkpoint inspect shows it)");
 }
 
@@ -113,7 +113,7 @@ void load_tensors(CheckpointReader& reader, std::vector<NamedTensor>& tensors, c
   std::set<std::string> wanted = all_names;
   for (const auto& tensor : tensors) wanted.insert(tensor.name);
   check_names(reader, wanted);
-  for (const auto& tensor : tensors) check_kind(reader, tensor);
+  for (const auto& tensor : tensors) check_dtype_and_shape(reader, tensor);
   for (auto& tensor : tensors) fill(reader, tensor);
 }
 

@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// An outcome as text between ranks: "ok <content>" or "<code> <message>".
+// Ranks exchange outcomes as texts: "ok <content>" or "<code> <message>".
 std::string failure_text(const Error& error) {
   return std::to_string(static_cast<int>(error.code())) + " " + error.message();
 }
@@ -35,8 +35,8 @@ Code code_of(const std::string& text) { return static_cast<Code>(std::stoi(text)
 
 [[noreturn]] void throw_failure(const std::string& text) { throw Error(code_of(text), content_of(text)); }
 
-// What rank 0 says after a failure.
-constexpr char kAgain[] = "again", kGiveUp[] = "the next save takes its place", kEnd[] = "it has failed";
+// Rank 0 answers a failure with one of these texts, which every rank gets.
+constexpr char kRetry[] = "again", kSkip[] = "the next save takes its place", kFail[] = "it has failed";
 
 // Runs `action`, which returns the content of a success.
 template <typename Action>
@@ -52,8 +52,8 @@ std::string outcome_of(const Action& action) {
 
 }  // namespace
 
-// This rank's pieces and their bytes; the memory is kept from save to save. It is not cleared before its first use, and
-// in large pages: touching it the first time would take longer than the copy.
+// Holds copies of this rank's tensors. The memory is kept from save to save. It is not cleared, and lies in large
+// pages: the first touch of small pages would take longer than the copy.
 struct CheckpointSaver::Snapshot {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
@@ -67,11 +67,11 @@ struct CheckpointSaver::Snapshot {
     if (bytes <= capacity) return;
     memory.reset();
     capacity = 0;
-    const size_t wanted = (bytes + kLargePage - 1) / kLargePage * kLargePage;
-    memory.reset(static_cast<std::byte*>(std::aligned_alloc(kLargePage, wanted)));
+    const size_t rounded = (bytes + kLargePage - 1) / kLargePage * kLargePage;
+    memory.reset(static_cast<std::byte*>(std::aligned_alloc(kLargePage, rounded)));
     if (!memory) throw std::bad_alloc();
-    capacity = wanted;
-    ::madvise(memory.get(), capacity, MADV_HUGEPAGE);  // a wish
+    capacity = rounded;
+    ::madvise(memory.get(), capacity, MADV_HUGEPAGE);  // advice, which the kernel may ignore
   }
 
   static size_t bytes_of(const NamedTensor& tensor) {
@@ -91,14 +91,14 @@ struct CheckpointSaver::Snapshot {
     for (const auto& tensor : tensors) bytes += bytes_of(tensor);
     make_room(bytes);
     pieces.clear();
-    size_t at = 0;
+    size_t offset = 0;
     for (const auto& tensor : tensors) {
       HERD_CHECK_EQ(tensor.value.numel(), tensor.slice.elements.size());
       const auto size = bytes_of(tensor);
-      copy(tensor, memory.get() + at, size);
+      copy(tensor, memory.get() + offset, size);
       pieces.push_back({tensor.name, dtype_of(type_of(tensor)), tensor.shape, tensor.slice,
-                        std::span<const std::byte>(memory.get() + at, size)});
-      at += size;
+                        std::span<const std::byte>(memory.get() + offset, size)});
+      offset += size;
     }
   }
 };
@@ -133,11 +133,11 @@ void CheckpointSaver::save(CheckpointState state, const std::vector<NamedTensor>
 
 void CheckpointSaver::wait() { join(WaitingFor::kEnd); }
 
-void CheckpointSaver::join(WaitingFor due) {
+void CheckpointSaver::join(WaitingFor reason) {
   if (!writer_.joinable()) return;
   {
     const std::lock_guard hold(mutex_);
-    waiting_for_ = due;
+    waiting_for_ = reason;
     attempts_left_ = options_.retries.max_attempts;
   }
   changed_.notify_all();
@@ -154,7 +154,7 @@ void CheckpointSaver::join(WaitingFor due) {
 
 int64_t CheckpointSaver::snapshot_bytes() const { return static_cast<int64_t>(snapshot_->capacity); }
 
-// The ranks know of a failure by the same words; rank 0 says what follows.
+// Every rank gets the same text of a failure; rank 0 decides what follows and tells the others.
 void CheckpointSaver::write(const CheckpointState& state) {
   {
     const std::lock_guard hold(mutex_);
@@ -164,8 +164,8 @@ void CheckpointSaver::write(const CheckpointState& state) {
     const std::string failure = try_write(state);
     if (failure.empty()) break;
     const std::string next = peers_.broadcast_from_root(peers_.rank() == 0 ? after_failure(state, failure) : "");
-    if (next == kAgain) continue;
-    given_up_ = next == kGiveUp;
+    if (next == kRetry) continue;
+    given_up_ = next == kSkip;
     throw_failure(failure);
   }
   if (last_warning_ != Clock::time_point())
@@ -174,46 +174,46 @@ void CheckpointSaver::write(const CheckpointState& state) {
   last_warning_ = {};
 }
 
-// After a pause that ends as soon as somebody waits: what the ranks do.
+// Returns the answer to a failure, after a pause that ends as soon as somebody waits for the save.
 std::string CheckpointSaver::after_failure(const CheckpointState& state, const std::string& failure) {
-  if (code_of(failure) != Code::kStorage) return kEnd;
-  const bool stands = has_older();
-  const std::string goes_on = stands ? ", training goes on with an older checkpoint" : "";
+  if (code_of(failure) != Code::kStorage) return kFail;
+  const bool older_exists = has_older();
+  const std::string goes_on = older_exists ? ", training goes on with an older checkpoint" : "";
   std::unique_lock hold(mutex_);
-  if (waiting_for_ == WaitingFor::kDestruction) return kEnd;
-  if (!(stands && waiting_for_ == WaitingFor::kNextSave)) {
-    const bool must = !stands || waiting_for_ == WaitingFor::kEnd;
-    if (must && --attempts_left_ <= 0) return kEnd;
+  if (waiting_for_ == WaitingFor::kDestruction) return kFail;
+  if (!(older_exists && waiting_for_ == WaitingFor::kNextSave)) {
+    const bool is_needed = !older_exists || waiting_for_ == WaitingFor::kEnd;
+    if (is_needed && --attempts_left_ <= 0) return kFail;
     pause_ = pause_.count() == 0 ? options_.retries.first_pause : std::min(2 * pause_, options_.retries.longest_pause);
     say_failure(state.step, failure,
                 "it is tried again in " + format_us(1e3 * static_cast<double>(pause_.count())) + goes_on);
     if (changed_.wait_for(hold, pause_, [this, seen = waiting_for_] { return waiting_for_ != seen; })) pause_ = {};
-    if (waiting_for_ == WaitingFor::kDestruction) return kEnd;
+    if (waiting_for_ == WaitingFor::kDestruction) return kFail;
   }
-  if (!stands || waiting_for_ != WaitingFor::kNextSave) return kAgain;
+  if (!older_exists || waiting_for_ != WaitingFor::kNextSave) return kRetry;
   say_failure(state.step, failure, "the next save takes its place" + goes_on);
-  return kGiveUp;
+  return kSkip;
 }
 
 bool CheckpointSaver::has_older() const {
   try {
     return holds_checkpoint(options_.root, options_.run);
-  } catch (const Error&) {  // what may not be listed can't be counted on
+  } catch (const Error&) {  // a folder that can't be listed can't be relied on
     return false;
   }
 }
 
-// Not more often than anybody reads.
+// Warns at most once in ten seconds.
 void CheckpointSaver::say_failure(int64_t step, const std::string& failure, const std::string& what_follows) {
-  constexpr std::chrono::seconds kBetween{10};
+  constexpr std::chrono::seconds kMinInterval{10};
   const auto now = Clock::now();
-  if (last_warning_ != Clock::time_point() && now - last_warning_ < kBetween) return;
+  if (last_warning_ != Clock::time_point() && now - last_warning_ < kMinInterval) return;
   last_warning_ = now;
   log_warning("the checkpoint of step " + std::to_string(step) + " is not saved: " + content_of(failure) + "\n  " +
               what_follows);
 }
 
-// Every rank makes the same three exchanges, whatever fails where. Empty, or the failure.
+// Returns the text of a failure, or "". Every rank makes the same exchanges, whatever fails where.
 std::string CheckpointSaver::try_write(const CheckpointState& state) {
   std::string opened;
   if (peers_.rank() == 0) {
@@ -236,7 +236,7 @@ std::string CheckpointSaver::try_write(const CheckpointState& state) {
     written_ = folder;
     return {};
   }
-  if (peers_.rank() == 0) discard_unfinished(folder, files_);  // a full disk has better use for its room
+  if (peers_.rank() == 0) discard_unfinished(folder, files_);  // frees its space on what may be a full disk
   return committed;
 }
 

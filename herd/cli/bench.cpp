@@ -35,7 +35,7 @@ using std::chrono::steady_clock;
 
 constexpr int kWarmUps = 3;
 constexpr int kMostRepetitions = 20000;
-constexpr int kBoundSamples = 6;  // of each kind of store
+constexpr int kBoundSamples = 6;  // samples of the memory bound, for each kind of store
 
 ReduceOp redop_of(const BenchOptions& options) {
   const DType dtype = parse_dtype(options.dtype);
@@ -45,24 +45,24 @@ ReduceOp redop_of(const BenchOptions& options) {
   return op;
 }
 
-// Sizes that leave no element are measured as the nothing that they are only where they are 0.
+// Refuses a size that leaves no element, unless it is 0.
 void check_bytes(std::string_view op, int64_t bytes, DType dtype, int num_ranks) {
   if (op == "barrier" || bytes <= 0 || whole_elements(op, bytes, dtype, num_ranks) > 0) return;
-  const int64_t least = least_elements(op, num_ranks);
-  throw Error(Code::kBadConfig, "bench " + std::string(op) + " needs " + std::to_string(least) + " x " +
+  const int64_t min_elements = least_elements(op, num_ranks);
+  throw Error(Code::kBadConfig, "bench " + std::string(op) + " needs " + std::to_string(min_elements) + " x " +
                                     std::to_string(size_of(dtype)) + " B of " + std::string(dtype_name(dtype)) +
-                                    (least > 1 ? ", an element for each rank" : "") + ", but --bytes is " +
+                                    (min_elements > 1 ? ", an element for each rank" : "") + ", but --bytes is " +
                                     std::to_string(bytes) + "\n  fix: --bytes " +
-                                    std::to_string(least * size_of(dtype)));
+                                    std::to_string(min_elements * size_of(dtype)));
 }
 
-void check_kind(const BenchOptions& options, std::string_view op, int num_ranks) {
+void check_op(const BenchOptions& options, std::string_view op, int num_ranks) {
   const DType dtype = parse_dtype(options.dtype);
   const ReduceOp redop = redop_of(options);
-  const int most = BenchPattern::max_ranks(redop, dtype);
-  if (bench_kind(op).reduces && num_ranks > most) {
+  const int max_ranks = BenchPattern::max_ranks(redop, dtype);
+  if (bench_kind(op).reduces && num_ranks > max_ranks) {
     throw Error(Code::kBadConfig, "bench with " + options.dtype + " knows a " + std::string(reduce_op_name(redop)) +
-                                      " exactly up to " + std::to_string(most) + " ranks, but there are " +
+                                      " exactly up to " + std::to_string(max_ranks) + " ranks, but there are " +
                                       std::to_string(num_ranks) + "\n  fix: --dtype fp32, or --redop max");
   }
   check_segments(op, options.segment_bytes);
@@ -77,7 +77,7 @@ void check(const BenchOptions& options, int num_ranks) {
   }
   if (options.op == "all") {
     for (const std::string_view op : bench_kinds()) {
-      if (op != "send" || num_ranks > 1) check_kind(options, op, num_ranks);
+      if (op != "send" || num_ranks > 1) check_op(options, op, num_ranks);
     }
     return;
   }
@@ -85,23 +85,24 @@ void check(const BenchOptions& options, int num_ranks) {
     throw Error(Code::kBadConfig,
                 "bench " + options.op + " has no result that takes its input's place\n  fix: leave out --in-place");
   }
-  check_kind(options, options.op, num_ranks);
+  check_op(options, options.op, num_ranks);
 }
 
-// What is measured beside the operation.
-struct Beside {
-  std::vector<double> cached, streamed, core_ns;  // us per byte of the message; ns
+// Holds what is measured of the machine between the repetitions of an operation.
+struct MachineSamples {
+  std::vector<double> cached, streamed;  // us per byte of the message, by ordinary and by streaming stores
+  std::vector<double> core_ns;           // round trips between two cores
 };
 
-void measure_beside(MemoryBound* bound, CoreDistance& distance, Beside& beside) {
-  beside.core_ns.push_back(distance.round_trip_ns());
+void measure_machine(MemoryBound* bound, CoreDistance& distance, MachineSamples& samples) {
+  samples.core_ns.push_back(distance.round_trip_ns());
   if (bound == nullptr) return;
-  beside.streamed.push_back(bound->once(kernels::WriteKind::kStream));
-  beside.cached.push_back(bound->once(kernels::WriteKind::kCached));
+  samples.streamed.push_back(bound->once(kernels::WriteKind::kStream));
+  samples.cached.push_back(bound->once(kernels::WriteKind::kCached));
 }
 
-double bound_of(const Beside& beside) {
-  return beside.cached.empty() ? 0 : 1 / std::min(median(beside.cached), median(beside.streamed)) / 1e3;
+double bound_of(const MachineSamples& samples) {
+  return samples.cached.empty() ? 0 : 1 / std::min(median(samples.cached), median(samples.streamed)) / 1e3;
 }
 
 void print_header() {
@@ -178,27 +179,27 @@ int run_processes(int num_ranks, const std::function<void(Communicator&)>& body,
 
 void check_room(const std::vector<int64_t>& sizes, int ranks) {
   const launch::Environment job = launch::read_environment();
-  const int here = std::max(1, job.size > 1 ? job.local_size : ranks);
-  const int64_t room = available_memory(), most = room / here;
+  const int local_ranks = std::max(1, job.size > 1 ? job.local_size : ranks);
+  const int64_t available = available_memory(), limit = available / local_ranks;
   const int64_t bytes = sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
-  if (bytes <= most) return;
-  throw Error(Code::kBadConfig, "each of " + std::to_string(here) + " ranks holds a message of --bytes " +
+  if (bytes <= limit) return;
+  throw Error(Code::kBadConfig, "each of " + std::to_string(local_ranks) + " ranks holds a message of --bytes " +
                                     format_bytes(static_cast<double>(bytes)) + ", but this machine has " +
-                                    format_bytes(static_cast<double>(room)) + " of memory left\n  fix: --bytes " +
-                                    std::to_string(most) + " or less");
+                                    format_bytes(static_cast<double>(available)) + " of memory left\n  fix: --bytes " +
+                                    std::to_string(limit) + " or less");
 }
 
 std::vector<double> times_of_all(Communicator& comm, bool one_clock, const std::vector<Span>& own) {
-  std::vector<int64_t> before, ends;  // how much before 0 it began
+  std::vector<int64_t> negated_begins, ends;  // ns; the largest negated begin is the earliest
   for (const Span& span : own) {
     const bool took_part = span.end_ns >= span.begin_ns;
-    before.push_back(one_clock ? -span.begin_ns : 0);
+    negated_begins.push_back(one_clock ? -span.begin_ns : 0);
     ends.push_back(one_clock || !took_part ? span.end_ns : span.end_ns - span.begin_ns);
   }
-  comm.all_reduce(before, {.op = ReduceOp::kMax});
+  comm.all_reduce(negated_begins, {.op = ReduceOp::kMax});
   comm.all_reduce(ends, {.op = ReduceOp::kMax});
   std::vector<double> us;
-  for (size_t i = 0; i < own.size(); ++i) us.push_back(1e-3 * static_cast<double>(ends[i] + before[i]));
+  for (size_t i = 0; i < own.size(); ++i) us.push_back(1e-3 * static_cast<double>(ends[i] + negated_begins[i]));
   return us;
 }
 
@@ -213,51 +214,52 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   const BenchKind& kind = bench_kind(options.op);
   const DType dtype = parse_dtype(options.dtype);
   bytes = whole_elements(options.op, bytes, dtype, comm.size()) * size_of(dtype);
-  BenchOperation one(comm, {options.op, options.algorithm, dtype, redop_of(options), bytes, options.symmetric,
-                            options.in_place, options.root, options.segment_bytes});
+  BenchOperation operation(comm, {options.op, options.algorithm, dtype, redop_of(options), bytes, options.symmetric,
+                                  options.in_place, options.root, options.segment_bytes});
   std::unique_ptr<MemoryBound> bound;
   if (bytes > 0) bound = std::make_unique<MemoryBound>(comm, kind.shape(comm.size()));
   CoreDistance distance(comm);
-  Beside beside;
+  MachineSamples samples;
   std::vector<Span> spans;
   std::string algorithm = "point_to_point";
   double wrong = 0, spent_us = 0;
   int repetitions = kWarmUps, stride = 1;
   for (int i = 0; i < repetitions; ++i) {
     const auto start = steady_clock::now();
-    one.rewrite(i);
+    operation.rewrite(i);
     comm.barrier();
-    comm.barrier();  // whoever had more to check or to rewrite comes last to the first one, and would begin first
+    comm.barrier();  // the last rank to reach the first barrier leaves it first, so a second one evens the start
     const int64_t begin_ns = now_ns();
-    one.run();
-    spans.push_back(one.takes_part() ? Span{begin_ns, now_ns()} : Span{});
+    operation.run();
+    spans.push_back(operation.takes_part() ? Span{begin_ns, now_ns()} : Span{});
     if (i == 0 && options.op != "send") algorithm = comm::CommunicatorTestAccess::last_algorithm(comm);
-    comm.barrier();  // a rank that checks would take the core of one that is not done
-    wrong += static_cast<double>(one.wrong(i));
+    comm.barrier();  // a rank that checks would take the core of a rank that still runs
+    wrong += static_cast<double>(operation.wrong(i));
     spent_us += us_since(start);
-    if (i >= kWarmUps && i % stride == 0) measure_beside(bound.get(), distance, beside);
+    if (i >= kWarmUps && i % stride == 0) measure_machine(bound.get(), distance, samples);
     if (i != repetitions - 1) continue;
-    // The first ones warm up. From there on all ranks agree how many more the time that is left takes, and again at
-    // the end of these, since the first ones may have been slow.
+    // The first repetitions warm up. Then all ranks agree on how many more fit into the time left. They agree again
+    // after these, since the first ones may have been slow.
     const bool warm = i >= kWarmUps;
     std::vector<double> spent = {spent_us};
     comm.all_reduce(spent, {.op = ReduceOp::kMax});
     const int done = warm ? i + 1 - kWarmUps : 0;
-    const double each = std::max(spent[0] / (warm ? done : kWarmUps), 2.0);
-    const double left = options.seconds * 1e6 - (warm ? spent[0] : 0);
-    if (warm && (left < 0.1 * options.seconds * 1e6 || done >= kMostRepetitions)) break;
-    const int more = static_cast<int>(std::clamp(left / each, warm ? 1.0 : 7.0, 1.0 * (kMostRepetitions - done)));
-    repetitions = i + 1 + more;
+    const double us_each = std::max(spent[0] / (warm ? done : kWarmUps), 2.0);
+    const double us_left = options.seconds * 1e6 - (warm ? spent[0] : 0);
+    if (warm && (us_left < 0.1 * options.seconds * 1e6 || done >= kMostRepetitions)) break;
+    const int num_more =
+        static_cast<int>(std::clamp(us_left / us_each, warm ? 1.0 : 7.0, 1.0 * (kMostRepetitions - done)));
+    repetitions = i + 1 + num_more;
     if (warm) continue;
-    measure_beside(bound.get(), distance, beside);
-    beside = {};
-    stride = std::max(1, more / kBoundSamples);
+    measure_machine(bound.get(), distance, samples);
+    samples = {};
+    stride = std::max(1, num_more / kBoundSamples);
     spent_us = 0;
     spans.clear();
   }
   const std::vector<double> us =
       times_of_all(comm, comm::on_one_machine(*comm::CommunicatorTestAccess::context(comm).transport), spans);
-  std::vector<double> facts = {wrong, beside.core_ns.empty() ? 0 : median(beside.core_ns)};
+  std::vector<double> facts = {wrong, samples.core_ns.empty() ? 0 : median(samples.core_ns)};
   comm.all_reduce(std::span(facts).first(1));
   comm.broadcast(std::span(facts).last(1), 0);
   BenchResult result{options.op,
@@ -267,7 +269,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
                      kind.reduces ? std::string(reduce_op_name(redop_of(options))) : "none",
                      comm.size(),
                      options.symmetric,
-                     one.in_place(),
+                     operation.in_place(),
                      options.root,
                      bytes,
                      bytes / size_of(dtype),
@@ -275,11 +277,11 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   result.us_min = *std::min_element(us.begin(), us.end());
   result.us_median = median(us);
   if (options.op != "send" && comm.size() > 1) {
-    result.predicted_us = predict_us(algorithm, one.request(), parse_topology(comm.topology()));
+    result.predicted_us = predict_us(algorithm, operation.request(), parse_topology(comm.topology()));
   }
   result.algbw_GBps = static_cast<double>(bytes) / result.us_median / 1e3;
   result.busbw_GBps = result.algbw_GBps * kind.bus_factor(comm.size());
-  result.bound_GBps = bound_of(beside);
+  result.bound_GBps = bound_of(samples);
   result.core_ns = facts[1];
   result.wrong = static_cast<int64_t>(facts[0]);
   return result;

@@ -14,15 +14,16 @@
 namespace herd::cli {
 namespace {
 
-// Of all ranks of a machine: a virtual machine sees all of a cache of which it has a few cores' part.
+// Bytes that all ranks of a machine may take together. A virtual machine reports its host's whole cache, even where it
+// has few of the cores.
 constexpr int64_t kMostBytes = 512 << 20;
 
 }  // namespace
 
 MemoryBound::MemoryBound(Communicator& comm, BenchShape shape) : comm_(comm) {
   const int buffers = shape.inputs + shape.outputs;
-  const int64_t most = kMostBytes / comm::CommunicatorTestAccess::context(comm).transport->ranks_of_machine();
-  bytes_ = round_up(std::min(4 * this_host(1).cache_bytes, most) / buffers, kPageBytes);
+  const int64_t max_bytes = kMostBytes / comm::CommunicatorTestAccess::context(comm).transport->ranks_of_machine();
+  bytes_ = round_up(std::min(4 * this_host(1).cache_bytes, max_bytes) / buffers, kPageBytes);
   message_bytes_ = static_cast<double>(bytes_) / shape.share;
   memory_ = SharedMemory::create("bound", bytes_ * buffers);
   memory_.commit(0, bytes_ * buffers);

@@ -12,10 +12,12 @@ namespace {
 
 constexpr int64_t kTensorAlignment = 64;  // bytes, as libtorch's allocators give them
 
+// These functions give the factor from algorithm to bus bandwidth, as nccl-tests define it.
 double once(int) { return 1; }
 double all_but_own(int n) { return 1.0 * (n - 1) / n; }
 double there_and_back(int n) { return 2.0 * (n - 1) / n; }
 
+// The fields are: name, reduces, rooted, in_place, bus_factor, shape.
 const BenchKind kKinds[] = {
     {"all_reduce", true, false, InPlace::kAlways, there_and_back,
      [](int n) {
@@ -67,8 +69,8 @@ int64_t least_elements(std::string_view op, int num_ranks) {
 
 int64_t whole_elements(std::string_view op, int64_t bytes, DType dtype, int num_ranks) {
   if (op == "barrier") return 0;
-  const int64_t least = least_elements(op, num_ranks);
-  return bytes / size_of(dtype) / least * least;
+  const int64_t multiple = least_elements(op, num_ranks);
+  return bytes / size_of(dtype) / multiple * multiple;
 }
 
 std::vector<std::string_view> bench_kinds() {
@@ -183,7 +185,7 @@ int64_t BenchOperation::wrong_parts(const std::byte* at, bool exchanged, int rep
   int64_t wrong = 0;
   for (Rank owner = 0; owner < comm_.size(); ++owner) {
     const Range place = part_of(elements_, comm_.size(), owner);
-    const int64_t first = exchanged ? mine_.begin : place.begin;  // of the elements that `owner` gave
+    const int64_t first = exchanged ? mine_.begin : place.begin;  // the first element in the numbering of `owner`
     wrong += pattern_.wrong_input(at + place.begin * size_of(call_.dtype), first, place.size(), owner, repetition);
   }
   return wrong;

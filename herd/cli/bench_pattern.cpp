@@ -10,11 +10,12 @@
 namespace herd::cli {
 namespace {
 
-constexpr int64_t kPeriod = 251;
+constexpr int64_t kPeriod = 251;            // elements after which the values repeat; a prime
 constexpr int64_t kStretch = 16 * kPeriod;  // elements copied or compared at a time
 
 int64_t phase(int64_t element, Rank rank, int repetition) { return (element + 37 * rank + 11 * repetition) % kPeriod; }
 
+// Returns one period of pseudo-random values from 0 to 3.
 const std::array<uint8_t, kPeriod>& values() {
   static const auto kValues = [] {
     std::array<uint8_t, kPeriod> all{};
@@ -56,10 +57,10 @@ void write(std::byte* to, DType dtype, double value) {
   }
 }
 
-// What a rank gives where the period holds `value`.
-int given(ReduceOp op, int value) { return op == ReduceOp::kProduct ? 1 + (value & 1) : value; }
+// Returns a rank's input where the period holds `value`: 1 or 2 for products, so that they stay exact.
+int input_value(ReduceOp op, int value) { return op == ReduceOp::kProduct ? 1 + (value & 1) : value; }
 
-double meet(ReduceOp op, double a, double b) {
+double combine(ReduceOp op, double a, double b) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage:
@@ -81,20 +82,20 @@ double meet(ReduceOp op, double a, double b) {
   return 0;
 }
 
-// The average of which `sum` is made, as precisely as dtype's sums are scaled.
+// Returns the average for a sum, rounded as the kernels of dtype scale it.
 double average(double sum, int num_ranks, DType dtype) {
   if (num_ranks == 1) return sum;
   if (dtype == DType::kF64) return sum * (1.0 / num_ranks);
   return static_cast<float>(sum) * static_cast<float>(1.0 / num_ranks);
 }
 
-// Up to which whole number every one can be held, and up to which power of two.
-struct Exact {
-  int64_t whole = 0;
-  int power = 0;
+// Tells which numbers a dtype holds exactly: every integer from 0 to `integer`, and 2^e for e up to `exponent`.
+struct ExactRange {
+  int64_t integer = 0;
+  int exponent = 0;
 };
 
-Exact exact(DType dtype) {
+ExactRange exact_range(DType dtype) {
   switch (dtype) {
     case DType::kI8:
       return {127, 6};
@@ -122,7 +123,7 @@ BenchPattern::BenchPattern(DType dtype, ReduceOp op, int num_ranks) : dtype_(dty
   inputs_.resize(static_cast<size_t>((kPeriod + kStretch) * size));
   results_.resize(inputs_.size());
   for (int64_t i = 0; i < kPeriod + kStretch; ++i) {
-    write(inputs_.data() + i * size, dtype, given(op, values()[static_cast<size_t>(i % kPeriod)]));
+    write(inputs_.data() + i * size, dtype, input_value(op, values()[static_cast<size_t>(i % kPeriod)]));
   }
 }
 
@@ -131,11 +132,11 @@ int BenchPattern::max_ranks(ReduceOp op, DType dtype) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage:
-      return static_cast<int>(std::min<int64_t>(kAny, exact(dtype).whole / 3));
+      return static_cast<int>(std::min<int64_t>(kAny, exact_range(dtype).integer / 3));
     case ReduceOp::kPremultipliedSum:
-      return static_cast<int>(std::min<int64_t>(kAny, exact(dtype).whole / 6));
+      return static_cast<int>(std::min<int64_t>(kAny, exact_range(dtype).integer / 6));
     case ReduceOp::kProduct:
-      return exact(dtype).power;
+      return exact_range(dtype).exponent;
     default:
       return kAny;
   }
@@ -160,11 +161,11 @@ int64_t BenchPattern::wrong_result(const std::byte* at, int64_t first, int64_t c
   if (results_of_ != repetition) {
     results_of_ = repetition;
     for (int64_t i = 0; i < kPeriod + kStretch; ++i) {
-      const auto gives = [&](Rank rank) {
-        return factor(op_, rank) * given(op_, values()[static_cast<size_t>(phase(i, rank, repetition))]);
+      const auto input_of = [&](Rank rank) {
+        return factor(op_, rank) * input_value(op_, values()[static_cast<size_t>(phase(i, rank, repetition))]);
       };
-      double result = gives(0);
-      for (Rank rank = 1; rank < num_ranks_; ++rank) result = meet(op_, result, gives(rank));
+      double result = input_of(0);
+      for (Rank rank = 1; rank < num_ranks_; ++rank) result = combine(op_, result, input_of(rank));
       if (op_ == ReduceOp::kAverage) result = average(result, num_ranks_, dtype_);
       write(results_.data() + i * size, dtype_, result);
     }
@@ -178,10 +179,10 @@ int64_t BenchPattern::differing(const std::byte* at, const std::vector<std::byte
   const std::byte* expected = block.data() + start * size;
   int64_t wrong = 0;
   for (int64_t done = 0; done < count; done += kStretch) {
-    const int64_t here = std::min(kStretch, count - done);
+    const int64_t num_elements = std::min(kStretch, count - done);
     const std::byte* found = at + done * size;
-    if (std::memcmp(found, expected, static_cast<size_t>(here * size)) == 0) continue;
-    for (int64_t i = 0; i < here; ++i) {
+    if (std::memcmp(found, expected, static_cast<size_t>(num_elements * size)) == 0) continue;
+    for (int64_t i = 0; i < num_elements; ++i) {
       if (std::memcmp(found + i * size, expected + i * size, static_cast<size_t>(size)) != 0) ++wrong;
     }
   }

@@ -25,7 +25,7 @@ is kept and not read: herd generate --ids takes and prints ids.
   python -c "from transformers import GPT2LMHeadModel as M; print(M.from_pretrained('gpt2-mine'))"
   herd checkpoint convert gpt2 --to herd --out gpt2-herd && herd train run.toml model.weights=gpt2-herd)help";
 
-std::string listed(const std::vector<std::string>& companions) {
+std::string companions_text(const std::vector<std::string>& companions) {
   if (companions.empty()) return "no tokenizer";
   std::string text;
   for (const std::string& name : companions) text += (text.empty() ? "with " : ", ") + name;
@@ -36,13 +36,13 @@ std::string listed(const std::vector<std::string>& companions) {
 
 convert::Companions tokenizer_of_data(const convert::WeightSource& source, convert::Format to) {
   const auto& run = source.run();
-  if (source.manifest().notes.contains("tokenizer")) return {};  // which is not herd's
+  if (source.manifest().notes.contains("tokenizer")) return {};  // the tokenizer is not one of herd's
   std::filesystem::path path = source.path() / convert::kSentencePiece;
   if (!std::filesystem::exists(path) && run.data.kind == "tokens")
     path = std::filesystem::path(run.data.path) / convert::kSentencePiece;
   if (!std::filesystem::exists(path)) return {};
   const Tokenizer tokenizer = Tokenizer::load(path);
-  if (tokenizer.vocabulary() > run.model.vocab) return {};  // of other data, which is in that folder by now
+  if (tokenizer.vocabulary() > run.model.vocab) return {};  // that folder holds other data by now
   const MappedFile model(path);
   convert::Companions files;
   files[convert::kSentencePiece].assign(reinterpret_cast<const char*>(model.bytes().data()), model.bytes().size());
@@ -57,7 +57,7 @@ std::string convert_checkpoint(convert::ConvertOptions options) {
   convert::Converted result;
   {
     ProgressLine line("convert", true);
-    options.progress = [&](int64_t done, int64_t all) { line.update(done, all); };
+    options.progress = [&](int64_t done, int64_t total) { line.update(done, total); };
     options.extra_companions = [&](const convert::WeightSource& source) {
       return tokenizer_of_data(source, options.to);
     };
@@ -68,36 +68,36 @@ std::string convert_checkpoint(convert::ConvertOptions options) {
          (options.to == convert::Format::kHerd ? "checkpoint" : "config.json and model.safetensors") + " of " + m.kind +
          " with " + std::to_string(m.layers) + " layers of width " + std::to_string(m.width) + ", " +
          std::to_string(result.parameters) + " weights in " + std::string(dtype_name(options.dtype)) + " (" +
-         format_bytes(static_cast<double>(result.bytes)) + "); no optimizer states, " + listed(result.companions) +
-         "\n";
+         format_bytes(static_cast<double>(result.bytes)) + "); no optimizer states, " +
+         companions_text(result.companions) + "\n";
 }
 
 void add_checkpoint_convert_command(CLI::App& app) {
-  struct Words {
+  struct OptionTexts {
     std::string to = "herd", dtype = "fp32";
     bool overwrite = false;
   };
   auto options = std::make_shared<convert::ConvertOptions>();
-  auto words = std::make_shared<Words>();
+  auto texts = std::make_shared<OptionTexts>();
   CLI::App* command =
       app.add_subcommand("convert", "Weights in another format (Hugging Face's GPT-2 and Llama) or precision");
   command->add_option("SOURCE", options->source, "a checkpoint, a run's folder, or a folder with config.json")
       ->required();
   command->add_option("--out", options->out, "the folder to write")->required();
-  command->add_option("--to", words->to, "herd = a checkpoint; gpt2, llama = config.json and model.safetensors")
+  command->add_option("--to", texts->to, "herd = a checkpoint; gpt2, llama = config.json and model.safetensors")
       ->check(CLI::IsMember({"herd", "gpt2", "llama"}))
       ->capture_default_str();
-  command->add_option("--dtype", words->dtype, "of the weights written")
+  command->add_option("--dtype", texts->dtype, "of the weights written")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
-  command->add_flag("--overwrite", words->overwrite, "replace a checkpoint that stands at --out");
+  command->add_flag("--overwrite", texts->overwrite, "replace a checkpoint that stands at --out");
   command->footer(kConvertHelp);
-  command->callback([options, words] {
-    options->to = words->to == "gpt2"    ? convert::Format::kGpt2
-                  : words->to == "llama" ? convert::Format::kLlama
+  command->callback([options, texts] {
+    options->to = texts->to == "gpt2"    ? convert::Format::kGpt2
+                  : texts->to == "llama" ? convert::Format::kLlama
                                          : convert::Format::kHerd;
-    options->dtype = parse_dtype(words->dtype);
-    if (words->overwrite) options->replace = Replace::kModels;
+    options->dtype = parse_dtype(texts->dtype);
+    if (texts->overwrite) options->replace = Replace::kModels;
     std::fputs(convert_checkpoint(*options).c_str(), stdout);
   });
 }

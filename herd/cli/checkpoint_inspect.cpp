@@ -84,7 +84,7 @@ std::string inspect_checkpoint(const InspectOptions& options) {
   CheckpointReader reader(resolve_checkpoint(options.path));
   if (options.verify) {
     ProgressLine line("verify", true);
-    reader.verify([&](int64_t done, int64_t all) { line.update(done, all); });
+    reader.verify([&](int64_t done, int64_t total) { line.update(done, total); });
   }
   return options.json ? as_json(reader, options.verify) : as_text(reader, options.verify);
 }

@@ -24,7 +24,7 @@ std::string reshard_checkpoint(convert::ReshardOptions options) {
   convert::Resharded result;
   {
     ProgressLine line("reshard", true);
-    options.progress = [&](int64_t done, int64_t all) { line.update(done, all); };
+    options.progress = [&](int64_t done, int64_t total) { line.update(done, total); };
     result = convert::reshard(options);
   }
   return options.out.string() + ": step " + std::to_string(result.step) + ", " + std::to_string(result.files) +

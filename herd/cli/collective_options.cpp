@@ -32,11 +32,11 @@ void add_collective_options(CLI::App& app, CollectiveOptions& o) {
 
 namespace {
 
-// What a job of so many ranks would choose on here.
+// Returns the topology on which a job of so many ranks would choose its algorithms here.
 Topology this_host_as_timed(int ranks) {
-  const int cores = launch::host_cores(), timing = std::min(ranks, cores);
+  const int cores = launch::host_cores(), timed_ranks = std::min(ranks, cores);
   Topology topology = one_host(ranks, cores);
-  if (timing > 1) topology.hosts[0] = measure::with_memory(topology.hosts[0], measure::probe_memory(timing));
+  if (timed_ranks > 1) topology.hosts[0] = measure::with_memory(topology.hosts[0], measure::probe_memory(timed_ranks));
   return topology;
 }
 
@@ -73,9 +73,9 @@ CollectiveRequest request_of(const CollectiveOptions& o, const Topology& topolog
   if (!o.segment.empty()) request.segment_bytes = parse_bytes(o.segment);
   check_segments(o.op, request.segment_bytes);
   request.elements = request.collective == Collective::kBarrier ? 0 : bytes / size;
-  // A communicator's gather and scatter copy root's part, wherever it lies.
-  const bool parts = request.collective == Collective::kGather || request.collective == Collective::kScatter;
-  request.in_place = !o.out_of_place && !parts;
+  // A communicator's gather and scatter always copy root's part.
+  const bool copies_root = request.collective == Collective::kGather || request.collective == Collective::kScatter;
+  request.in_place = !o.out_of_place && !copies_root;
   request.same_host = topology.hosts.size() == 1;
   request.direct = request.same_host && !o.ordinary_memory;
   return request;

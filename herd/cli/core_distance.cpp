@@ -11,8 +11,8 @@
 namespace herd::cli {
 namespace {
 
-constexpr uint64_t kRounds = 50;
-constexpr int64_t kBytes = 4096;
+constexpr uint64_t kRounds = 50;  // round trips in one measurement
+constexpr int64_t kBytes = 4096;  // one page, for the word of each rank
 
 }  // namespace
 

@@ -18,19 +18,20 @@ std::vector<float> read_tensor(CheckpointReader& reader, const std::string& name
   return values;
 }
 
-bool compared(const std::string& name, const CheckpointTensor& tensor) {
+// Tells whether a tensor is an fp32 weight: optimizer states are not compared.
+bool is_compared(const std::string& name, const CheckpointTensor& tensor) {
   return tensor.dtype == DType::kF32 && !name.ends_with(".exp_avg") && !name.ends_with(".exp_avg_sq") &&
          !name.ends_with(".momentum");
 }
 
-// max |x - y| / max(scale, max |x|); not finite where a weight is not, or a difference.
+// Returns max |x - y| / max(scale, max |x|). It is not finite if a weight or a difference is not finite.
 double tensor_difference(const std::vector<float>& x, const std::vector<float>& y, double scale) {
   double difference = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    const double one = std::abs(static_cast<double>(x[i]) - y[i]);
-    if (!std::isfinite(one)) return one;
+    const double delta = std::abs(static_cast<double>(x[i]) - y[i]);
+    if (!std::isfinite(delta)) return delta;
     scale = std::max(scale, std::abs(static_cast<double>(x[i])));
-    difference = std::max(difference, one);
+    difference = std::max(difference, delta);
   }
   return difference == 0 ? 0 : difference / scale;
 }
@@ -52,16 +53,16 @@ Difference loss_difference(const std::vector<double>& a, const std::vector<doubl
 Difference weight_difference(const std::string& checkpoint_a, const std::string& checkpoint_b, double lr_times_steps) {
   CheckpointReader a(checkpoint_a), b(checkpoint_b);
   for (const auto& [name, tensor] : b.manifest().tensors) {
-    if (compared(name, tensor) && !a.manifest().tensors.contains(name)) return {kInfinite, name + ", which a lacks"};
+    if (is_compared(name, tensor) && !a.manifest().tensors.contains(name)) return {kInfinite, name + ", which a lacks"};
   }
   Difference worst;
   int tensors = 0;
   for (const auto& [name, tensor] : a.manifest().tensors) {
-    if (!compared(name, tensor)) continue;
+    if (!is_compared(name, tensor)) continue;
     ++tensors;
-    const auto other = b.manifest().tensors.find(name);
-    if (other == b.manifest().tensors.end()) return {kInfinite, name + ", which b lacks"};
-    if (other->second.dtype != tensor.dtype || other->second.shape != tensor.shape)
+    const auto found = b.manifest().tensors.find(name);
+    if (found == b.manifest().tensors.end()) return {kInfinite, name + ", which b lacks"};
+    if (found->second.dtype != tensor.dtype || found->second.shape != tensor.shape)
       return {kInfinite, name + ", which has another dtype or shape in b"};
     const double relative =
         tensor_difference(read_tensor(a, name, tensor), read_tensor(b, name, tensor), lr_times_steps);

@@ -18,7 +18,7 @@
 namespace herd::cli {
 namespace {
 
-// The first line "name : value" of a /proc file.
+// Returns the value of the first line "name : value" in a /proc file, or "".
 std::string proc_value(const char* path, const std::string& name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -50,9 +50,10 @@ std::string topology() {
   return text;
 }
 
-// Bytes copied per second (read + written counts once), by `threads` at the same time; the best of three rounds.
+// Returns the bytes per second that `threads` copy at the same time, the best of three rounds. A byte read and written
+// counts once.
 double copy_bandwidth(int threads) {
-  constexpr size_t kBytes = size_t{128} << 20;  // beyond the caches
+  constexpr size_t kBytes = size_t{128} << 20;  // more than the caches hold
   std::vector<std::vector<char>> from(static_cast<size_t>(threads), std::vector<char>(kBytes, 1)), to = from;
   double best = 0;
   for (int round = 0; round < 3; ++round) {

@@ -21,7 +21,7 @@
 namespace herd::cli {
 namespace {
 
-// In PATH, "" where it is not.
+// Returns the path of a program in PATH, or "".
 std::string find_program(const std::string& name) {
   const std::string folders = launch::process_variables()["PATH"];
   for (size_t begin = 0; begin < folders.size();) {
@@ -64,7 +64,8 @@ Finding process_watching() {
 }
 
 Finding asynchronous_io() {
-  // No parameters: a kernel that has the call says EFAULT, one that has it not, or forbids it, something else.
+  // Without parameters, a kernel that has the call answers EFAULT or EINVAL. One that lacks or forbids it answers
+  // something else.
   syscall(SYS_io_uring_setup, 1, nullptr);
   if (errno == EFAULT || errno == EINVAL) return {"io_uring", "available"};
   return {"io_uring", std::strerror(errno), Health::kNote,
@@ -80,18 +81,18 @@ Finding trainer() {
             Health::kNote, "scripts/setup builds it with libtorch (preset release)"};
   }
   const ProgramEnd end = run_program({path.string(), "--version"});
-  const std::string said = end.output.substr(0, end.output.find('\n'));
+  const std::string first_line = end.output.substr(0, end.output.find('\n'));
   if (end.status != 0) {
-    return {"torch", path.string() + " does not start (status " + std::to_string(end.status) + "): " + said,
+    return {"torch", path.string() + " does not start (status " + std::to_string(end.status) + "): " + first_line,
             Health::kMissing,
             "keep libtorch where herd was built with it, name its folder in LD_LIBRARY_PATH, or build and install herd "
             "again with the Torch_DIR of the libtorch that is there"};
   }
-  if (!said.starts_with(std::string("herd ") + version() + ",")) {
-    return {"torch", path.string() + " is of \"" + said + "\", this command of herd " + version(), Health::kMissing,
-            "install both from one build"};
+  if (!first_line.starts_with(std::string("herd ") + version() + ",")) {
+    return {"torch", path.string() + " is of \"" + first_line + "\", this command of herd " + version(),
+            Health::kMissing, "install both from one build"};
   }
-  return {"torch", "the trainer " + path.string() + " starts: " + said};
+  return {"torch", "the trainer " + path.string() + " starts: " + first_line};
 }
 
 Finding transports() {
@@ -101,12 +102,12 @@ Finding transports() {
           "for RDMA, or a trusted network, install libucx-dev and build again with -DHERD_UCX=ON"};
 }
 
-// The interfaces there are, and the one that a job would use between hosts.
+// Reports the interfaces of this host, and the one that a job would use between hosts.
 Finding network() {
-  std::string all;
-  for (const transport::NetworkInterface& one : transport::network_interfaces()) {
-    all += (all.empty() ? "" : ", ") + one.name + " " + one.address;
-    if (one.mbit_per_s > 0) all += " (" + std::to_string(one.mbit_per_s) + " Mbit/s)";
+  std::string interfaces;
+  for (const transport::NetworkInterface& interface : transport::network_interfaces()) {
+    interfaces += (interfaces.empty() ? "" : ", ") + interface.name + " " + interface.address;
+    if (interface.mbit_per_s > 0) interfaces += " (" + std::to_string(interface.mbit_per_s) + " Mbit/s)";
   }
   std::string choice = "between hosts: the one that reaches the rendezvous (HERD_NETWORK=NAME overrides)";
   try {
@@ -115,7 +116,7 @@ Finding network() {
     choice += "; " + comm::wire_here(env);
   } catch (const Error&) {  // the finding "job" says what is wrong
   }
-  return {"network", (all.empty() ? "no interface" : all) + "; " + choice};
+  return {"network", (interfaces.empty() ? "no interface" : interfaces) + "; " + choice};
 }
 
 Finding this_job() {

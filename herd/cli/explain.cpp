@@ -28,7 +28,7 @@ Times measure_all(const ExplainOptions& options, const CollectiveRequest& reques
   check_measurable(request);
   for (const Candidate& c : choice.candidates) {
     if (c.us <= 0) continue;
-    if (const auto one = measure(request, c.algorithm.name, 0.5)) measured[c.algorithm.name] = *one;
+    if (const auto us = measure(request, c.algorithm.name, 0.5)) measured[c.algorithm.name] = *us;
   }
   return measured;
 }
@@ -61,17 +61,17 @@ std::string as_json(const CollectiveRequest& request, const Topology& topology, 
   return object.dump() + "\n";
 }
 
-// How far the prediction was from the measurement.
+// Returns the error of a prediction, in percent of the measured time.
 std::string off_by(double predicted_us, double measured_us) {
   char text[32];
   std::snprintf(text, sizeof text, "%+.0f %%", 100 * (predicted_us / measured_us - 1));
   return text;
 }
 
-std::string tier_name(size_t far, const Topology& topology) {
-  if (far == 0) return "in host";
-  if (far == 1) return topology.fabric == Fabric::kSwitch ? "between hosts" : "over links";
-  return "above tier " + std::to_string(far - 1);
+std::string tier_name(size_t distance, const Topology& topology) {
+  if (distance == 0) return "in host";
+  if (distance == 1) return topology.fabric == Fabric::kSwitch ? "between hosts" : "over links";
+  return "above tier " + std::to_string(distance - 1);
 }
 
 std::string as_text(const CollectiveRequest& request, const Topology& topology, const Choice& choice,
@@ -80,18 +80,20 @@ std::string as_text(const CollectiveRequest& request, const Topology& topology, 
                      format_bytes(static_cast<double>(request.bytes())) + " " + std::string(dtype_name(request.dtype)) +
                      " over " + std::to_string(request.num_ranks) + (request.num_ranks == 1 ? " rank, " : " ranks, ") +
                      topology.name + "\n\n";
-  const bool one_host = topology.hosts.size() == 1;
+  const bool single_host = topology.hosts.size() == 1;
   draw::Table table{{{"algorithm"}, {"predicted", true}}, {}};
   if (!measured.empty()) table.columns.insert(table.columns.end(), {{"measured", true}, {"off", true}});
   for (const char* name : {"steps", "sent per rank"}) table.columns.push_back({name, true});
-  const size_t distances = one_host ? 0 : static_cast<size_t>(num_distances(topology));
-  for (size_t far = 0; far < distances; ++far) table.columns.push_back({tier_name(far, topology), true});
+  const size_t distances = single_host ? 0 : static_cast<size_t>(num_distances(topology));
+  for (size_t distance = 0; distance < distances; ++distance) {
+    table.columns.push_back({tier_name(distance, topology), true});
+  }
   for (const char* name : {"messages", "busiest", "how"}) table.columns.push_back({name, name[0] == 'm'});
-  std::vector<std::pair<std::string, std::string>> left_out;  // why, and the algorithms
+  std::vector<std::pair<std::string, std::string>> left_out;  // reasons, and the algorithms
   for (const Candidate& c : choice.candidates) {
     if (c.us <= 0 && !c.why_not.empty()) {
       const auto same =
-          std::find_if(left_out.begin(), left_out.end(), [&](const auto& one) { return one.first == c.why_not; });
+          std::find_if(left_out.begin(), left_out.end(), [&](const auto& entry) { return entry.first == c.why_not; });
       if (same == left_out.end()) {
         left_out.push_back({c.why_not, std::string(c.algorithm.name)});
       } else {
@@ -99,16 +101,16 @@ std::string as_text(const CollectiveRequest& request, const Topology& topology, 
       }
       continue;
     }
-    const auto at = measured.find(c.algorithm.name);
+    const auto found = measured.find(c.algorithm.name);
     std::vector<std::string> row = {std::string(c.algorithm.name), format_us(c.us)};
-    if (at != measured.end()) {
-      row.insert(row.end(), {format_us(at->second), off_by(c.us, at->second)});
+    if (found != measured.end()) {
+      row.insert(row.end(), {format_us(found->second), off_by(c.us, found->second)});
     } else if (!measured.empty()) {
       row.insert(row.end(), {"", ""});
     }
     row.insert(row.end(), {std::to_string(c.rounds), format_bytes(static_cast<double>(c.bytes_sent))});
-    for (size_t far = 0; far < distances; ++far) {
-      row.push_back(format_bytes(static_cast<double>(c.bytes_by_distance[far])));
+    for (size_t distance = 0; distance < distances; ++distance) {
+      row.push_back(format_bytes(static_cast<double>(c.bytes_by_distance[distance])));
     }
     row.insert(row.end(), {std::to_string(c.messages), c.busiest});
     row.push_back(c.why_not.empty() ? std::string(c.algorithm.description) : c.why_not);

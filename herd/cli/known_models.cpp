@@ -12,13 +12,13 @@ namespace herd::cli {
 namespace fs = std::filesystem;
 
 fs::path share_folder() {
-  const fs::path beside = fs::read_symlink("/proc/self/exe").parent_path();
-  const fs::path installed = beside / HERD_SHARE_FROM_BIN, built = beside / "share/herd";
-  for (const fs::path& folder : {installed, built}) {
+  const fs::path binaries = fs::read_symlink("/proc/self/exe").parent_path();
+  const fs::path installed = binaries / HERD_SHARE_FROM_BIN, build = binaries / "share/herd";
+  for (const fs::path& folder : {installed, build}) {
     if (is_folder(folder / "models")) return folder.lexically_normal();
   }
   throw Error(Code::kStorage, "herd's own files are neither in " + installed.lexically_normal().string() + " nor in " +
-                                  built.string() + "\n  fix: install herd again, or give the path of a run file");
+                                  build.string() + "\n  fix: install herd again, or give the path of a run file");
 }
 
 std::vector<KnownFile> known_files(const std::string& kind) {
@@ -39,11 +39,11 @@ fs::path find_file(const std::string& path_or_name, const std::string& kind) {
   for (const KnownFile& known : known_files(kind)) names.push_back(known.name);
   if (std::find(names.begin(), names.end(), path_or_name) != names.end())
     return share_folder() / kind / (path_or_name + ".toml");
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  std::string known_names;
+  for (const std::string& name : names) known_names += (known_names.empty() ? "" : ", ") + name;
   throw Error(Code::kBadConfig, "\"" + path_or_name + "\" is no file, and herd knows no " +
                                     (kind == "models" ? "model" : "cluster") + " of that name\n  fix: did you mean " +
-                                    spec::nearest_name(path_or_name, names) + "? It knows " + all);
+                                    spec::nearest_name(path_or_name, names) + "? It knows " + known_names);
 }
 
 }  // namespace herd::cli

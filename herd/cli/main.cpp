@@ -34,7 +34,7 @@ constexpr char kFirstSession[] = R"(A first session (examples/gpt_kjv.toml is a 
   herd explain all_reduce --ranks 8 --bytes 64MiB   which algorithm, how long, and why
 herd COMMAND --help says more about each.)";
 
-// CLI11 says of an unknown command only that one is required.
+// Throws kBadConfig with the known commands. CLI11 says of an unknown one only that a command is required.
 void check_command(const CLI::App& app, const std::string& word) {
   if (word.empty() || word[0] == '-') return;
   std::string names;
@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("herd ") + herd::version());
   app.get_formatter()->column_width(34);
-  // add_x_command(app) lines, in alphabetical order: each registers a subcommand with its callback.
+  // Each add_x_command(app) registers a subcommand with its callback; the lines stand in alphabetical order.
   herd::cli::add_bench_command(app);
   herd::cli::add_checkpoint_command(app);
   herd::cli::add_doctor_command(app);
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
   herd::cli::add_show_command(app);
   herd::cli::add_tokenize_command(app);
   herd::cli::add_train_command(app);
-  app.footer(kFirstSession);  // after them, for they would take it over
+  app.footer(kFirstSession);  // set last, since subcommands inherit it
 
   if (argc == 1) {
     std::fputs(app.help().c_str(), stdout);
@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
   try {
     check_command(app, argv[1]);
     std::vector<std::string> arguments = herd::cli::mark_program({argv + 1, argv + argc});
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them in reverse
     app.parse(arguments);
     return 0;
   } catch (const CLI::RuntimeError& stop) {

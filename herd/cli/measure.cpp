@@ -37,12 +37,12 @@ void check_measurable(const CollectiveRequest& request) {
                                       " in place alone, so --measure can't be with --out-of-place\n  fix: leave one "
                                       "of them out");
   }
-  const int64_t each = least_elements(op, request.num_ranks), left = request.elements % each;
-  if (left == 0) return;
+  const int64_t multiple = least_elements(op, request.num_ranks), remainder = request.elements % multiple;
+  if (remainder == 0) return;
   throw Error(Code::kBadConfig, "--measure of " + op + " has equal parts, but " + std::to_string(request.elements) +
-                                    " elements % " + std::to_string(each) + " ranks = " + std::to_string(left) +
-                                    "\n  fix: --bytes " +
-                                    std::to_string((request.elements - left + each) * size_of(request.dtype)));
+                                    " elements % " + std::to_string(multiple) +
+                                    " ranks = " + std::to_string(remainder) + "\n  fix: --bytes " +
+                                    std::to_string((request.elements - remainder + multiple) * size_of(request.dtype)));
 }
 
 std::optional<double> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds) {

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> words(const std::string& text) {
+std::vector<std::string> split_words(const std::string& text) {
   std::istringstream in(text);
   return {std::istream_iterator<std::string>(in), {}};
 }
@@ -31,7 +31,7 @@ std::vector<double> read_losses(const fs::path& metrics) {
   return losses;
 }
 
-// A folder of its own, that goes with the object unless it is kept.
+// Makes a temporary folder, and removes it at the end unless it is kept.
 class ScratchFolder {
  public:
   explicit ScratchFolder(bool keep) : keep_(keep), path_(make_scratch_folder("herd-parity")) {}
@@ -51,22 +51,24 @@ class ScratchFolder {
   fs::path path_;
 };
 
+// Holds the result of one of the two runs that are compared.
 struct Side {
   fs::path folder;
   std::vector<double> losses;
 };
 
-Side run_side(const ParityOptions& options, const fs::path& root, const std::string& name, const std::string& own) {
+Side run_side(const ParityOptions& options, const fs::path& root, const std::string& name,
+              const std::string& side_overrides) {
   TrainOptions train{.file = options.file, .overrides = options.overrides};
-  for (const std::string& word : words(own)) train.overrides.push_back(word);
-  const spec::RunFile asked = read_run_file(options.file, train.overrides);
-  train.ranks = ranks_of_mesh(asked);
+  for (const std::string& word : split_words(side_overrides)) train.overrides.push_back(word);
+  const spec::RunFile run = read_run_file(options.file, train.overrides);
+  train.ranks = ranks_of_mesh(run);
   for (const std::string& fixed :
        {"log.dir=" + root.string(), "log.name=" + name, std::string("checkpoint.resume=none"),
-        "checkpoint.every=" + std::to_string(asked.train.steps),
-        std::string("log.every=") + std::to_string(asked.train.steps)})
+        "checkpoint.every=" + std::to_string(run.train.steps),
+        std::string("log.every=") + std::to_string(run.train.steps)})
     train.overrides.push_back(fixed);
-  std::printf("%s: %d rank%s, %s\n", name.c_str(), train.ranks, train.ranks == 1 ? "" : "s", own.c_str());
+  std::printf("%s: %d rank%s, %s\n", name.c_str(), train.ranks, train.ranks == 1 ? "" : "s", side_overrides.c_str());
   std::fflush(stdout);
   if (const int status = run_train(train); status != 0)
     throw Error(Code::kAborted, "side " + name + " ended with status " + std::to_string(status));

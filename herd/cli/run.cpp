@@ -65,7 +65,7 @@ void check_topology(const std::string& topology, int num_ranks) {
 }
 
 int run_run(const RunOptions& options) {
-  // Of several nodes, the first has the file that counts.
+  // Node 0's topology file counts for the whole job, so only node 0 checks it.
   if (options.node_rank == 0) check_topology(options.topology, launch::ranks_of_job(options.ranks, options.num_nodes));
   return launch::launch_job({.command = options.command,
                              .ranks_per_node = options.ranks,

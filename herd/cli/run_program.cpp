@@ -11,7 +11,7 @@
 namespace herd::cli {
 namespace {
 
-constexpr int kNotStarted = 127;  // as shells say it
+constexpr int kNotStarted = 127;  // the status that shells give if a program does not start
 
 std::string read_to_end(int fd) {
   std::string text;

@@ -28,7 +28,7 @@ spec::PipelineOrder order_of(const ShowOrderOptions& options) {
   if (options.stages_per_rank > 0) run.strategy.stages_per_rank = options.stages_per_rank;
   if (const std::string file = spec::order_file_of(run); !file.empty()) {
     const spec::PipelineOrder order = spec::load_pipeline_order(file);
-    const auto same = [](int asked, int has) { return asked == 0 || asked == has; };
+    const auto same = [](int option, int value) { return option == 0 || option == value; };
     if (same(options.ranks, order.ranks) && same(options.micro_batches, order.micro_batches) &&
         same(options.stages_per_rank, order.stages_per_rank))
       return order;

@@ -30,7 +30,7 @@ void check_rank(int rank, int ranks) {
                                     "\n  fix: --rank 0");
 }
 
-// What is shown: the programs of all ranks, and what they are simulated with.
+// Holds the programs of all ranks, and what they are simulated with.
 struct Shown {
   spec::RunFile run = {};
   spec::Layout layout = {};
@@ -57,7 +57,7 @@ Shown training_step(const ShowProgramOptions& options) {
   return out;
 }
 
-// A prompt as long as the context, or one token.
+// Compiles the pass over a prompt as long as the context, or over one token.
 Shown generation_pass(const ShowProgramOptions& options) {
   const bool prompt = options.pass == "prompt";
   if (!prompt && options.pass != "token") {

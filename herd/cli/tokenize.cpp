@@ -55,7 +55,7 @@ int run_tokenize(const TokenizeOptions& options) {
   TokenFolder folder;
   {
     ProgressLine line("tokenize", !options.quiet);
-    folder = write_folder(options, [&](int64_t done, int64_t all) { line.update(done, all); });
+    folder = write_folder(options, [&](int64_t done, int64_t total) { line.update(done, total); });
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   const int64_t tokens = folder.train_tokens + folder.validation_tokens;

@@ -56,17 +56,17 @@ void add_train_command(CLI::App& app) {
 
 namespace {
 
-// Where the ranks will run, as far as that is known before they do: the first of several nodes has the file that
-// counts, and one host may be taken apart by the environment.
+// Returns the machines of the ranks, if they are known before the start. Node 0's topology file counts for all nodes,
+// and HERD_TRANSPORT may treat one host as several.
 std::optional<Topology> known_machines(const std::string& given, int ranks, const TrainOptions& options) {
   const launch::Variables variables = launch::process_variables();
-  const auto of = [&](const char* name) { return variables.contains(name) ? variables.at(name) : std::string(); };
-  const std::string name = given.empty() ? of("HERD_TOPOLOGY") : given;
+  const auto variable = [&](const char* name) { return variables.contains(name) ? variables.at(name) : std::string(); };
+  const std::string name = given.empty() ? variable("HERD_TOPOLOGY") : given;
   if (!name.empty() && options.node_rank == 0) {
     check_topology(name, ranks * options.num_nodes);
     return load_topology(name);
   }
-  const std::string transport = of("HERD_TRANSPORT");
+  const std::string transport = variable("HERD_TRANSPORT");
   if (!name.empty() || options.num_nodes > 1 || transport == "tcp" || transport == "ucx") return std::nullopt;
   return one_host(ranks, launch::usable_cores());
 }

@@ -43,7 +43,7 @@ int ranks_of_mesh(const spec::RunFile& run) {
 
 namespace {
 
-// By equations: techniques that strategy.auto does not choose, and what this version can't run yet.
+// Lists what would fit by equations: techniques that strategy.auto does not choose, or that this version can't run yet.
 std::string by_equations(const spec::RunFile& run, int ranks, const planner::Cluster& machine,
                          const planner::Budget& budget) {
   std::string out;

@@ -25,9 +25,9 @@
 namespace herd::cli {
 namespace {
 
-constexpr int kRounds = 2;
+constexpr int kRounds = 2;  // times that each algorithm is measured
 
-// What is known already, if it is of this machine.
+// Reads the tuning that the file holds, if it was measured on this machine.
 Tuning known_tuning(const std::string& path) {
   Tuning tuning;
   if (is_taken(path)) tuning = read_tuning(path);
@@ -57,26 +57,26 @@ RankPlacement checked_placement(const CollectiveRequest& request) {
               "them, but the job's ranks are placed otherwise\n  fix: herd run -n N on each host, without --topology");
 }
 
-// What one algorithm takes, microseconds; nothing where it was not measured. The same on all ranks.
+// Returns the microseconds that an algorithm takes, the same on all ranks; nothing if it was not measured.
 using Stopwatch = std::function<std::optional<double>(const CollectiveRequest&, std::string_view, double seconds)>;
 
 std::optional<TunedSize> fastest(const TuneOptions& options, const CollectiveRequest& request, const Stopwatch& us_of,
                                  bool prints) {
-  // In turns, so that a moment at which the machine was busy does not decide.
-  std::map<std::string_view, double> least;
+  // The algorithms take turns, so that a moment of load on the machine does not decide.
+  std::map<std::string_view, double> least_us;
   for (int round = 0; round < kRounds; ++round) {
     for (const AlgorithmInfo& algorithm : algorithms(request.collective)) {
       if (!why_not(algorithm, request).empty()) continue;
       const auto us = us_of(request, algorithm.name, options.seconds / kRounds);
       if (!us) continue;
-      const auto [known, fresh] = least.emplace(algorithm.name, *us);
+      const auto [known, fresh] = least_us.emplace(algorithm.name, *us);
       if (!fresh) known->second = std::min(known->second, *us);
     }
   }
   std::optional<TunedSize> best;
   for (const AlgorithmInfo& algorithm : algorithms(request.collective)) {
-    if (!least.contains(algorithm.name)) continue;
-    const double us = least[algorithm.name];
+    if (!least_us.contains(algorithm.name)) continue;
+    const double us = least_us[algorithm.name];
     if (prints) {
       std::printf("%s %s: %s by %s\n", options.op.c_str(), format_bytes(static_cast<double>(request.bytes())).c_str(),
                   format_us(us).c_str(), std::string(algorithm.name).c_str());
@@ -88,7 +88,7 @@ std::optional<TunedSize> fastest(const TuneOptions& options, const CollectiveReq
   return best;
 }
 
-// Of a rank that reads and writes the file: rank 0 of a job.
+// Tunes on the rank that reads and writes the file: rank 0 of a job.
 void tune_file(const TuneOptions& options, const Topology& topology, const Stopwatch& us_of) {
   Tuning tuning = known_tuning(options.file);
   for (const int64_t bytes : options.bytes) {

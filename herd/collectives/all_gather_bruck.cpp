@@ -10,19 +10,20 @@ Schedule all_gather_bruck(const CollectiveRequest& request) {
   const int n = b.num_ranks();
   const Range mine = b.part(b.self());
   const Slice all = b.scratch(b.elements());  // the parts of ranks self, self+1, .. (mod n)
-  const auto blocks = [&](int begin, int end) {
-    const auto place = [&](int block) {
-      if (block == n) return b.elements();
-      const int64_t at = b.part((b.self() + block) % n).begin - mine.begin;
-      return b.self() + block < n ? at : at + b.elements();
+  // Returns the scratch of parts [begin, end), counted from this rank's part.
+  const auto parts_from_self = [&](int begin, int end) {
+    const auto offset = [&](int part) {
+      if (part == n) return b.elements();
+      const int64_t start = b.part((b.self() + part) % n).begin - mine.begin;
+      return b.self() + part < n ? start : start + b.elements();
     };
-    return Slice{b.self(), Space::kScratch, all.begin + place(begin), all.begin + place(end)};
+    return Slice{b.self(), Space::kScratch, all.begin + offset(begin), all.begin + offset(end)};
   };
-  b.copy(b.input(mine), {blocks(0, 1)});
+  b.copy(b.input(mine), {parts_from_self(0, 1)});
   for (int have = 1; have < n; have *= 2) {
     const int more = std::min(have, n - have);
-    b.send(b.neighbor(-have), blocks(0, more));
-    b.receive(b.neighbor(have), blocks(have, have + more));
+    b.send(b.neighbor(-have), parts_from_self(0, more));
+    b.receive(b.neighbor(have), parts_from_self(have, have + more));
   }
   const int64_t after = b.elements() - mine.begin;  // elements from this rank's part to the end
   b.copy({b.self(), Space::kScratch, all.begin, all.begin + after}, {b.output({mine.begin, b.elements()})});

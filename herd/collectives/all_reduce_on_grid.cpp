@@ -8,13 +8,14 @@ namespace {
 constexpr int64_t kMinPartBytes = 1 << 20;
 constexpr int kMaxParts = 4;
 
-// Long messages go in parts, so that one travels between hosts while the next is added up inside them. Not through
-// stage memory: each part would need its own.
+// Long messages go in parts, so that one travels between hosts while the next is reduced inside them. In stage memory
+// there is one part, since each would need its own.
 int num_parts(const CollectiveRequest& request, const AxisStyle& style) {
   if (style.shared_memory && !request.direct) return 1;
   return static_cast<int>(std::clamp<int64_t>(request.bytes() / kMinPartBytes, 1, kMaxParts));
 }
 
+// Writes an all-reduce as a pipeline of parts, each by collectives along the axes of a grid.
 class GridAllReduce {
  public:
   GridAllReduce(const CollectiveRequest& request, const AxisStyle& style)
@@ -29,7 +30,7 @@ class GridAllReduce {
       return b_.finish();
     }
     const int parts = num_parts(request_, style_);
-    const int stages = 2 * last + 1;  // of each part: reduce-scatters, the all-reduce, all-gathers
+    const int stages = 2 * last + 1;  // reduce-scatters, the all-reduce and all-gathers of each part
     for (int step = 0; step < parts + stages - 1; ++step) {
       for (int part = std::max(0, step - stages + 1); part <= std::min(step, parts - 1); ++part) {
         add_stage(part_of(all, parts, part), step - part);
@@ -42,8 +43,8 @@ class GridAllReduce {
   void add_stage(Range part, int stage) {
     const int last = grid_.num_axes() - 1, axis = stage <= last ? stage : 2 * last - stage;
     Range window = part;
-    for (int before = 0; before < axis; ++before) {
-      window = part_of(window, grid_.size(before), grid_.coordinate(b_.self(), before));
+    for (int lower_axis = 0; lower_axis < axis; ++lower_axis) {
+      window = part_of(window, grid_.size(lower_axis), grid_.coordinate(b_.self(), lower_axis));
     }
     const Collective collective = stage < last    ? Collective::kReduceScatter
                                   : stage == last ? Collective::kAllReduce
@@ -79,12 +80,12 @@ Schedule all_reduce_hierarchical_tree(const CollectiveRequest& request) {
   Builder b = builder_for(request, style.name);
   if (build_if_alone(b)) return b.finish();
   const Range all{0, b.elements()};
-  std::vector<Rank> host, leaders;
+  std::vector<Rank> host_ranks, leaders;
   for (const auto& ranks : ranks_by_host(request)) {
     leaders.push_back(ranks[0]);
-    if (std::find(ranks.begin(), ranks.end(), b.self()) != ranks.end()) host = ranks;
+    if (std::find(ranks.begin(), ranks.end(), b.self()) != ranks.end()) host_ranks = ranks;
   }
-  const auto add = [&](const std::vector<Rank>& ranks, Collective collective, bool near, bool in_place,
+  const auto add = [&](const std::vector<Rank>& ranks, Collective collective, bool inside_host, bool in_place,
                        bool completes) {
     const auto self = std::find(ranks.begin(), ranks.end(), b.self());
     if (self == ranks.end()) return;
@@ -95,13 +96,13 @@ Schedule all_reduce_hierarchical_tree(const CollectiveRequest& request) {
     line.elements = b.elements();
     line.dtype = request.dtype;
     line.in_place = in_place;
-    line.same_host = near;
-    line.direct = near && request.direct;
+    line.same_host = inside_host;
+    line.direct = inside_host && request.direct;
     add_schedule(b, axis_schedule(line, style), {ranks, Window(b.input(all)), Window(b.output(all)), completes});
   };
-  add(host, Collective::kReduce, true, request.in_place, leaders.size() == 1);
+  add(host_ranks, Collective::kReduce, true, request.in_place, leaders.size() == 1);
   add(leaders, Collective::kAllReduce, false, true, true);
-  add(host, Collective::kBroadcast, true, true, false);
+  add(host_ranks, Collective::kBroadcast, true, true, false);
   return b.finish();
 }
 

@@ -21,10 +21,10 @@ Schedule all_reduce_recursive_doubling(const CollectiveRequest& request) {
     held = b.output(all);
   }
   const int place = places.place_of(self);
-  Slice slots[2] = {};
+  Slice arrivals[2] = {};
   int round = 0;
   for (int distance = 1; distance < places.num_places(); distance *= 2, ++round) {
-    Slice& arrived = slots[round % 2];
+    Slice& arrived = arrivals[round % 2];
     if (arrived.size() == 0) arrived = b.scratch(b.elements());
     const Rank peer = places.rank_at(place ^ distance);
     b.send(peer, held);

@@ -8,11 +8,12 @@ namespace {
 
 constexpr int kDepth = 3;  // pieces in flight: one is copied in, one reduced, one copied out
 
-Slice first(Slice slice, int64_t elements) {
+Slice first_elements(Slice slice, int64_t elements) {
   slice.end = slice.begin + elements;
   return slice;
 }
 
+// Every rank puts its whole input into stage memory and adds up the inputs of all.
 void one_shot(Builder& b) {
   const Range all{0, b.elements()};
   const Slice stage = b.stage(b.elements());
@@ -26,6 +27,7 @@ void one_shot(Builder& b) {
   b.reduce(std::move(sources), {b.output(all)}, Sum::kComplete);
 }
 
+// Moves a long message piece by piece: ranks copy inputs in, each adds up its part, all copy the sums out.
 class Pipeline {
  public:
   Pipeline(Builder& builder, int pieces) : b_(builder), peers_(peers_of(builder)), pieces_(pieces) {
@@ -51,7 +53,7 @@ class Pipeline {
     return {owner, Space::kStage, slot.begin + range.begin - piece(k).begin, slot.begin + range.end - piece(k).begin};
   }
   Slice sum(int k, Rank owner) const {
-    return Builder::on_rank(first(sums_[k % kDepth], slice(k, owner).size()), owner);
+    return Builder::on_rank(first_elements(sums_[k % kDepth], slice(k, owner).size()), owner);
   }
   Slice sum_slot(int k, Rank owner) const { return Builder::on_rank(sums_[k % kDepth], owner); }
 

@@ -8,6 +8,7 @@
 namespace herd {
 namespace {
 
+// Returns the depth of a tree, in messages from a leaf to the root.
 int depth(int num_ranks) { return std::bit_width(static_cast<unsigned>(num_ranks - 1)); }
 
 }  // namespace
@@ -32,11 +33,11 @@ TreeNode in_order_tree(Rank rank, int n) {
 }
 
 TreeNode mirrored_tree(Rank rank, int n) {
-  const auto there = [n](Rank r) { return n % 2 == 0 ? n - 1 - r : (r - 1 + n) % n; };
-  const auto back = [n](Rank r) { return n % 2 == 0 ? n - 1 - r : (r + 1) % n; };
-  TreeNode node = in_order_tree(there(rank), n);
-  if (node.parent >= 0) node.parent = back(node.parent);
-  for (Rank& child : node.children) child = back(child);
+  const auto to_mirrored = [n](Rank r) { return n % 2 == 0 ? n - 1 - r : (r - 1 + n) % n; };
+  const auto from_mirrored = [n](Rank r) { return n % 2 == 0 ? n - 1 - r : (r + 1) % n; };
+  TreeNode node = in_order_tree(to_mirrored(rank), n);
+  if (node.parent >= 0) node.parent = from_mirrored(node.parent);
+  for (Rank& child : node.children) child = from_mirrored(child);
   return node;
 }
 

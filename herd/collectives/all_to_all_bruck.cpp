@@ -7,9 +7,10 @@ Schedule all_to_all_bruck(const CollectiveRequest& request) {
   if (build_if_alone(b)) return b.finish();
   const int n = b.num_ranks();
   const Rank self = b.self();
-  // Block i has i ranks to go. Before round k this rank holds the one that came from i mod 2^k ranks before it.
+  // Block i travels i ranks. Before round k, held[i] is the block i that began i mod 2^k ranks before this rank.
   std::vector<Slice> held(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i) held[i] = b.sent(self, b.neighbor(i));
+  // Returns the elements of block i that has travelled `gone` ranks, on the rank `holder_distance` after this one.
   const auto size_at = [&](int holder_distance, int i, int gone) {
     const int from = b.neighbor(holder_distance - gone);
     return b.layout().sent(from, (from + i) % n).size();

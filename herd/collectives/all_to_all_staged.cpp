@@ -15,7 +15,7 @@ Schedule all_to_all_staged(const CollectiveRequest& request) {
   const Slice slots[2] = {b.stage(n * longest), b.stage(n * longest)};
   b.copy(b.sent(self, self), {b.received(self, self)});
   for (int k = 0; k < pieces; ++k) {
-    const Slice slot = slots[k % 2], other = slots[(k + 1) % 2];
+    const Slice slot = slots[k % 2], previous_slot = slots[(k + 1) % 2];
     const auto piece = [&](Slice block) {
       const Range range = part_of(Range{block.begin, block.end}, pieces, k);
       return Slice{block.rank, block.space, range.begin, range.end};
@@ -26,9 +26,9 @@ Schedule all_to_all_staged(const CollectiveRequest& request) {
     };
     for (const Rank peer : peers) b.copy(piece(b.sent(self, peer)), {held(self, peer)});
     // Each signal also gives back the slot that was copied out one piece ago.
-    for (const Rank peer : peers) b.signal(peer, {held(self, peer), Builder::on_rank(other, peer)});
+    for (const Rank peer : peers) b.signal(peer, {held(self, peer), Builder::on_rank(previous_slot, peer)});
     for (const Rank peer : peers) {
-      b.wait(peer, {held(peer, self), other});
+      b.wait(peer, {held(peer, self), previous_slot});
       b.copy(held(peer, self), {piece(b.received(peer, self))});
     }
   }

@@ -7,7 +7,7 @@
 namespace herd {
 namespace {
 
-constexpr int64_t kPushBytes = 16 << 20;  // from here on results leave the cache, and a push writes them once
+constexpr int64_t kPushBytes = 16 << 20;  // from here on results leave the cache, where a push writes them only once
 
 std::string_view shared_memory_algorithm(const CollectiveRequest& line) {
   if (!line.direct) return "staged";
@@ -34,7 +34,7 @@ CollectiveRequest axis_request(const CollectiveRequest& whole, const Grid& grid,
   line.segment_bytes = whole.segment_bytes;
   line.same_host = style.shared_memory && grid.is_inside_hosts(whole, axis);
   line.direct = line.same_host && whole.direct && direct;
-  // Stage memory serves one axis: that of a second would lie at other offsets on ranks whose first lines differ.
+  // Stage memory serves one axis. That of a second one would lie at other offsets on ranks whose first lines differ.
   line.same_host &= axis == 0 || line.direct;
   return line;
 }
@@ -44,17 +44,18 @@ Schedule axis_schedule(const CollectiveRequest& line, const AxisStyle& style) {
 }
 
 std::vector<std::vector<Rank>> ranks_of_line(const Grid& grid, Rank rank, int axis) {
-  const int below = grid.cell_of(rank) % grid.stride(axis);
+  const int lower_cell = grid.cell_of(rank) % grid.stride(axis);
   std::vector<std::vector<Rank>> ranks(static_cast<size_t>(grid.size(axis)));
-  const std::function<void(int, int, std::vector<Rank>&)> above = [&](int next, int cell, std::vector<Rank>& found) {
+  // Appends the ranks whose cells differ from `cell` along the axes from `next` on.
+  const std::function<void(int, int, std::vector<Rank>&)> collect = [&](int next, int cell, std::vector<Rank>& found) {
     if (next == grid.num_axes()) {
       found.push_back(grid.rank_at(cell));
       return;
     }
-    for (int c = 0; c < grid.size(next); ++c) above(next + 1, cell + c * grid.stride(next), found);
+    for (int c = 0; c < grid.size(next); ++c) collect(next + 1, cell + c * grid.stride(next), found);
   };
   for (int c = 0; c < grid.size(axis); ++c) {
-    above(axis + 1, below + c * grid.stride(axis), ranks[static_cast<size_t>(c)]);
+    collect(axis + 1, lower_cell + c * grid.stride(axis), ranks[static_cast<size_t>(c)]);
   }
   return ranks;
 }

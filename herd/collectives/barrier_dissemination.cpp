@@ -5,7 +5,7 @@
 namespace herd {
 namespace {
 
-// One element of scratch per round orders the rounds: hearing writes it, telling reads those of the rounds before.
+// One element of scratch per round orders the rounds: a receive writes it, and a send reads those of earlier rounds.
 using Exchange = std::function<void(Rank to, Rank from, Slice heard_before, Slice heard_now)>;
 
 void disseminate(Builder& b, const Exchange& exchange) {
@@ -20,18 +20,18 @@ void disseminate(Builder& b, const Exchange& exchange) {
 
 Schedule barrier_dissemination_send(const CollectiveRequest& request) {
   Builder b = builder_for(request, "dissemination_send");
-  disseminate(b, [&b](Rank to, Rank from, Slice before, Slice now) {
-    b.send_empty(to, {before});
-    b.receive_empty(from, {now});
+  disseminate(b, [&b](Rank to, Rank from, Slice heard_before, Slice heard_now) {
+    b.send_empty(to, {heard_before});
+    b.receive_empty(from, {heard_now});
   });
   return b.finish();
 }
 
 Schedule barrier_dissemination_signal(const CollectiveRequest& request) {
   Builder b = builder_for(request, "dissemination_signal");
-  disseminate(b, [&b](Rank to, Rank from, Slice before, Slice now) {
-    b.signal(to, {before});
-    b.wait(from, {now});
+  disseminate(b, [&b](Rank to, Rank from, Slice heard_before, Slice heard_now) {
+    b.signal(to, {heard_before});
+    b.wait(from, {heard_now});
   });
   return b.finish();
 }

@@ -11,7 +11,9 @@ Schedule broadcast_scatter_all_gather(const CollectiveRequest& request) {
   const int place = tree.place_of(b.self());
   // Part q is for place q. The scatter leaves a rank with the parts of its whole subtree.
   const auto parts = [&](int first, int count) { return Range{b.part(first).begin, b.part(first + count - 1).end}; };
-  const auto has_after_scatter = [&](int at, int part) { return part >= at && part < at + tree.num_below(at); };
+  const auto has_after_scatter = [&](int holder, int part) {
+    return part >= holder && part < holder + tree.num_below(holder);
+  };
   const auto source = [&](Range range) { return place == 0 ? b.input(range) : b.output(range); };
   if (place > 0) b.receive(tree.rank_at(tree.parent(place)), b.output(parts(place, tree.num_below(place))));
   const std::vector<int> children = tree.children(place);  // the nearest first; the farthest heads the largest subtree

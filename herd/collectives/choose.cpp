@@ -16,7 +16,7 @@
 namespace herd {
 namespace {
 
-constexpr int64_t kMaxSimulatedBytes = 8 << 20;  // beyond, time grows as it does up to here
+constexpr int64_t kMaxSimulatedBytes = 8 << 20;  // beyond, time is extrapolated
 
 std::vector<Schedule> build_all(std::string_view name, CollectiveRequest request) {
   std::vector<Schedule> all;
@@ -24,7 +24,7 @@ std::vector<Schedule> build_all(std::string_view name, CollectiveRequest request
   return all;
 }
 
-// As long messages find it.
+// Returns the topology as long messages find it: uplinks have used up their bursts.
 Topology without_bursts(Topology topology) {
   for (Host& host : topology.hosts) host.uplink.burst_bytes = host.uplink.burst_bytes_per_us = 0;
   return topology;
@@ -32,26 +32,26 @@ Topology without_bursts(Topology topology) {
 
 std::vector<int64_t> bytes_by_distance(const Schedule& s, const Topology& topology, const std::vector<int>& host_of) {
   std::vector<int64_t> bytes(static_cast<size_t>(num_distances(topology)), 0);
-  const int own = host_of[static_cast<size_t>(s.self)];
+  const int own_host = host_of[static_cast<size_t>(s.self)];
   for (const Step& step : s.steps) {
     if (step.kind != StepKind::kSend) continue;
-    const int far = distance(topology, own, host_of[static_cast<size_t>(step.peer)]);
-    bytes[static_cast<size_t>(far)] += step.sources[0].size() * size_of(s.dtype);
+    const int peer_distance = distance(topology, own_host, host_of[static_cast<size_t>(step.peer)]);
+    bytes[static_cast<size_t>(peer_distance)] += step.sources[0].size() * size_of(s.dtype);
   }
   int64_t sent = 0;
-  for (const int64_t grade : bytes) sent += grade;
-  bytes[0] += bytes_sent(s) - sent;  // what goes through peers' memory
+  for (const int64_t bytes_at_distance : bytes) sent += bytes_at_distance;
+  bytes[0] += bytes_sent(s) - sent;  // the bytes that go through peers' memory
   return bytes;
 }
 
-void keep_most(std::vector<int64_t>& most, const std::vector<int64_t>& bytes) {
-  most.resize(bytes.size(), 0);
-  for (size_t i = 0; i < bytes.size(); ++i) most[i] = std::max(most[i], bytes[i]);
+void keep_max(std::vector<int64_t>& maxima, const std::vector<int64_t>& bytes) {
+  maxima.resize(bytes.size(), 0);
+  for (size_t i = 0; i < bytes.size(); ++i) maxima[i] = std::max(maxima[i], bytes[i]);
 }
 
-// Bytes that the rank's own core reads and writes for a step. A message within a host is copied into shared memory and
-// out of it again; from another host it is copied out.
-double moved_bytes(const Step& step, DType dtype, bool near) {
+// Returns the bytes that the rank's own core reads and writes for a step. A message within a host is copied into shared
+// memory and out of it again; a message from another host is copied out.
+double moved_bytes(const Step& step, DType dtype, bool inside_host) {
   int64_t slices = 0, elements = 0;
   switch (step.kind) {
     case StepKind::kCopy:
@@ -60,7 +60,7 @@ double moved_bytes(const Step& step, DType dtype, bool near) {
       elements = step.sources[0].size();
       break;
     case StepKind::kSend:
-      slices = near ? 2 : 0;
+      slices = inside_host ? 2 : 0;
       elements = step.sources[0].size();
       break;
     case StepKind::kReceive:
@@ -75,7 +75,7 @@ double moved_bytes(const Step& step, DType dtype, bool near) {
   return static_cast<double>(slices * elements * size_of(dtype));
 }
 
-// What a rank waits for its core after it has waited for peers: until half of the others on it had their turns.
+// Returns how long a rank waits for its core after a wait for peers: half of the core's other ranks run first.
 double turns_us(const Host& host) {
   return host.ranks > host.cores ? host.turn_us * (host.ranks - host.cores) / (2 * host.cores) : 0;
 }
@@ -93,35 +93,36 @@ double latency_us(const Topology& topology, int from, int to) {
   return us;
 }
 
-// One rank's steps one after another, with its share of its host's cores and memory: latency per message, bytes at the
-// rate of its memory. What the ways out of its host take stands in way_out_us().
+// Adds up one rank's steps at its share of its host's cores and memory: a latency per message, and bytes at the rate
+// of its memory. way_out_us() gives the time of the links out of its host.
 double estimate_us(const Schedule& s, const Topology& topology, const std::vector<int>& host_of) {
-  const int own = host_of[static_cast<size_t>(s.self)];
-  const Host& host = topology.hosts[static_cast<size_t>(own)];
+  const int own_host = host_of[static_cast<size_t>(s.self)];
+  const Host& host = topology.hosts[static_cast<size_t>(own_host)];
   const double rate = std::min(host.core_bytes_per_us * std::min(1.0, static_cast<double>(host.cores) / host.ranks),
                                host.memory_bytes_per_us / host.ranks);
-  double us = 4 * turns_us(host);  // all have had a turn, and who is last has waited for all the others again
+  double us = 4 * turns_us(host);  // until all ranks had a turn, and the last one waited for all others again
   bool waited = false;
   for (const Step& step : s.steps) {
-    const int other = step.peer < 0 ? own : host_of[static_cast<size_t>(step.peer)];
-    us += host.step_us + moved_bytes(step, s.dtype, other == own) / rate;
+    const int peer_host = step.peer < 0 ? own_host : host_of[static_cast<size_t>(step.peer)];
+    us += host.step_us + moved_bytes(step, s.dtype, peer_host == own_host) / rate;
     const bool receives = step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce;
     const bool waits = receives || step.kind == StepKind::kWait;
-    if (waits) us += latency_us(topology, other, own);
+    if (waits) us += latency_us(topology, peer_host, own_host);
     if (waits && !waited) us += turns_us(host);  // once for several peers
-    if (other == own && (receives || step.kind == StepKind::kSend)) us += host.message_us / 2;
+    if (peer_host == own_host && (receives || step.kind == StepKind::kSend)) us += host.message_us / 2;
     waited = waits;
-    if (other != own && step.kind == StepKind::kSend) us += host.uplink.message_us;  // a receiver's is in the latency
+    // The latency includes the message_us of the receiver.
+    if (peer_host != own_host && step.kind == StepKind::kSend) us += host.uplink.message_us;
     if (step.kind == StepKind::kSend && topology.fabric != Fabric::kSwitch) {
-      const auto hops = static_cast<double>(route(topology, own, other).size());
+      const auto hops = static_cast<double>(route(topology, own_host, peer_host).size());
       us += hops * host.uplink.carry_us(static_cast<double>(step.sources[0].size() * size_of(s.dtype)));
     }
   }
   return us;
 }
 
-// Until all that the ranks of this rank's host send elsewhere has passed its uplink, the tiers and the spine; every
-// host is taken to send as much.
+// Returns the time until all bytes that leave this rank's host have passed its uplink, the tiers and the spine. Every
+// host is taken to send as many.
 double way_out_us(std::string_view name, const CollectiveRequest& own, const Topology& topology,
                   const std::vector<int>& host_of) {
   if (topology.fabric != Fabric::kSwitch || topology.hosts.size() < 2) return 0;
@@ -129,50 +130,51 @@ double way_out_us(std::string_view name, const CollectiveRequest& own, const Top
   std::vector<double> out(static_cast<size_t>(num_distances(topology)), 0);
   for (Rank rank = 0; rank < own.num_ranks; ++rank) {
     if (host_of[static_cast<size_t>(rank)] != host) continue;
-    CollectiveRequest theirs = own;
-    theirs.self = rank;
-    const std::vector<int64_t> bytes = bytes_by_distance(build_schedule(name, theirs), topology, host_of);
-    for (size_t far = 0; far < bytes.size(); ++far) out[far] += static_cast<double>(bytes[far]);
+    CollectiveRequest peer_request = own;
+    peer_request.self = rank;
+    const std::vector<int64_t> bytes = bytes_by_distance(build_schedule(name, peer_request), topology, host_of);
+    for (size_t d = 0; d < bytes.size(); ++d) out[d] += static_cast<double>(bytes[d]);
   }
-  double beyond = 0, hosts = 1;
-  for (size_t far = 1; far < out.size(); ++far) beyond += out[far];
-  double us = topology.hosts[static_cast<size_t>(host)].uplink.carry_us(beyond);
+  double bytes_beyond = 0, hosts = 1;
+  for (size_t d = 1; d < out.size(); ++d) bytes_beyond += out[d];
+  double us = topology.hosts[static_cast<size_t>(host)].uplink.carry_us(bytes_beyond);
   for (size_t tier = 0; tier < topology.tiers.size(); ++tier) {
-    beyond -= out[tier + 1];
+    bytes_beyond -= out[tier + 1];
     hosts *= topology.tiers[tier].size;
-    us = std::max(us, beyond * hosts / topology.tiers[tier].uplink.bytes_per_us);
+    us = std::max(us, bytes_beyond * hosts / topology.tiers[tier].uplink.bytes_per_us);
   }
   const auto all_hosts = static_cast<double>(topology.hosts.size());
-  return topology.spine_bytes_per_us > 0 ? std::max(us, beyond * all_hosts / topology.spine_bytes_per_us) : us;
+  return topology.spine_bytes_per_us > 0 ? std::max(us, bytes_beyond * all_hosts / topology.spine_bytes_per_us) : us;
 }
 
-// Of one rank, or of the one that has most.
+// Holds the costs of one rank, or the largest of several ranks.
 struct Costs {
   double us = 0, bytes = 0, messages = 0;
   double rounds = 0;  // messages and signals that it waits for
   std::vector<int64_t> by_distance = {};
 };
 
-// Two shorter messages that use memory as a long one does, and how many times their difference that one is longer.
-struct Line {
+// Holds two shorter messages that use memory as a long one does. The long one exceeds `whole` by `ratio` times the
+// difference of the two.
+struct Extrapolation {
   CollectiveRequest half, whole;
   double ratio = 0;
 };
 
-Line line_to(const CollectiveRequest& request, int64_t elements) {
-  Line line{resized(request, elements / 2), resized(request, elements)};
-  line.ratio = static_cast<double>(request.elements - line.whole.elements) /
-               static_cast<double>(line.whole.elements - line.half.elements);
-  return line;
+Extrapolation extrapolation_to(const CollectiveRequest& request, int64_t elements) {
+  Extrapolation shorter{resized(request, elements / 2), resized(request, elements)};
+  shorter.ratio = static_cast<double>(request.elements - shorter.whole.elements) /
+                  static_cast<double>(shorter.whole.elements - shorter.half.elements);
+  return shorter;
 }
 
-Costs longer_by(double ratio, Costs whole, const Costs& half) {
+Costs extrapolate(double ratio, Costs whole, const Costs& half) {
   whole.us += ratio * (whole.us - half.us);
   whole.bytes += ratio * (whole.bytes - half.bytes);
   whole.messages += ratio * (whole.messages - half.messages);
   whole.rounds += ratio * (whole.rounds - half.rounds);
-  for (size_t far = 0; far < whole.by_distance.size(); ++far) {
-    whole.by_distance[far] += std::llround(ratio * static_cast<double>(whole.by_distance[far] - half.by_distance[far]));
+  for (size_t d = 0; d < whole.by_distance.size(); ++d) {
+    whole.by_distance[d] += std::llround(ratio * static_cast<double>(whole.by_distance[d] - half.by_distance[d]));
   }
   return whole;
 }
@@ -180,30 +182,30 @@ Costs longer_by(double ratio, Costs whole, const Costs& half) {
 Costs own_costs(const AlgorithmInfo& algorithm, const CollectiveRequest& own, const Topology& topology,
                 const std::vector<int>& host_of) {
   const Schedule s = build_schedule(algorithm.name, own);
-  Costs steps{estimate_us(s, topology, host_of), static_cast<double>(bytes_sent(s)),
+  Costs costs{estimate_us(s, topology, host_of), static_cast<double>(bytes_sent(s)),
               static_cast<double>(num_messages_and_signals(s)), 0, bytes_by_distance(s, topology, host_of)};
   for (const Step& step : s.steps) {
-    steps.rounds +=
+    costs.rounds +=
         step.kind == StepKind::kWait || step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce;
   }
-  if (algorithm.depth != nullptr) {  // what passes others before and after it passes this rank
+  if (algorithm.depth != nullptr) {  // the message passes other ranks before and after this one
     const int depth = algorithm.depth(own.num_ranks);
     const Host& host = topology.hosts[static_cast<size_t>(host_of[static_cast<size_t>(own.self)])];
-    const double each = topology.hosts.size() > 1 ? host.uplink.latency_us : host.signal_us + turns_us(host);
-    steps.us += std::max(0, depth - 1) * each;
-    steps.rounds = std::max<double>(steps.rounds, depth);
+    const double hop_us = topology.hosts.size() > 1 ? host.uplink.latency_us : host.signal_us + turns_us(host);
+    costs.us += std::max(0, depth - 1) * hop_us;
+    costs.rounds = std::max<double>(costs.rounds, depth);
   }
-  steps.us += way_out_us(algorithm.name, own, topology, host_of);
-  return steps;
+  costs.us += way_out_us(algorithm.name, own, topology, host_of);
+  return costs;
 }
 
 std::string busiest_of(const ScheduleTimes& times) {
   if (times.resources.empty()) return "";
-  const auto most = std::max_element(times.resources.begin(), times.resources.end(),
-                                     [](const ResourceShare& a, const ResourceShare& b) { return a.busy < b.busy; });
+  const auto busiest = std::max_element(times.resources.begin(), times.resources.end(),
+                                        [](const ResourceShare& a, const ResourceShare& b) { return a.busy < b.busy; });
   char share[16];
-  std::snprintf(share, sizeof share, " %.0f %%", 100 * most->busy);
-  return most->name + share;
+  std::snprintf(share, sizeof share, " %.0f %%", 100 * busiest->busy);
+  return busiest->name + share;
 }
 
 Costs counts_of(const std::vector<Schedule>& all, const Topology& topology, const ChooseOptions& options) {
@@ -213,23 +215,22 @@ Costs counts_of(const std::vector<Schedule>& all, const Topology& topology, cons
   for (const Schedule& s : all) {
     costs.bytes = std::max(costs.bytes, static_cast<double>(bytes_sent(s)));
     costs.messages = std::max(costs.messages, static_cast<double>(num_messages_and_signals(s)));
-    keep_most(costs.by_distance, bytes_by_distance(s, topology, host_of));
+    keep_max(costs.by_distance, bytes_by_distance(s, topology, host_of));
   }
   return costs;
 }
 
-void keep_most(Candidate& candidate, const Costs& costs) {
+void keep_max(Candidate& candidate, const Costs& costs) {
   const auto count = [](double value) { return static_cast<int>(std::min<double>(std::round(value), INT_MAX)); };
   candidate.us = std::max(candidate.us, costs.us);
   candidate.bytes_sent = std::max<int64_t>(candidate.bytes_sent, std::llround(costs.bytes));
   candidate.messages = std::max(candidate.messages, count(costs.messages));
   candidate.rounds = std::max(candidate.rounds, count(costs.rounds));
-  keep_most(candidate.bytes_by_distance, costs.by_distance);
+  keep_max(candidate.bytes_by_distance, costs.by_distance);
 }
 
-// All ranks step by step. The time of a long message is on the line through two shorter ones. So are the steps of
-// staged algorithms, which have some for every piece, too many to build: from where pieces no longer grow with the
-// message.
+// Simulates all ranks step by step. The time of a long message is extrapolated from two shorter ones. So are the counts
+// of staged algorithms, from the size at which pieces no longer grow: steps for every piece are too many to build.
 void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
                         const ChooseOptions& options) {
   const std::string_view name = candidate.algorithm.name;
@@ -238,50 +239,51 @@ void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, 
     candidate.busiest = busiest_of(times);
     return times.end_us;
   };
-  const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
-  if (request.elements <= most) {
+  const int64_t max_elements = kMaxSimulatedBytes / size_of(request.dtype);
+  if (request.elements <= max_elements) {
     const std::vector<Schedule> all = build_all(name, request);
     Costs costs = counts_of(all, topology, options);
     costs.us = simulate(all, topology);
-    return keep_most(candidate, costs);
+    return keep_max(candidate, costs);
   }
   const Topology steady = without_bursts(topology);
-  const Line line = line_to(request, most);
-  const double half_us = simulate(build_all(name, line.half), steady);
-  const double whole_us = simulate(build_all(name, line.whole), steady);
-  const int64_t even = 2 * request.num_ranks * kWantedPieces * kMaxPieceBytes / size_of(request.dtype);
-  const auto counts = [&](const CollectiveRequest& one) { return counts_of(build_all(name, one), topology, options); };
+  const Extrapolation shorter = extrapolation_to(request, max_elements);
+  const double half_us = simulate(build_all(name, shorter.half), steady);
+  const double whole_us = simulate(build_all(name, shorter.whole), steady);
+  const int64_t capped_elements = 2 * request.num_ranks * kWantedPieces * kMaxPieceBytes / size_of(request.dtype);
+  const auto counts = [&](const CollectiveRequest& r) { return counts_of(build_all(name, r), topology, options); };
   Costs costs;
-  if (candidate.algorithm.needs == Needs::kStage && request.elements > even) {
-    const Line pieces = line_to(request, even);
-    costs = longer_by(pieces.ratio, counts(pieces.whole), counts(pieces.half));
+  if (candidate.algorithm.needs == Needs::kStage && request.elements > capped_elements) {
+    const Extrapolation pieces = extrapolation_to(request, capped_elements);
+    costs = extrapolate(pieces.ratio, counts(pieces.whole), counts(pieces.half));
   } else {
     costs = counts(request);
   }
-  costs.us = whole_us + line.ratio * (whole_us - half_us);
-  keep_most(candidate, costs);
+  costs.us = whole_us + shorter.ratio * (whole_us - half_us);
+  keep_max(candidate, costs);
 }
 
+// Predicts by simulation, or from a few ranks where all of them would take too long to simulate.
 void predict(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
              const ChooseOptions& options) {
   const int n = request.num_ranks;
   if (n <= kMaxSimulatedRanks) return simulate_all_ranks(candidate, request, topology, options);
   const std::vector<int> host_of = topology.host_of_ranks();
-  const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
-  const bool grows = candidate.algorithm.needs == Needs::kStage && request.elements > most;
-  const Topology steady = grows ? without_bursts(topology) : Topology();
+  const int64_t max_elements = kMaxSimulatedBytes / size_of(request.dtype);
+  const bool extrapolates = candidate.algorithm.needs == Needs::kStage && request.elements > max_elements;
+  const Topology steady = extrapolates ? without_bursts(topology) : Topology();
   std::set<Rank> ranks{0, 1, n / 2, n - 1};
   if (request.root >= 0 && request.root < n) ranks.insert(request.root);
   for (const Rank rank : ranks) {
     CollectiveRequest own = request;
     own.self = rank;
-    if (!grows) {
-      keep_most(candidate, own_costs(candidate.algorithm, own, topology, host_of));
+    if (!extrapolates) {
+      keep_max(candidate, own_costs(candidate.algorithm, own, topology, host_of));
       continue;
     }
-    const Line line = line_to(own, most);
-    keep_most(candidate, longer_by(line.ratio, own_costs(candidate.algorithm, line.whole, steady, host_of),
-                                   own_costs(candidate.algorithm, line.half, steady, host_of)));
+    const Extrapolation shorter = extrapolation_to(own, max_elements);
+    keep_max(candidate, extrapolate(shorter.ratio, own_costs(candidate.algorithm, shorter.whole, steady, host_of),
+                                    own_costs(candidate.algorithm, shorter.half, steady, host_of)));
   }
 }
 
@@ -319,9 +321,9 @@ void check_ranks(const CollectiveRequest& request, const Topology& topology) {
 
 }  // namespace
 
-double predict_us(std::string_view algorithm, const CollectiveRequest& asked, const Topology& topology) {
-  check_ranks(asked, topology);
-  const CollectiveRequest request = placed_on(asked, topology);
+double predict_us(std::string_view algorithm, const CollectiveRequest& unplaced, const Topology& topology) {
+  check_ranks(unplaced, topology);
+  const CollectiveRequest request = placed_on(unplaced, topology);
   for (const AlgorithmInfo& info : algorithms(request.collective)) {
     if (info.name != algorithm) continue;
     Candidate candidate{info, why_not(info, request)};
@@ -329,7 +331,7 @@ double predict_us(std::string_view algorithm, const CollectiveRequest& asked, co
     predict(candidate, request, topology, {});
     return candidate.us;
   }
-  build_schedule(algorithm, request);  // says why not
+  build_schedule(algorithm, request);  // throws with the reason
   return 0;
 }
 
@@ -343,15 +345,15 @@ CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology)
   return request;
 }
 
-Choice choose(const CollectiveRequest& asked, const Topology& topology, ChooseOptions options) {
-  check_ranks(asked, topology);
-  const CollectiveRequest request = placed_on(asked, topology);
+Choice choose(const CollectiveRequest& unplaced, const Topology& topology, ChooseOptions options) {
+  check_ranks(unplaced, topology);
+  const CollectiveRequest request = placed_on(unplaced, topology);
   Choice choice;
-  bool has_messages = false;
+  bool has_sending_candidate = false;
   for (const AlgorithmInfo& info : algorithms(request.collective)) {
     Candidate candidate{info, why_not(info, request)};
-    const bool messages = info.needs == Needs::kMessages;
-    const bool left_out = request.same_host && messages && std::exchange(has_messages, true);
+    const bool sends_messages = info.needs == Needs::kMessages;
+    const bool left_out = request.same_host && sends_messages && std::exchange(has_sending_candidate, true);
     if (left_out && candidate.why_not.empty()) candidate.why_not = "inside a host its memory serves better";
     if (candidate.why_not.empty() || (left_out && options.time_all && why_not(info, request).empty())) {
       CollectiveRequest own = request;

@@ -8,6 +8,7 @@
 namespace herd {
 namespace {
 
+// Adds the steps of a sub-schedule to a builder: peers become the group's ranks, slices lie in its windows.
 class Mapper {
  public:
   Mapper(Builder& builder, const Schedule& sub, const SubGroup& group)
@@ -41,12 +42,12 @@ class Mapper {
     return nullptr;
   }
 
-  Slice shifted(const Slice& slice) const {  // scratch and stage
+  Slice shifted(const Slice& slice) const {  // for scratch and stage memory
     const int64_t shift = slice.space == Space::kScratch ? scratch_.begin : stage_.begin;
     return {group_.ranks[static_cast<size_t>(slice.rank)], slice.space, slice.begin + shift, slice.end + shift};
   }
 
-  // The pieces of a slice, in order.
+  // Returns the pieces of a slice in the whole message, in order.
   std::vector<Slice> mapped(const Slice& slice) const {
     const Window* window = window_of(slice);
     if (window == nullptr) return {shifted(slice)};
@@ -54,14 +55,14 @@ class Mapper {
     std::vector<Slice> pieces;
     const auto& runs = window->runs();
     auto run = std::upper_bound(runs.begin(), runs.end(), slice.begin,
-                                [](int64_t at, const Window::Run& r) { return at < r.sub_begin + r.size; });
-    int64_t at = slice.begin;
-    for (; run != runs.end() && at < slice.end; ++run) {
+                                [](int64_t offset, const Window::Run& r) { return offset < r.sub_begin + r.size; });
+    int64_t offset = slice.begin;
+    for (; run != runs.end() && offset < slice.end; ++run) {
       const int64_t end = std::min(slice.end, run->sub_begin + run->size), shift = run->begin - run->sub_begin;
-      pieces.push_back({rank, window->space(), at + shift, end + shift});
-      at = end;
+      pieces.push_back({rank, window->space(), offset + shift, end + shift});
+      offset = end;
     }
-    HERD_CHECK_EQ(at, std::max(slice.begin, slice.end));
+    HERD_CHECK_EQ(offset, std::max(slice.begin, slice.end));
     if (pieces.empty()) pieces.push_back({rank, window->space(), 0, 0});
     return pieces;
   }
@@ -93,7 +94,7 @@ class Mapper {
       piece.targets.clear();
       for (size_t i = 0; i < sources; ++i) piece.sources.push_back(cut(step.sources[i], from, to));
       for (size_t i = 0; i < targets; ++i) piece.targets.push_back(cut(step.targets[i], from, to));
-      // A copy onto itself moves nothing: windows may lie on each other.
+      // Windows may overlap, and a copy of a slice onto itself is left out.
       if (step.kind == StepKind::kCopy) std::erase(piece.targets, piece.sources[0]);
       piece.sources.insert(piece.sources.end(), more_sources.begin(), more_sources.end());
       piece.targets.insert(piece.targets.end(), more_targets.begin(), more_targets.end());
@@ -103,8 +104,8 @@ class Mapper {
   }
 
   void collect_cuts(const Slice& slice, std::set<int64_t>& cuts) const {
-    int64_t at = 0;
-    for (const Slice& piece : mapped(slice)) cuts.insert(at += piece.size());
+    int64_t end = 0;
+    for (const Slice& piece : mapped(slice)) cuts.insert(end += piece.size());
   }
 
   Slice cut(Slice slice, int64_t from, int64_t to) const {

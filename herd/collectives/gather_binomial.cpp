@@ -4,10 +4,10 @@
 namespace herd {
 namespace {
 
-// Where a rank keeps the parts of its subtree: root in its output, inner ranks in scratch, in the order of places.
-class Held {
+// Tells where a rank keeps the parts of its subtree: root in its output, inner ranks in scratch in the order of places.
+class SubtreeMemory {
  public:
-  Held(Builder& b, const BinomialTree& tree, int place) : b_(b), tree_(tree), place_(place) {
+  SubtreeMemory(Builder& b, const BinomialTree& tree, int place) : b_(b), tree_(tree), place_(place) {
     if (place == 0 || tree.children(place).empty()) return;
     int64_t elements = 0;
     for (const Range range : subtree_parts(b, tree, place)) elements += range.size();
@@ -25,12 +25,12 @@ class Held {
  private:
   Slice in_scratch(Range range) const {
     int64_t begin = scratch_.begin;
-    for (const Range whole : subtree_parts(b_, tree_, place_)) {
-      if (range.begin >= whole.begin && range.end <= whole.end) {
-        begin += range.begin - whole.begin;
+    for (const Range kept : subtree_parts(b_, tree_, place_)) {
+      if (range.begin >= kept.begin && range.end <= kept.end) {
+        begin += range.begin - kept.begin;
         break;
       }
-      begin += whole.size();
+      begin += kept.size();
     }
     return {b_.self(), Space::kScratch, begin, begin + range.size()};
   }
@@ -54,7 +54,7 @@ Schedule gather_binomial(const CollectiveRequest& request) {
     b.send(tree.rank_at(tree.parent(place)), mine);
     return b.finish();
   }
-  const Held held(b, tree, place);
+  const SubtreeMemory held(b, tree, place);
   const Slice own = held.parts_of(place)[0];
   b.copy(mine, {Slice{own.rank, own.space, own.begin, own.begin + mine.size()}});
   for (const int child : children) {

@@ -7,7 +7,7 @@ namespace {
 void take_all(Builder& b, const StagedToRoot& staged) {
   b.copy(b.input(b.part(b.self())), {b.output(b.part(b.self()))});
   for (int k = 0; k < staged.num_pieces(); ++k) {
-    std::vector<Slice> taken;  // makes each answer follow what all peers gave, also where that is nothing
+    std::vector<Slice> taken;  // orders each answer after all peers' pieces, even empty ones
     for (const Rank peer : peers_of(b)) {
       taken.push_back(staged.slot(k, peer));
       b.wait(peer, {taken.back()});

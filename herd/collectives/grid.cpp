@@ -20,23 +20,25 @@ std::vector<std::vector<Rank>> ranks_by_host(const CollectiveRequest& request) {
 }
 
 Grid::Grid(const CollectiveRequest& request) : sizes_(request.grid) {
-  const auto wrong = [](const std::string& rule) { throw Error(Code::kBadConfig, rule); };
-  const std::string wanted = std::to_string(request.num_ranks);
+  const auto reject = [](const std::string& rule) { throw Error(Code::kBadConfig, rule); };
+  const std::string num_ranks_text = std::to_string(request.num_ranks);
   int64_t cells = 1;
   for (const int axis_size : sizes_) cells *= axis_size;
   if (!sizes_.empty() && cells != request.num_ranks) {
-    wrong("a grid's axes multiply to the ranks, but these make " + std::to_string(cells) + ", not " + wanted);
+    reject("a grid's axes multiply to the ranks, but these make " + std::to_string(cells) + ", not " + num_ranks_text);
   }
   if (!request.hosts.empty() && static_cast<int>(request.hosts.size()) != request.num_ranks) {
-    wrong("every rank has a host, but " + std::to_string(request.hosts.size()) + " are given for " + wanted + " ranks");
+    reject("every rank has a host, but " + std::to_string(request.hosts.size()) + " are given for " + num_ranks_text +
+           " ranks");
   }
   if (request.hosts.empty()) return;
   const auto hosts = ranks_by_host(request);
   if (sizes_.empty()) {
-    const size_t each = hosts[0].size();
-    if (hosts.size() < 2 || each < 2) return;
-    if (!std::all_of(hosts.begin(), hosts.end(), [&](const auto& ranks) { return ranks.size() == each; })) return;
-    sizes_ = {static_cast<int>(each), static_cast<int>(hosts.size())};
+    const size_t ranks_per_host = hosts[0].size();
+    if (hosts.size() < 2 || ranks_per_host < 2) return;
+    const auto has_as_many = [&](const auto& ranks) { return ranks.size() == ranks_per_host; };
+    if (!std::all_of(hosts.begin(), hosts.end(), has_as_many)) return;
+    sizes_ = {static_cast<int>(ranks_per_host), static_cast<int>(hosts.size())};
   }
   for (const auto& ranks : hosts) rank_at_.insert(rank_at_.end(), ranks.begin(), ranks.end());
   if (std::is_sorted(rank_at_.begin(), rank_at_.end())) {
@@ -51,7 +53,7 @@ Grid::Grid(const CollectiveRequest& request) : sizes_(request.grid) {
 
 int Grid::stride(int axis) const {
   int stride = 1;
-  for (int below = 0; below < axis; ++below) stride *= size(below);
+  for (int lower_axis = 0; lower_axis < axis; ++lower_axis) stride *= size(lower_axis);
   return stride;
 }
 

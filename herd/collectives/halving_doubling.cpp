@@ -15,11 +15,12 @@ void halving(Builder& b, const FoldedPlaces& places, const KeptAt& partial, cons
   }
   const int place = places.place_of(b.self());
   for (int distance = places.num_places() / 2; distance >= 1; distance /= 2) {
-    const int begin = place / distance * distance, other = begin ^ distance;
-    const Range keep = places.parts_of(b, begin, begin + distance), give = places.parts_of(b, other, other + distance);
+    const int begin = place / distance * distance, peer_begin = begin ^ distance;
+    const Range kept_range = places.parts_of(b, begin, begin + distance);
+    const Range sent_range = places.parts_of(b, peer_begin, peer_begin + distance);
     const Rank peer = places.rank_at(place ^ distance);
-    b.send(peer, held(give));
-    b.receive_reduce(peer, distance == 1 ? result(keep) : partial(keep), held(keep),
+    b.send(peer, held(sent_range));
+    b.receive_reduce(peer, distance == 1 ? result(kept_range) : partial(kept_range), held(kept_range),
                      distance == 1 ? Sum::kComplete : Sum::kPartial);
     held = partial;
   }
@@ -29,10 +30,10 @@ void doubling(Builder& b, const FoldedPlaces& places) {
   if (places.is_idle(b.self())) return;
   const int place = places.place_of(b.self());
   for (int distance = 1; distance < places.num_places(); distance *= 2) {
-    const int begin = place / distance * distance, other = begin ^ distance;
+    const int begin = place / distance * distance, peer_begin = begin ^ distance;
     const Rank peer = places.rank_at(place ^ distance);
     b.send(peer, b.output(places.parts_of(b, begin, begin + distance)));
-    b.receive(peer, b.output(places.parts_of(b, other, other + distance)));
+    b.receive(peer, b.output(places.parts_of(b, peer_begin, peer_begin + distance)));
   }
 }
 

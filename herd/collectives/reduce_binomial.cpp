@@ -7,7 +7,7 @@ Schedule reduce_binomial(const CollectiveRequest& request) {
   if (build_if_alone(b)) return b.finish();
   const unsigned n = b.num_ranks();
   const unsigned place = (b.self() - request.root + n) % n;  // 0 at root
-  const auto rank_at = [&](unsigned at) { return static_cast<Rank>((at + request.root) % n); };
+  const auto rank_at = [&](unsigned other_place) { return static_cast<Rank>((other_place + request.root) % n); };
   const Range all{0, b.elements()};
   const bool has_children = place % 2 == 0 && place + 1 < n;
   const Slice sum = place == 0 ? b.output(all) : has_children ? b.scratch(b.elements()) : b.input(all);

@@ -13,7 +13,7 @@ Schedule reduce_scatter_chain(const CollectiveRequest& request) {
   };
   // The parts that are furthest away go first. A sum is what came from behind, added to this rank's own.
   for (int step = 0; step < last; ++step) {
-    const Rank right = last - step, left = step;  // whose parts move
+    const Rank right = last - step, left = step;  // the ranks whose parts move
     if (right > self) {
       const Slice own = b.input(b.part(right));
       if (self > 0) b.receive_reduce(self - 1, partial(b.part(right)), own, Sum::kPartial);

@@ -3,6 +3,7 @@
 namespace herd {
 namespace {
 
+// Writes a reduce-scatter as reduce-scatters along the axes of a grid.
 class GridReduceScatter {
  public:
   GridReduceScatter(const CollectiveRequest& request, const AxisStyle& style)
@@ -21,7 +22,7 @@ class GridReduceScatter {
  private:
   struct Line {
     CollectiveRequest request;
-    Window window;  // of the whole message's parts, in the memory of the input
+    Window window;  // the parts that each rank of the line reduces, in the memory of the input
   };
 
   Line line_of(int axis) const {
@@ -44,8 +45,8 @@ class GridReduceScatter {
     return {grid_.line(b_.self(), axis), input, output, axis == grid_.num_axes() - 1};
   }
 
-  // The sums continue in scratch: the first axis leaves them there where it reads its peers' memory; else all is copied
-  // first, in the order of the first axis, since messages of partial sums are contiguous.
+  // Moves the sums to scratch. The first axis writes them there if it reads its peers' memory. Else the input is copied
+  // in the order of the first axis, since messages of partial sums are contiguous.
   void leave_input(int& axis) {
     Line line = line_of(0);
     if (!line.request.same_host) {

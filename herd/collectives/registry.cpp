@@ -26,10 +26,11 @@
 namespace herd {
 namespace {
 
+// Holds an algorithm and the function that builds its schedule.
 struct Entry {
   AlgorithmInfo info;
   Schedule (*build)(const CollectiveRequest&);
-  std::string (*limits)(const CollectiveRequest&) = nullptr;  // what more it needs, as why_not() says it
+  std::string (*limits)(const CollectiveRequest&) = nullptr;  // returns what else it needs, or ""
 };
 
 std::string not_in_place(const CollectiveRequest& request) {
@@ -38,6 +39,7 @@ std::string not_in_place(const CollectiveRequest& request) {
 
 using enum Needs;
 
+// These functions give the depth of an algorithm, in messages that follow each other.
 int along_a_chain(int num_ranks) { return num_ranks; }
 int up_and_down_a_tree(int num_ranks) { return 2 * std::bit_width(static_cast<unsigned>(num_ranks - 1)); }
 
@@ -46,6 +48,7 @@ Schedule on_grid(const CollectiveRequest& request) {
   return build(request, style);
 }
 
+// These functions say why a request has no grid for the algorithm, or "".
 std::string not_on_tiers(const CollectiveRequest& request) { return grid_why_not(request, 0, true); }
 std::string not_on_two_axes(const CollectiveRequest& request) { return grid_why_not(request, 2, false); }
 std::string not_on_three_axes(const CollectiveRequest& request) { return grid_why_not(request, 3, false); }
@@ -233,8 +236,8 @@ std::string why_not(const AlgorithmInfo& algorithm, const CollectiveRequest& req
   if (algorithm.needs == kSymmetricMemory && !(request.direct && request.same_host))
     return "needs buffers in symmetric memory";
   for (const Entry& entry : kTable) {
-    const bool meant = entry.info.collective == algorithm.collective && entry.info.name == algorithm.name;
-    if (meant && entry.limits) return entry.limits(request);
+    const bool matches = entry.info.collective == algorithm.collective && entry.info.name == algorithm.name;
+    if (matches && entry.limits) return entry.limits(request);
   }
   return "";
 }

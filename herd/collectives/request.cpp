@@ -24,13 +24,13 @@ CollectiveRequest resized(CollectiveRequest request, int64_t elements) {
   const bool all_to_all = request.collective == Collective::kAllToAll;
   if (all_to_all && request.counts.empty()) elements -= elements % request.num_ranks;
   const auto whole = static_cast<double>(request.elements);
-  double before = 0;
-  for (int64_t& count : request.counts) {  // of rounded ends, so that the counts add up
-    const double after = before + static_cast<double>(count);
+  double begin = 0;
+  for (int64_t& count : request.counts) {  // parts get rounded ends, so that the counts add up
+    const double end = begin + static_cast<double>(count);
     const double scale = static_cast<double>(elements) / whole;
-    const auto alone = std::llround(static_cast<double>(count) * scale);  // what two ranks exchange stays alike
-    count = all_to_all ? alone : std::llround(after * scale) - std::llround(before * scale);
-    before = after;
+    const auto scaled_count = std::llround(static_cast<double>(count) * scale);  // the same on sender and receiver
+    count = all_to_all ? scaled_count : std::llround(end * scale) - std::llround(begin * scale);
+    begin = end;
   }
   request.elements =
       request.counts.empty() ? elements : elements_of_counts(request.collective, request.num_ranks, request.counts);

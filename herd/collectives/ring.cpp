@@ -6,10 +6,10 @@ void ring_reduce_scatter(Builder& b, RingSums sums) {
   const int n = b.num_ranks();
   const Rank next = b.neighbor(1), previous = b.neighbor(-1);
   const int64_t longest = b.longest_part();
-  Slice slots[2];
+  Slice partial_sums[2];
   if (sums == RingSums::kScratch) {
-    // With two ranks the only sum is complete at once, so no slot is needed.
-    for (Slice& slot : slots) slot = n > 2 ? b.scratch(longest) : Slice{};
+    // With two ranks the only sum is complete at once, so no scratch is needed.
+    for (Slice& partial_sum : partial_sums) partial_sum = n > 2 ? b.scratch(longest) : Slice{};
   }
   Slice held = b.input(b.part(previous));
   for (int step = 0; step < n - 1; ++step) {
@@ -20,7 +20,7 @@ void ring_reduce_scatter(Builder& b, RingSums sums) {
     if (last || sums == RingSums::kOutput) {
       held = b.output(part);
     } else {
-      held = slots[step % 2];
+      held = partial_sums[step % 2];
       held.end = held.begin + part.size();
     }
     b.receive_reduce(previous, held, b.input(part), last ? Sum::kComplete : Sum::kPartial);

@@ -15,20 +15,20 @@ Schedule scatter_binomial(const CollectiveRequest& request) {
     return b.finish();
   }
   // Inner ranks hold the parts of their subtree in scratch, in the order of places.
-  struct Run {
+  struct SubtreeRange {
     Range range;
     Slice held;
   };
-  std::vector<Run> runs;
+  std::vector<SubtreeRange> ranges;
   for (const Range range : subtree_parts(b, tree, place)) {
-    runs.push_back({range, place == 0 ? b.input(range) : b.scratch(range.size())});
-    if (place > 0) b.receive(tree.rank_at(tree.parent(place)), runs.back().held);
+    ranges.push_back({range, place == 0 ? b.input(range) : b.scratch(range.size())});
+    if (place > 0) b.receive(tree.rank_at(tree.parent(place)), ranges.back().held);
   }
   const auto held = [&](Range range) {
-    for (const Run& run : runs) {
-      if (range.begin < run.range.begin || range.end > run.range.end) continue;
-      const int64_t begin = run.held.begin + range.begin - run.range.begin;
-      return Slice{b.self(), run.held.space, begin, begin + range.size()};
+    for (const SubtreeRange& kept : ranges) {
+      if (range.begin < kept.range.begin || range.end > kept.range.end) continue;
+      const int64_t begin = kept.held.begin + range.begin - kept.range.begin;
+      return Slice{b.self(), kept.held.space, begin, begin + range.size()};
     }
     return Slice{};
   };

@@ -29,7 +29,7 @@ Schedule scatter_staged(const CollectiveRequest& request) {
       for (const Rank peer : peers) {
         if (k >= 2) b.wait(peer, {held(peer)});
         b.copy(b.input(piece(peer)), {held(peer)});
-        b.signal(peer, {k == 0 ? slots[0] : held(peer)});  // the first follows all check-ins, whatever there is to copy
+        b.signal(peer, {k == 0 ? slots[0] : held(peer)});  // the first follows all check-ins, even with nothing to copy
       }
     } else {
       b.wait(root, {held(b.self())});

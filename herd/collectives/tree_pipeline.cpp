@@ -3,7 +3,7 @@
 namespace herd {
 namespace {
 
-// Sums up towards the root, in the output.
+// Adds the children's sums to this rank's input, in the output, and sends the sum to the parent.
 void add_up(Builder& b, const TreeNode& node, Range range) {
   Slice held = b.input(range);
   for (const Rank child : node.children) {
@@ -14,6 +14,7 @@ void add_up(Builder& b, const TreeNode& node, Range range) {
   if (node.parent >= 0) b.send(node.parent, held);
 }
 
+// Passes the complete sum from the parent to the children.
 void pass_down(Builder& b, const TreeNode& node, Range range) {
   if (node.parent >= 0) b.receive(node.parent, b.output(range));
   for (auto child = node.children.rbegin(); child != node.children.rend(); ++child) b.send(*child, b.output(range));

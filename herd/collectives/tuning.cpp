@@ -16,7 +16,7 @@ namespace herd {
 namespace {
 
 constexpr int kMaxLines = 10000;
-constexpr size_t kMaxLine = 400, kMaxBytes = 1 << 20;
+constexpr size_t kMaxLineLength = 400, kMaxFileBytes = 1 << 20;
 
 [[noreturn]] void fail(int line, const std::string& rule) {
   throw Error(Code::kCorruptFile, "tuning, line " + std::to_string(line) + ": " + rule);
@@ -26,19 +26,19 @@ template <typename T>
 T number(const std::string& word, int line) {
   T value{};
   const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
-  const bool whole = !word.empty() && problem == std::errc{} && end == word.data() + word.size();
-  if (!whole || !(value >= 0) || !std::isfinite(static_cast<double>(value)))
+  const bool is_complete = !word.empty() && problem == std::errc{} && end == word.data() + word.size();
+  if (!is_complete || !(value >= 0) || !std::isfinite(static_cast<double>(value)))
     fail(line, "a number >= 0 stands here, not \"" + word.substr(0, 40) + "\"");
   return value;
 }
 
-// How many times one size is the other.
-double ratio(int64_t a, int64_t b) {
+// Returns the larger of two sizes over the smaller; 1 is added to both, since a size may be 0.
+double size_ratio(int64_t a, int64_t b) {
   const double low = static_cast<double>(std::min(a, b)) + 1, high = static_cast<double>(std::max(a, b)) + 1;
   return high / low;
 }
 
-// "4" ranks of one host, "2x2", "2x2-cyclic".
+// Parses "4" (the ranks of one host), or "2x2" or "2x2-cyclic" (hosts x ranks on each).
 RankPlacement parse_placement(const std::string& word, int line) {
   RankPlacement placement;
   const size_t cross = word.find('x'), dash = word.find('-', cross == std::string::npos ? 0 : cross);
@@ -69,9 +69,10 @@ TunedSize parse_size(std::istringstream& words, int line) {
   size.symmetric = memory == "symmetric";
   if (size.symmetric && size.placement.hosts > 1) fail(line, "memory is ordinary on several hosts");
   size.bytes = number<int64_t>(bytes, line);
-  const auto known = algorithms(size.collective);
+  const auto candidates = algorithms(size.collective);
   const std::string_view name = canonical_name(size.collective, algorithm);
-  if (std::none_of(known.begin(), known.end(), [&](const AlgorithmInfo& one) { return one.name == name; })) {
+  const auto has_name = [&](const AlgorithmInfo& info) { return info.name == name; };
+  if (std::none_of(candidates.begin(), candidates.end(), has_name)) {
     fail(line, "no algorithm of " + collective + " is called \"" + algorithm.substr(0, 40) + "\"");
   }
   size.algorithm = name;
@@ -99,22 +100,22 @@ std::optional<RankPlacement> placement_of(const CollectiveRequest& request) {
 
 std::string to_text(const RankPlacement& placement) {
   if (placement.hosts == 1) return std::to_string(placement.ranks);
-  const bool cyclic = placement.cyclic && placement.ranks > 1;  // else it is both
+  const bool cyclic = placement.cyclic && placement.ranks > 1;  // one rank per host is both in blocks and cyclic
   return std::to_string(placement.hosts) + "x" + std::to_string(placement.ranks) + (cyclic ? "-cyclic" : "");
 }
 
 std::optional<TunedSize> find_tuned(const Tuning& tuning, const CollectiveRequest& request) {
-  constexpr double kNear = 4;
+  constexpr double kMaxRatio = 4;  // between the measured size and the requested one
   const std::optional<RankPlacement> placement = placement_of(request);
   if (!placement || !request.counts.empty()) return std::nullopt;
   const TunedSize* best = nullptr;
   for (const TunedSize& size : tuning.sizes) {
     if (size.collective != request.collective || size.placement != *placement) continue;
     if (size.symmetric != (request.same_host && request.direct)) continue;
-    const double off = ratio(size.bytes, request.bytes());
-    if (off > kNear + 1e-9) continue;
-    const double before = best == nullptr ? kNear + 1 : ratio(best->bytes, request.bytes());
-    if (off < before || (off == before && size.bytes < best->bytes)) best = &size;
+    const double distance = size_ratio(size.bytes, request.bytes());
+    if (distance > kMaxRatio + 1e-9) continue;
+    const double best_distance = best == nullptr ? kMaxRatio + 1 : size_ratio(best->bytes, request.bytes());
+    if (distance < best_distance || (distance == best_distance && size.bytes < best->bytes)) best = &size;
   }
   return best == nullptr ? std::nullopt : std::optional<TunedSize>(*best);
 }
@@ -133,22 +134,24 @@ std::string to_text(const Tuning& tuning) {
 Tuning parse_tuning(std::string_view text) {
   std::istringstream lines{std::string(text)};
   std::string line;
-  // Version 1 had ranks of one host alone: the same lines.
+  // Version 1 has the same lines, all for ranks of one host.
   if (!std::getline(lines, line) || (line != "herd-tuning 2" && line != "herd-tuning 1")) {
     fail(1, "the file begins with \"herd-tuning 2\"");
   }
   Tuning tuning;
-  for (int at = 2; std::getline(lines, line); ++at) {
-    if (at > kMaxLines) fail(at, "a file has at most " + std::to_string(kMaxLines) + " lines");
-    if (line.size() > kMaxLine) fail(at, "a line has at most " + std::to_string(kMaxLine) + " characters");
+  for (int line_number = 2; std::getline(lines, line); ++line_number) {
+    if (line_number > kMaxLines) fail(line_number, "a file has at most " + std::to_string(kMaxLines) + " lines");
+    if (line.size() > kMaxLineLength) {
+      fail(line_number, "a line has at most " + std::to_string(kMaxLineLength) + " characters");
+    }
     if (line.empty() || line[0] == '#') continue;
     if (line.starts_with("machine ")) {
-      if (!tuning.machine.empty()) fail(at, "the machine stands in the file once");
+      if (!tuning.machine.empty()) fail(line_number, "the machine stands in the file once");
       tuning.machine = line.substr(8);
       continue;
     }
     std::istringstream words(line);
-    tuning.sizes.push_back(parse_size(words, at));
+    tuning.sizes.push_back(parse_size(words, line_number));
   }
   return tuning;
 }
@@ -159,11 +162,11 @@ Tuning read_tuning(const std::string& path) {
   if (!std::filesystem::is_directory(path, problem)) in.open(path);
   if (!in.is_open())
     throw Error(Code::kBadConfig, "tuning file " + path + " can't be read\n  fix: herd bench OP --tune " + path);
-  std::string text(kMaxBytes + 1, '\0');
+  std::string text(kMaxFileBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
   try {
-    if (text.size() > kMaxBytes) fail(1, "a file has at most " + std::to_string(kMaxBytes) + " bytes");
+    if (text.size() > kMaxFileBytes) fail(1, "a file has at most " + std::to_string(kMaxFileBytes) + " bytes");
     return parse_tuning(text);
   } catch (const Error& error) {
     throw Error(error.code(), path + ": " + error.message() + "\n  fix: remove it, or herd bench OP --tune " + path);

@@ -12,6 +12,7 @@ namespace herd::comm {
 using transport::AgreementNote;
 using transport::AgreementValue;
 
+// Holds what the notes of the members say at one time.
 struct Agreement::View {
   std::vector<std::pair<Rank, AgreementNote>> notes;  // of members, gone or not, that have said something
   std::vector<Rank> living;                           // members that are not gone
@@ -34,7 +35,7 @@ void Agreement::publish_note() {
   channel_.send_note();
 }
 
-// Asks who is gone first: then the last note of a member that is gone has arrived.
+// Asks who is gone before it reads notes, so that the last note of a member that is gone has arrived.
 Agreement::View Agreement::read_notes(uint64_t round, const std::vector<Rank>& members) const {
   View view;
   for (Rank member : members) {
@@ -62,21 +63,22 @@ bool Agreement::adopt(const View& view) {
     record_decision(decision.value);
     return true;
   }
-  const uint64_t held = mine_.accepted_from;
+  const uint64_t accepted_before = mine_.accepted_from;
   for (const auto& [member, note] : view.notes) {
-    const uint64_t from = 1 + static_cast<uint64_t>(member);
-    if (note.round != mine_.round || note.accepted_from != from || from <= mine_.accepted_from) continue;
-    mine_.accepted_from = from;
+    const uint64_t proposer = 1 + static_cast<uint64_t>(member);
+    if (note.round != mine_.round || note.accepted_from != proposer || proposer <= mine_.accepted_from) continue;
+    mine_.accepted_from = proposer;
     mine_.accepted = note.accepted;
   }
-  if (mine_.accepted_from != held) publish_note();
+  if (mine_.accepted_from != accepted_before) publish_note();
   return false;
 }
 
-// REQUIRES that this rank is the lowest that is not gone, and that nobody is missing.
+// Proposes a value, and decides it once all living members have accepted it. REQUIRES that this rank is the lowest that
+// is not gone, and that nobody is missing.
 void Agreement::propose(const View& view, size_t num_members) {
-  const uint64_t own = 1 + static_cast<uint64_t>(channel_.rank());
-  if (mine_.accepted_from != own) {
+  const uint64_t proposer = 1 + static_cast<uint64_t>(channel_.rank());
+  if (mine_.accepted_from != proposer) {
     if (mine_.accepted_from == 0) {
       size_t yes = 0;
       for (const auto& [member, note] : view.notes) {
@@ -86,12 +88,12 @@ void Agreement::propose(const View& view, size_t num_members) {
       }
       mine_.accepted.unanimous = yes == num_members ? 1 : 0;
     }
-    mine_.accepted_from = own;
+    mine_.accepted_from = proposer;
     return publish_note();
   }
   for (const auto& [member, note] : view.notes) {
-    const bool lives = std::binary_search(view.living.begin(), view.living.end(), member);
-    if (lives && (note.round != mine_.round || note.accepted_from != own)) return;
+    const bool is_living = std::binary_search(view.living.begin(), view.living.end(), member);
+    if (is_living && (note.round != mine_.round || note.accepted_from != proposer)) return;
   }
   record_decision(mine_.accepted);
 }

@@ -36,7 +36,7 @@ void set_output(CollectiveCall& call, const Buffer& out) {
   call.output_bytes = out.bytes();
 }
 
-std::string named(const Buffer& x) { return std::string(dtype_name(x.dtype)) + " x " + std::to_string(x.count); }
+std::string buffer_text(const Buffer& x) { return std::string(dtype_name(x.dtype)) + " x " + std::to_string(x.count); }
 
 [[noreturn]] void refuse(const std::string& what, const std::string& rule) {
   throw Error(Code::kBadConfig, what + ": " + rule);
@@ -56,13 +56,13 @@ CollectiveCall in_place_call(Collective collective, const Buffer& x, const OpOpt
   return call;
 }
 
-// The factor is applied to what this rank gives, before the operation.
+// Sets what the operation reduces with. A factor scales this rank's input before the operation.
 void set_reduction(CollectiveCall& call, const OpOptions& options) {
   const DType dtype = call.request.dtype;
   check_supported(options.op, dtype);
   call.reduces = true;
   if (options.op == ReduceOp::kPremultipliedSum) {
-    // Whatever this rank's factor: all ranks have to use the same kind of memory.
+    // A factor of 1 gets a packing too, since all ranks have to use the same kind of memory.
     call.packing = std::make_shared<Packing>(dtype, options.factor);
   } else if (options.factor != 1) {
     refuse(std::string(collective_name(call.request.collective)),
@@ -71,7 +71,7 @@ void set_reduction(CollectiveCall& call, const OpOptions& options) {
   }
 }
 
-// The parts of a message of `elements`, or of the options' counts, which then make up its elements.
+// Returns the layout of a message of equal parts, or of the options' counts, which then make up its elements.
 MessageLayout layout_of(CollectiveCall& call, int num_ranks, const OpOptions& options) {
   CollectiveRequest& request = call.request;
   request.counts.assign(options.counts.begin(), options.counts.end());
@@ -79,9 +79,9 @@ MessageLayout layout_of(CollectiveCall& call, int num_ranks, const OpOptions& op
   header.collective = request.collective;
   header.num_ranks = num_ranks;
   header.counts = request.counts;
-  const size_t wanted = static_cast<size_t>(num_ranks) *
-                        (request.collective == Collective::kAllToAll ? static_cast<size_t>(num_ranks) : 1);
-  if (request.counts.size() == wanted)
+  const size_t num_counts = static_cast<size_t>(num_ranks) *
+                            (request.collective == Collective::kAllToAll ? static_cast<size_t>(num_ranks) : 1);
+  if (request.counts.size() == num_counts)
     request.elements = elements_of_counts(request.collective, num_ranks, request.counts);
   header.elements = request.elements;
   check_counts(header);
@@ -94,11 +94,12 @@ void check_size(const CollectiveCall& call, const Buffer& x, const char* which, 
   check_in_order(x, what);
   if (x.dtype == call.request.dtype && x.count == count) return;
   refuse(std::string(what), std::string(which) + " has to be " + std::string(dtype_name(call.request.dtype)) + " x " +
-                                std::to_string(count) + ", but it is " + named(x));
+                                std::to_string(count) + ", but it is " + buffer_text(x));
 }
 
-// A rank that has nothing to give, or to take, can't know whether the others' memory is symmetric, nor whether they are
-// in place. So where there is one, all do as it does: neither. Who names the algorithm answers for the memory of all.
+// A rank with nothing to give or to take can't know whether the others' memory is symmetric, nor whether they run in
+// place. If there is such a rank, all use ordinary memory out of place. A caller that names the algorithm answers for
+// the memory of all ranks.
 bool somebody_has_nothing(const CollectiveCall& call, const MessageLayout& layout, int num_ranks) {
   if (!call.algorithm.empty()) return false;
   if (call.request.counts.empty()) return call.request.elements < num_ranks;  // equal parts
@@ -111,7 +112,7 @@ bool somebody_has_nothing(const CollectiveCall& call, const MessageLayout& layou
   return false;
 }
 
-// The operation reads a copy, times the factor.
+// Lets the operation read a copy of the input, times the factor.
 void copy_input(CollectiveCall& call, const Buffer& in) {
   if (call.packing == nullptr) call.packing = std::make_shared<Packing>(in.dtype, 1);
   call.input = call.packing->reserve(in.bytes());
@@ -119,7 +120,7 @@ void copy_input(CollectiveCall& call, const Buffer& in) {
   call.packing->load(in.ptr, call.input, in.bytes());
 }
 
-// Whether the part lies at its own place in the whole; throws where it lies elsewhere in it.
+// Tells whether the part lies at its own place in the whole. Throws if it overlaps the whole elsewhere.
 bool at_its_place(const std::string& what, const Buffer& part, const Buffer& whole, Range range) {
   const auto* first = static_cast<const std::byte*>(whole.ptr);
   const auto* mine = static_cast<const std::byte*>(part.ptr);
@@ -178,7 +179,7 @@ CollectiveCall reduce_call(const Buffer& x, Rank root, Rank self, int num_ranks,
   CollectiveCall call = in_place_call(Collective::kReduce, x, options);
   call.request.root = root;
   set_reduction(call, options);
-  if (call.packing != nullptr) {  // what others than root hold stays as it was
+  if (call.packing != nullptr) {  // the buffers of other ranks than root stay as they were
     call.output = call.packing->reserve(x.bytes());
     call.packing->load(x.ptr, call.output, x.bytes());
     if (self == root) call.packing->store(call.output, x.ptr, x.bytes());

@@ -59,9 +59,9 @@ std::shared_ptr<void> SymmetricMemory::keep_alive() const { return state_; }
 
 struct Communicator::State {
   std::shared_ptr<Context> context;
-  std::unique_ptr<GroupState> group;  // null: no member
+  std::unique_ptr<GroupState> group;  // null if this rank is no member
   uint64_t allocations = 0;
-  uint64_t rounds = 0;  // of agreements on who is left
+  uint64_t rounds = 0;  // rounds of agreement on who is left
 
   GroupState& member() {
     if (group == nullptr)
@@ -79,7 +79,7 @@ std::shared_ptr<Context> make_context(std::shared_ptr<transport::Transport> tran
   return context;
 }
 
-// A peer that was through here first may have failed the group since. That is for the first operation to say.
+// Tells whether a peer failed the group: one that has left world_of() may do so. The first operation then reports it.
 bool failed_by_peer(GroupState& group) {
   const transport::FailureBoard& board = group.channel().failure_board();
   return board.ready() && board.rank != group.job_rank(group.rank());
@@ -184,7 +184,7 @@ Communicator Communicator::split(int color, int key, std::string_view name) {
     for (const auto& [order, rank] : members)
       settings.members.push_back(parent.settings().members[static_cast<size_t>(rank)]);
     settings.schedules = state_->context->schedules(settings.members);
-    // Groups of one split share the number, but never a rank.
+    // Groups of one split share this number, but no rank, so the first member tells them apart.
     settings.id = static_cast<uint64_t>(id) << 24 | static_cast<uint64_t>(settings.members.front());
     state->group = std::make_unique<GroupState>(state->context->engine, state->context->regions, std::move(settings));
   }
@@ -247,12 +247,12 @@ Communicator Communicator::shrink(std::string_view name, OpOptions options) {
     } catch (const Error& error) {
       failure = error.message();
     }
-    // Whoever dies meanwhile: all have the new group, or all try again with those that are left.
-    const Decision made = agreement.decide(round + 1, failure.empty(), members, deadline);
-    if (made.unanimous) return Communicator(std::move(state));
+    // Whichever rank dies meanwhile, either all have the new group, or all try again with those that are left.
+    const Decision outcome = agreement.decide(round + 1, failure.empty(), members, deadline);
+    if (outcome.unanimous) return Communicator(std::move(state));
     state->group.reset();
-    if (made.voters == members) throw Error(Code::kStorage, "the survivors' group can't be made: " + failure);
-    members = made.voters;
+    if (outcome.voters == members) throw Error(Code::kStorage, "the survivors' group can't be made: " + failure);
+    members = outcome.voters;
   }
 }
 

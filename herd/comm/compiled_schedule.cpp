@@ -20,7 +20,7 @@ int64_t elements_of(const Step& step) {
 
 bool moves_locally(StepKind kind) { return kind == StepKind::kCopy || kind == StepKind::kReduce; }
 
-// Lanes have their turns in this order: what has arrived, then what that lets happen here, then what goes out.
+// Orders the lanes of a schedule: first what receives, then the local steps that this enables, then what sends.
 int turn_of(LaneKind kind) {
   switch (kind) {
     case LaneKind::kWait:
@@ -40,21 +40,21 @@ CompiledSchedule::CompiledSchedule(Schedule schedule) : schedule_(std::move(sche
   turn_elements_ = kTurnBytes / element_bytes();
   const auto n = static_cast<size_t>(schedule_.num_ranks);
   std::vector<uint32_t> signals_to(n, 0), waits_for(n, 0);
-  const std::vector<std::vector<int>> before = derive_dependencies(schedule_);
+  const std::vector<std::vector<int>> dependencies = derive_dependencies(schedule_);
   std::map<LaneId, std::vector<uint32_t>> lanes;
   for (size_t i = 0; i < schedule_.steps.size(); ++i) {
     const Step& step = schedule_.steps[i];
     add_step(step, signals_to, waits_for);
     steps_.back().dependencies_begin = static_cast<uint32_t>(dependencies_.size());
-    for (int earlier : before[i]) {
+    for (int earlier : dependencies[i]) {
       if (lane_of(schedule_.steps[static_cast<size_t>(earlier)]) == lane_of(step))
-        continue;  // the lane's order does it
+        continue;  // a lane runs its steps in order
       dependencies_.push_back(static_cast<uint32_t>(earlier));
     }
     steps_.back().dependencies_end = static_cast<uint32_t>(dependencies_.size());
     lanes[lane_of(step)].push_back(static_cast<uint32_t>(i));
   }
-  std::map<std::pair<int, uint32_t>, std::span<const uint32_t>> in_turn;  // lanes of one turn: as their steps begin
+  std::map<std::pair<int, uint32_t>, std::span<const uint32_t>> in_turn;  // lanes of one turn go by their first step
   for (const auto& [id, indices] : lanes) in_turn[{turn_of(id.kind), indices.front()}] = indices;
   for (const auto& [turn, indices] : in_turn) {
     const auto begin = static_cast<uint32_t>(lane_steps_.size());
@@ -83,15 +83,15 @@ void CompiledSchedule::add_step(const Step& step, std::vector<uint32_t>& signals
     }
   }
   if (moves_locally(step.kind)) {
-    const bool stages = std::any_of(step.targets.begin(), step.targets.end(), on_stage);
+    const bool to_stage = std::any_of(step.targets.begin(), step.targets.end(), on_stage);
     const bool to_output = std::all_of(step.targets.begin(), step.targets.end(), on_output);
-    // A reduction that writes to peers has read there what it overwrites.
+    // Only a copy: a reduction that writes to peers has just read there what it overwrites.
     const bool to_peers = step.kind == StepKind::kCopy && kernels::has_take_over_stores() &&
                           std::any_of(step.targets.begin(), step.targets.end(),
                                       [&](const Slice& target) { return target.rank != schedule_.self; });
     if (to_output && schedule_.elements * element_bytes() >= kStreamBytes) {
       out.store = kernels::WriteKind::kStream;
-    } else if ((stages || to_peers) && bytes >= kTakeOverBytes) {
+    } else if ((to_stage || to_peers) && bytes >= kTakeOverBytes) {
       out.store = kernels::WriteKind::kTakeOver;
     }
   }

@@ -20,11 +20,11 @@ namespace {
 
 using transport::Courier;
 
-std::unique_ptr<Courier> alone() {
+std::unique_ptr<Courier> courier_of_one() {
   return std::make_unique<transport::ThreadCourier>(std::make_shared<transport::ThreadHub>(1), 0);
 }
 
-// What joins hosts, as far as one rank can tell: its settings, or devices for RDMA, which no stranger reaches.
+// One rank asks for a wire between hosts by its settings, or by its devices for RDMA, which no stranger reaches.
 constexpr const char *kTcp = "tcp", *kUcx = "ucx", *kRdma = "rdma";
 
 std::string wanted_wire(const launch::Environment& environment) {
@@ -33,20 +33,21 @@ std::string wanted_wire(const launch::Environment& environment) {
   return kRdma;
 }
 
-// The same for all: RDMA only where every rank has it; a trusted network is trusted by all or by none.
+// Returns the same wire on all ranks: RDMA only if every rank has it. Throws if some ranks trust the network and some
+// do not.
 std::string agree_on_wire(const launch::Environment& environment, transport::Exchange& exchange, SteadyTime deadline) {
   std::vector<Rank> everyone(static_cast<size_t>(environment.size));
   std::iota(everyone.begin(), everyone.end(), 0);
   const std::string mine = wanted_wire(environment);
   const auto all = exchange.all_gather("network", everyone, environment.rank, mine, deadline);
-  const auto rank_with = [&](const std::string& one) { return std::find(all.begin(), all.end(), one) - all.begin(); };
+  const auto rank_with = [&](const std::string& wire) { return std::find(all.begin(), all.end(), wire) - all.begin(); };
   const auto size = static_cast<std::ptrdiff_t>(all.size());
   if (std::count(all.begin(), all.end(), mine) == size) return mine;
   if (rank_with(kUcx) == size) return kTcp;
-  const auto other = std::find_if(all.begin(), all.end(), [](const std::string& one) { return one != kUcx; });
+  const auto distrusting = std::find_if(all.begin(), all.end(), [](const std::string& wire) { return wire != kUcx; });
   throw Error(Code::kBadConfig, "rank " + std::to_string(rank_with(kUcx)) +
                                     " takes the network for a trusted one, rank " +
-                                    std::to_string(other - all.begin()) +
+                                    std::to_string(distrusting - all.begin()) +
                                     " does not\n  fix: HERD_TRUSTED_NETWORK=1 for all ranks, or for none");
 }
 
@@ -66,7 +67,7 @@ std::unique_ptr<transport::Transport> connect_hosts(const launch::Environment& e
   options.wire.transports = environment.ucx_transports;
   const int host = options.host_of[static_cast<size_t>(environment.rank)];
   options.courier = [&](const std::vector<Rank>& ranks, SteadyTime until) -> std::unique_ptr<Courier> {
-    if (ranks.size() == 1) return alone();
+    if (ranks.size() == 1) return courier_of_one();
     const auto self = static_cast<Rank>(std::find(ranks.begin(), ranks.end(), environment.rank) - ranks.begin());
     const std::string mesh = prefix + "mesh/" + std::to_string(host) + "/";
     auto sockets = transport::connect_all_pairs(store, mesh, self, static_cast<int>(ranks.size()), until, ranks);
@@ -95,14 +96,14 @@ std::string wire_here(const launch::Environment& environment) {
 
 std::shared_ptr<transport::Transport> connect_world(const launch::Environment& environment, Store& store,
                                                     SteadyTime deadline) {
-  if (environment.size == 1) return std::make_shared<transport::LocalTransport>(alone(), deadline);
+  if (environment.size == 1) return std::make_shared<transport::LocalTransport>(courier_of_one(), deadline);
   const std::string prefix = "transport/" + std::to_string(environment.num_restarts) + "/";
   std::vector<Rank> everyone(static_cast<size_t>(environment.size));
   std::iota(everyone.begin(), everyone.end(), 0);
   auto exchange = transport::store_exchange(store, prefix);
   std::vector<int> hosts(everyone.size(), 0);
   if (environment.transport == kTcp || environment.transport == kUcx) {
-    hosts = everyone;  // each rank alone: everything goes over the network, or its loopback
+    hosts = everyone;  // each rank is a host of its own: all data goes over the network, or its loopback
   } else if (environment.transport != "shm" && environment.num_nodes > 1) {
     hosts = transport::number_hosts(
         exchange->all_gather("host", everyone, environment.rank, transport::host_identity(), deadline));

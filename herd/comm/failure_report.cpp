@@ -39,14 +39,14 @@ std::optional<OperationRecord> record_of(GroupState& group, Rank rank, uint64_t 
   return group.channel().board(rank).records[sequence % transport::kRecords].read(sequence);
 }
 
-// ", step 3 of 8", where the rank has shown it.
+// Returns ", step 3 of 8", or "" if the rank does not show its step.
 std::string step_of(const RankBoard& board, uint64_t sequence) {
   if (board.waits_in.load(std::memory_order_acquire) != sequence) return "";
   return ", step " + std::to_string(board.step.load(std::memory_order_relaxed)) + " of " +
          std::to_string(board.total_steps.load(std::memory_order_relaxed));
 }
 
-// Where a rank is, in words: from its own board.
+// Describes what a rank does, from its own board.
 std::string place_of(GroupState& group, Rank rank) {
   RankBoard& board = group.channel().board(rank);
   const uint64_t started = board.started.load(std::memory_order_acquire);
@@ -61,7 +61,7 @@ std::string place_of(GroupState& group, Rank rank) {
   return "is in " + what + step_of(board, started);
 }
 
-// Whether a rank of the job lives, and what it showed last of what it does.
+// Describes whether a rank of the job lives, and its last activity.
 std::string life_of(transport::Transport& transport, Rank rank) {
   const std::string activity = transport.activity_of(rank);
   return transport.describe(rank) + (activity.empty() ? "" : ", last in " + activity);
@@ -71,8 +71,8 @@ std::string life_of(GroupState& group, Rank member) {
   return life_of(group.engine().transport(), group.job_rank(member));
 }
 
-// In the same operation, alive, and waiting for somebody itself: the rank that it waits for, else -1.
-Rank passes_on(GroupState& group, const PendingOp& pending, Rank rank) {
+// Returns the rank that `rank` waits for in the same operation, or -1 if it is not alive or does not wait.
+Rank awaited_by(GroupState& group, const PendingOp& pending, Rank rank) {
   const RankBoard& board = group.channel().board(rank);
   if (pending.kind != PendingOpKind::kCollective ||
       board.waits_in.load(std::memory_order_acquire) != pending.record.sequence)
@@ -82,13 +82,13 @@ Rank passes_on(GroupState& group, const PendingOp& pending, Rank rank) {
   return state == transport::PeerState::kAlive ? static_cast<Rank>(board.awaits.load(std::memory_order_relaxed)) : -1;
 }
 
-// One line per rank that is not merely waiting like this one; the others on one line.
-std::string others(GroupState& group, const PendingOp& pending) {
+// Describes every other rank. Those that wait in the same operation share one line.
+std::string describe_other_ranks(GroupState& group, const PendingOp& pending) {
   std::string text, waiting;
   for (Rank rank = 0; rank < group.size(); ++rank) {
     const RankBoard& board = group.channel().board(rank);
     if (rank == group.rank()) continue;
-    const Rank next = passes_on(group, pending, rank);
+    const Rank next = awaited_by(group, pending, rank);
     if (next >= 0) {
       waiting += (waiting.empty() ? "" : ", ") + name_of(group, rank) + " for " + name_of(group, next) +
                  step_of(board, pending.record.sequence);
@@ -100,8 +100,8 @@ std::string others(GroupState& group, const PendingOp& pending) {
   return text + (waiting.empty() ? "" : "\n  waiting in the same operation: " + waiting);
 }
 
-// Ranks of other groups that don't run: this rank's peers may wait for them.
-std::string outsiders(GroupState& group) {
+// Describes ranks outside the group that are not alive, since this rank's peers may wait for them.
+std::string describe_outside_ranks(GroupState& group) {
   transport::Transport& transport = group.engine().transport();
   const std::vector<Rank>& members = group.settings().members;
   std::string text;
@@ -157,7 +157,7 @@ std::string timeout_report(GroupState& group, const PendingOp& pending, const st
     text += " (step " + std::to_string(group.executor().steps_done()) + " of " +
             std::to_string(group.executor().num_steps()) + ")";
   }
-  text += others(group, pending) + outsiders(group);
+  text += describe_other_ranks(group, pending) + describe_outside_ranks(group);
   return text +
          "\n  fix: every rank of the group must make the same calls in the same order; a rank that is alive and "
          "elsewhere lags, or its program differs. Raise `deadline` if it is only slow";
@@ -172,9 +172,9 @@ std::string lost_report(GroupState& group, const PendingOp& pending, Rank peer) 
 }
 
 uint64_t first_difference(GroupState& group, Rank peer, uint64_t sequence) {
-  for (uint64_t at = sequence - std::min(sequence, transport::kRecords) + 1; at <= sequence; ++at) {
-    const auto ours = record_of(group, group.rank(), at), theirs = record_of(group, peer, at);
-    if (ours && theirs && ours->fingerprint != theirs->fingerprint) return at;
+  for (uint64_t earlier = sequence - std::min(sequence, transport::kRecords) + 1; earlier <= sequence; ++earlier) {
+    const auto ours = record_of(group, group.rank(), earlier), theirs = record_of(group, peer, earlier);
+    if (ours && theirs && ours->fingerprint != theirs->fingerprint) return earlier;
   }
   return 0;
 }
@@ -206,10 +206,11 @@ std::string closing_report(GroupState& group, Rank peer, uint64_t sequence) {
 }
 
 std::string transfer_mismatch_report(const GroupState& group, const PendingOp& pending) {
-  const transport::Envelope& met = pending.message.received_envelope;
-  const auto dtype = static_cast<DType>(met.description - 1);
+  const transport::Envelope& received = pending.message.received_envelope;
+  const auto dtype = static_cast<DType>(received.description - 1);
   return describe_transfer(pending) + " of " + name_of(group, group.rank()) + " meets a message of " +
-         std::string(dtype_name(dtype)) + " x " + std::to_string(static_cast<int64_t>(met.bytes) / size_of(dtype)) +
+         std::string(dtype_name(dtype)) + " x " +
+         std::to_string(static_cast<int64_t>(received.bytes) / size_of(dtype)) +
          "\n  fix: send and receive must agree in count and dtype";
 }
 

@@ -21,42 +21,42 @@
 namespace herd::comm {
 namespace {
 
-using Mesh = std::vector<std::vector<int>>;  // [i][j]: rank i's socket to rank j, -1 where there is none
+using SocketTable = std::vector<std::vector<int>>;  // [i][j]: rank i's socket to rank j, -1 where there is none
 
-struct Meshes {
-  Mesh world;
-  Mesh hosts;  // between ranks of one host, where there are several
+struct SocketTables {
+  SocketTable world;
+  SocketTable hosts;  // between ranks of one host; empty where there is one host
 };
 
-// Sockets between the ranks of each host alone, by rank of the world.
-Mesh make_host_meshes(const std::vector<int>& host_of) {
-  Mesh all(host_of.size(), std::vector<int>(host_of.size(), -1));
+// Makes sockets between the ranks of each host, by their ranks in the world.
+SocketTable make_host_sockets(const std::vector<int>& host_of) {
+  SocketTable all(host_of.size(), std::vector<int>(host_of.size(), -1));
   for (int host = 0; host <= *std::max_element(host_of.begin(), host_of.end()); ++host) {
     std::vector<size_t> ranks;
     for (size_t rank = 0; rank < host_of.size(); ++rank) {
       if (host_of[rank] == host) ranks.push_back(rank);
     }
-    const Mesh mesh = transport::make_socket_pairs(static_cast<int>(ranks.size()));
+    const SocketTable pairs = transport::make_socket_pairs(static_cast<int>(ranks.size()));
     for (size_t i = 0; i < ranks.size(); ++i) {
-      for (size_t j = 0; j < ranks.size(); ++j) all[ranks[i]][ranks[j]] = mesh[i][j];
+      for (size_t j = 0; j < ranks.size(); ++j) all[ranks[i]][ranks[j]] = pairs[i][j];
     }
   }
   return all;
 }
 
-void close_all(const Mesh& mesh, Rank but) {
-  for (size_t rank = 0; rank < mesh.size(); ++rank) {
-    for (int socket : mesh[rank]) {
-      if (static_cast<Rank>(rank) != but && socket >= 0) close(socket);
+void close_all(const SocketTable& table, Rank except) {
+  for (size_t rank = 0; rank < table.size(); ++rank) {
+    for (int socket : table[rank]) {
+      if (static_cast<Rank>(rank) != except && socket >= 0) close(socket);
     }
   }
 }
 
-std::shared_ptr<transport::Transport> join(Rank rank, const Meshes& meshes, const WorldOptions& world) {
+std::shared_ptr<transport::Transport> join(Rank rank, const SocketTables& tables, const WorldOptions& world) {
   using namespace std::chrono_literals;
   const auto deadline = std::chrono::steady_clock::now() + 60s;
   const auto self = static_cast<size_t>(rank);
-  auto courier = std::make_unique<transport::ProcessCourier>(rank, meshes.world[self], deadline);
+  auto courier = std::make_unique<transport::ProcessCourier>(rank, tables.world[self], deadline);
   if (world.host_of.empty()) return std::make_shared<transport::LocalTransport>(std::move(courier), deadline);
   transport::ClusterOptions options;
   options.rank = rank;
@@ -66,7 +66,7 @@ std::shared_ptr<transport::Transport> join(Rank rank, const Meshes& meshes, cons
   options.wire.interfaces = world.interfaces;
   options.courier = [&](const std::vector<Rank>& ranks, SteadyTime until) {
     std::vector<int> sockets;
-    for (Rank peer : ranks) sockets.push_back(meshes.hosts[self][static_cast<size_t>(peer)]);
+    for (Rank peer : ranks) sockets.push_back(tables.hosts[self][static_cast<size_t>(peer)]);
     const auto index = static_cast<Rank>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
     return std::make_unique<transport::ProcessCourier>(index, std::move(sockets), until, ranks);
   };
@@ -74,11 +74,11 @@ std::shared_ptr<transport::Transport> join(Rank rank, const Meshes& meshes, cons
                                                        transport::courier_exchange(std::move(courier)), deadline);
 }
 
-std::string run_rank(Rank rank, const Meshes& meshes, const std::function<void(Communicator&)>& body,
+std::string run_rank(Rank rank, const SocketTables& tables, const std::function<void(Communicator&)>& body,
                      const WorldOptions& options) {
   try {
     if (options.run_first) options.run_first(rank);
-    Communicator world(join(rank, meshes, options));
+    Communicator world(join(rank, tables, options));
     body(world);
     return "";
   } catch (const std::exception& error) {
@@ -96,8 +96,8 @@ WorldOptions one_rank_per_host(int num_ranks, transport::WireKind wire) {
 }
 
 ForkWorld::ForkWorld(int num_ranks, std::function<void(Communicator&)> body, const WorldOptions& options) {
-  Meshes meshes = {transport::make_socket_pairs(num_ranks), {}};
-  if (!options.host_of.empty()) meshes.hosts = make_host_meshes(options.host_of);
+  SocketTables tables = {transport::make_socket_pairs(num_ranks), {}};
+  if (!options.host_of.empty()) tables.hosts = make_host_sockets(options.host_of);
   const int parent = getpid();
   for (Rank rank = 0; rank < num_ranks; ++rank) {
     int ends[2] = {-1, -1};
@@ -109,9 +109,9 @@ ForkWorld::ForkWorld(int num_ranks, std::function<void(Communicator&)> body, con
       if (getppid() != parent) _exit(1);
       close(ends[0]);
       for (int pipe : pipes_) close(pipe);
-      close_all(meshes.world, rank);
-      close_all(meshes.hosts, rank);
-      const std::string error = run_rank(rank, meshes, body, options);
+      close_all(tables.world, rank);
+      close_all(tables.hosts, rank);
+      const std::string error = run_rank(rank, tables, body, options);
       if (!error.empty() && write(ends[1], error.data(), error.size()) < 0) _exit(3);
       _exit(error.empty() ? 0 : 1);
     }
@@ -120,8 +120,8 @@ ForkWorld::ForkWorld(int num_ranks, std::function<void(Communicator&)> body, con
     pipes_.push_back(ends[0]);
     waited_.push_back(false);
   }
-  close_all(meshes.world, -1);
-  close_all(meshes.hosts, -1);
+  close_all(tables.world, -1);
+  close_all(tables.hosts, -1);
 }
 
 ForkWorld::~ForkWorld() {

@@ -17,15 +17,15 @@ namespace {
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr uint64_t kStatusStride = 256;  // one of so many operations tells the control plane where this rank is
-constexpr size_t kMaxSchedules = 1024;
+constexpr uint64_t kStatusStride = 256;  // one in this many operations publishes this rank's status
+constexpr size_t kMaxSchedules = 1024;   // cached schedules; more are dropped when the group is idle
 
 std::string group_key(const GroupSettings& settings) { return "group" + std::to_string(settings.id); }
 
 template <size_t N>
 void copy_text(char (&to)[N], std::string_view from) {
   const size_t count = std::min(from.size(), N - 1);
-  std::copy_n(from.data(), count, to);  // from may be empty, and hold no pointer
+  std::copy_n(from.data(), count, to);  // unlike memcpy, it takes the null pointer of an empty text
   std::memset(to + count, 0, N - count);
 }
 
@@ -44,11 +44,11 @@ GroupState::GroupState(std::shared_ptr<ProgressEngine> engine, std::shared_ptr<c
                 [this](Rank peer, uint64_t region, int64_t offset) { return resolve(peer, region, offset); }),
       finished_(static_cast<size_t>(channel_->size()), 0) {
   for (Rank peer = 0; peer < size(); ++peer) same_host_ &= channel_->maps(peer);
-  std::map<int, int> numbers;
+  std::map<int, int> host_numbers;
   for (Rank member : settings_.members) {
     if (same_host_) break;
     const int host = engine_->transport().host_of(member);
-    hosts_.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
+    hosts_.push_back(host_numbers.emplace(host, static_cast<int>(host_numbers.size())).first->second);
   }
   engine_->locked([&] { settings_.domain->add(*this); });
 }
@@ -181,34 +181,39 @@ uint64_t GroupState::finished_by(Rank peer, uint64_t at_least) {
   return known;
 }
 
-// Peers must have finished operation `before`, the last one that used the same header slots or the same stage copy.
+// Begins an operation once all peers have finished `previous_use`, the last one with the same header slots or the same
+// stage copy. Otherwise it sets the flag awaits_finish, and peers that finish an operation wake this rank.
 bool GroupState::try_begin(PendingOp& pending) {
-  const CompiledSchedule& program = *pending.call.program;
+  const CompiledSchedule& compiled = *pending.call.program;
   const uint64_t sequence = pending.call.sequence;
-  const bool stages = program.stage_bytes() > 0;
-  const int copy = static_cast<int>(stage_uses_ & 1);
-  uint64_t before = 0;
-  if (program.signals() && sequence > transport::Channel::kHeaders) before = sequence - transport::Channel::kHeaders;
-  if (stages) before = std::max(before, last_stage_use_[copy]);
-  if (before > 0) {
+  const bool uses_stage = compiled.stage_bytes() > 0;
+  const int stage_copy = static_cast<int>(stage_uses_ & 1);
+  uint64_t previous_use = 0;
+  if (compiled.signals() && sequence > transport::Channel::kHeaders) {
+    previous_use = sequence - transport::Channel::kHeaders;
+  }
+  if (uses_stage) previous_use = std::max(previous_use, last_stage_use_[stage_copy]);
+  if (previous_use > 0) {
     for (Rank peer = 0; peer < size(); ++peer) {
-      if (peer == rank() || !channel_->maps(peer) || finished_by(peer, before) >= before) continue;
+      if (peer == rank() || !channel_->maps(peer) || finished_by(peer, previous_use) >= previous_use) continue;
       if (awaits_finish_) return false;
       awaits_finish_ = true;
       channel_->board(rank()).awaits_finish.store(1, std::memory_order_seq_cst);
-      if (finished_by(peer, before) < before) return false;  // asked again after the flag is set: no wake-up is lost
+      // The peer stores what it finished before it reads the flag. So it sees the flag, or this rank sees the operation
+      // here: no wake-up is lost.
+      if (finished_by(peer, previous_use) < previous_use) return false;
     }
     if (awaits_finish_) channel_->board(rank()).awaits_finish.store(0, std::memory_order_relaxed);
     awaits_finish_ = false;
   }
-  if (stages) {
+  if (uses_stage) {
     ++stage_uses_;
-    last_stage_use_[copy] = sequence;
+    last_stage_use_[stage_copy] = sequence;
   }
   transport::RankBoard& board = channel_->board(rank());
   board.records[sequence % transport::kRecords].write(pending.record);
   board.started.store(sequence, std::memory_order_release);
-  pending.call.stage_copy = copy;
+  pending.call.stage_copy = stage_copy;
   pending.call.header.last_finished = sequence - 1;
   pending.begun = true;
   executor_.begin(pending.call);

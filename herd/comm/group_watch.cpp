@@ -17,7 +17,7 @@ using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto kCheckEvery = 50ms;    // time between two checks of the peers
-constexpr auto kAnswers = 70ms;       // time that peers on other hosts have to send their boards, before a report
+constexpr auto kBoardTimeout = 70ms;  // time that peers on other hosts have to send their boards, before a report
 constexpr auto kWarnAfter = 5s;       // an operation that waits longer says so in the log, once
 constexpr auto kStatusEvery = 200ms;  // time between two statuses of an operation that waits
 
@@ -34,7 +34,7 @@ SteadyTime GroupState::check_health() {
     channel_->refresh_boards(0ms);
   }
   try {
-    settings_.domain->check_peers();  // first: a failure of the domain makes other ranks leave
+    settings_.domain->check_peers();  // first, since a failure of the domain makes other ranks leave
     if (!failure_ && current_ != nullptr) {
       if (current_->begun) publish_position();
       if (current_->begun && now - status_shown_ > kStatusEvery) show_status(now);
@@ -44,7 +44,7 @@ SteadyTime GroupState::check_health() {
         if (now >= pending->issued + pending->timeout) {
           refresh_positions();
           fail(Code::kTimeout, timeout_report(*this, *pending, awaited()));
-          return wake_at;  // every operation has ended, and those that nobody holds are gone
+          return wake_at;  // fail() has ended every operation, and freed those that nobody holds
         }
         wake_at = std::min(wake_at, pending->issued + pending->timeout);
       }
@@ -58,12 +58,12 @@ SteadyTime GroupState::check_health() {
 
 std::optional<Failure> GroupState::peer_failure() {
   const transport::FailureBoard& board = channel_->failure_board();
-  const auto told = [&] { return Failure{board.rank, board.code, board.text}; };
-  if (board.ready()) return told();
-  // A rank that died while it wrote why the group failed: nobody will ever read its reason, but all have to fail.
+  const auto posted = [&] { return Failure{board.rank, board.code, board.text}; };
+  if (board.ready()) return posted();
+  // If a rank died while it wrote why the group failed, nobody can read its reason, but all have to fail.
   const Rank writer = board.writer();
   if (writer < 0 || !engine_->transport().is_gone(job_rank(writer))) return std::nullopt;
-  if (board.ready()) return told();  // the rank had finished writing before it died
+  if (board.ready()) return posted();  // the rank had finished writing before it died
   return Failure{job_rank(rank()), Code::kPeerLost,
                  "rank " + std::to_string(job_rank(writer)) + " is lost, while it told its group \"" + settings_.name +
                      "\" why it fails: " + engine_->transport().describe(job_rank(writer))};
@@ -77,7 +77,7 @@ void GroupState::check_peers(PendingOp& pending, SteadyTime now) {
     if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
     const bool left = board.left.load(std::memory_order_acquire) != 0;
     if (left || engine_->transport().is_gone(job_rank(peer))) {
-      // What it sent before it went may complete the operation: it has finished only after sending everything.
+      // A peer finishes only after it has sent everything, so the operation can complete if the peer finished it.
       if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
       return fail(Code::kPeerLost, lost_report(*this, pending, peer));
     }
@@ -127,14 +127,14 @@ void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
     }
     wake_at = std::min(wake_at, pending->issued + pending->timeout);
     if (peer == rank() || !is_gone_or_left(peer)) continue;
-    // What the peer sent before it went is taken first: the ring is looked at once more after it was seen gone.
+    // Messages that the peer sent before it went are taken first, so the ring is read once more.
     if (pending->peer_seen_gone) return fail(Code::kPeerLost, lost_report(*this, *pending, peer));
     pending->peer_seen_gone = true;
     wake_at = now;
   }
 }
 
-void GroupState::refresh_positions() { channel_->refresh_boards(kAnswers); }
+void GroupState::refresh_positions() { channel_->refresh_boards(kBoardTimeout); }
 
 std::vector<Rank> GroupState::awaited() const {
   if (current_ == nullptr) return {};
@@ -162,13 +162,13 @@ Failure GroupState::publish_failure(const Failure& cause) {
   transport::FailureBoard& board = channel_->failure_board();
   board.post(rank(), cause.finder, cause.code, cause.text);
   channel_->wake_peers();
-  // Another rank may be writing its reason, and may have died over it.
+  // Another rank may be writing its reason. The wait ends after 1000 sleeps, since that rank may have died.
   for (int i = 0; i < 1000 && !board.ready(); ++i) std::this_thread::sleep_for(10us);
   return board.ready() ? Failure{board.rank, board.code, board.text} : cause;
 }
 
 void GroupState::fail_with(const std::exception& error) {
-  if (const auto* own = dynamic_cast<const Error*>(&error)) return fail(own->code(), own->message());
+  if (const auto* known = dynamic_cast<const Error*>(&error)) return fail(known->code(), known->message());
   fail(dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? Code::kStorage : Code::kBug,
        "rank " + std::to_string(job_rank(rank())) + ": " + error.what());
 }
@@ -183,11 +183,11 @@ void GroupState::fail_pending(const Failure& cause) {
 void GroupState::end_pending() {
   channel_->drop_messages();
   count_moved();
-  std::vector<PendingOp*> tasks = std::move(transfers_);
+  std::vector<PendingOp*> pending_ops = std::move(transfers_);
   transfers_.clear();
-  for (PendingOp* pending = current_; pending != nullptr; pending = pending->next) tasks.push_back(pending);
+  for (PendingOp* pending = current_; pending != nullptr; pending = pending->next) pending_ops.push_back(pending);
   current_ = last_ = nullptr;
-  for (PendingOp* pending : tasks) {
+  for (PendingOp* pending : pending_ops) {
     pending->error = failure_;
     engine_->completed(*pending);
   }

@@ -21,16 +21,16 @@ namespace {
 using transport::ThreadCourier;
 using transport::ThreadHub;
 
-// Where the threads of one world meet.
+// Holds what the threads of one world share, and makes the transport of each rank.
 class MeetingPlace {
  public:
   MeetingPlace(int num_ranks, const std::vector<int>& host_of)
       : world_(std::make_shared<ThreadHub>(num_ranks)), host_of_(host_of) {
     if (host_of.empty()) return;
-    int seen = 0;
+    int num_seen = 0;
     const bool numbered = std::all_of(host_of.begin(), host_of.end(), [&](int host) {
-      seen += host == seen;
-      return host >= 0 && host < seen;
+      num_seen += host == num_seen;
+      return host >= 0 && host < num_seen;
     });
     if (!numbered || host_of.size() != static_cast<size_t>(num_ranks)) {
       throw Error(Code::kBadConfig,
@@ -78,7 +78,7 @@ class MeetingPlace {
 void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body, const std::vector<int>& host_of) {
   const MeetingPlace place(num_ranks, host_of);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(num_ranks));
-  std::latch created(num_ranks);  // a body may end the world at once: not before every rank has joined it
+  std::latch created(num_ranks);  // a body may end the world, so none starts before every rank has joined
   std::vector<std::thread> threads;
   for (Rank rank = 0; rank < num_ranks; ++rank) {
     threads.emplace_back([&, rank] {

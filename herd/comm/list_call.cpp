@@ -1,4 +1,4 @@
-// Lists of buffers as one message.
+// Carries lists of buffers as one message of one collective.
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,11 +10,11 @@
 namespace herd::comm {
 namespace {
 
-// The message that a list makes: one buffer where they lie side by side, else memory of the packing.
-struct Message {
+// Holds the message of a list. It is the buffers' own memory where they lie side by side, else memory of the packing.
+struct ListMessage {
   Buffer buffer;
   std::shared_ptr<Packing> packing;  // null where they lie side by side
-  uint64_t shape = 1;                // of the counts: [3, 5] is not [5, 3]
+  uint64_t shape = 1;                // a hash of the counts, so that [3, 5] is not [5, 3]
 };
 
 void check_list(BufferList xs, std::string_view what) {
@@ -43,9 +43,9 @@ uint64_t shape_of(BufferList xs) {
   return shape;
 }
 
-// `loads`, `stores`: whether this rank gives what the buffers hold, and takes the result.
-Message message_of(BufferList xs, double factor, bool loads, bool stores) {
-  Message message;
+// Makes the message of a list. With `loads` it gets what the buffers hold, with `stores` they get the result.
+ListMessage message_of(BufferList xs, double factor, bool loads, bool stores) {
+  ListMessage message;
   message.shape = shape_of(xs);
   if (xs.empty()) return message;
   message.buffer.dtype = xs.front().dtype;
@@ -65,14 +65,14 @@ Message message_of(BufferList xs, double factor, bool loads, bool stores) {
   return message;
 }
 
-CollectiveCall with(CollectiveCall call, Message message) {
+CollectiveCall with_message(CollectiveCall call, ListMessage message) {
   call.packing = std::move(message.packing);
   call.shape = message.shape;
   call.ordinary = true;
   return call;
 }
 
-// The options of the call underneath: the message already holds the factor.
+// Returns the options of the call on the message, which already holds the factor.
 OpOptions without_factor(OpOptions options, DType dtype) {
   check_supported(options.op, dtype);
   if (options.op != ReduceOp::kPremultipliedSum) return options;
@@ -81,7 +81,7 @@ OpOptions without_factor(OpOptions options, DType dtype) {
   return options;
 }
 
-// Each buffer of `wholes` is num_ranks parts of one size. The message holds for each rank its parts of all buffers.
+// Checks that each buffer of `wholes` is num_ranks times as long as the one of `parts`.
 void check_columns(BufferList parts, BufferList wholes, int num_ranks, std::string_view what) {
   check_list(parts, what);
   check_list(wholes, what);
@@ -97,10 +97,10 @@ void check_columns(BufferList parts, BufferList wholes, int num_ranks, std::stri
   }
 }
 
-// The message of a list whose buffers have parts; `parts` tell its size.
+// Holds the message of a list whose buffers have parts: rank by rank, that rank's parts of all buffers.
 class Columns {
  public:
-  // `wholes` messages, of which the first holds this rank's part.
+  // Reserves `wholes` messages, of which the first holds this rank's part. `parts` tell their size.
   Columns(BufferList parts, Rank self, int num_ranks, double factor = 1, int wholes = 1)
       : num_ranks_(num_ranks), shape_(shape_of(parts)) {
     if (!parts.empty()) part_.dtype = parts.front().dtype;
@@ -136,10 +136,10 @@ class Columns {
               [&](std::byte* mine, std::byte* in, int64_t bytes) { packing_->store(in, mine, bytes); });
   }
 
-  CollectiveCall carry(CollectiveCall call) const { return with(std::move(call), {{}, packing_, shape_}); }
+  CollectiveCall carry(CollectiveCall call) const { return with_message(std::move(call), {{}, packing_, shape_}); }
 
  private:
-  // body(a rank's part of a buffer, its place in the message, bytes)
+  // Calls body(a rank's part of a buffer, its place in the message, bytes).
   template <typename Body>
   void each_part(BufferList wholes, const Buffer& message, const Body& body) const {
     auto* at = static_cast<std::byte*>(message.ptr);
@@ -163,21 +163,22 @@ class Columns {
 
 CollectiveCall all_reduce_list_call(BufferList xs, const OpOptions& options) {
   check_list(xs, "all_reduce_list");
-  Message message = message_of(xs, options.factor, true, true);
-  return with(all_reduce_call(message.buffer, without_factor(options, message.buffer.dtype)), std::move(message));
+  ListMessage message = message_of(xs, options.factor, true, true);
+  return with_message(all_reduce_call(message.buffer, without_factor(options, message.buffer.dtype)),
+                      std::move(message));
 }
 
 CollectiveCall broadcast_list_call(BufferList xs, Rank root, Rank self, int num_ranks, const OpOptions& options) {
   check_list(xs, "broadcast_list");
-  Message message = message_of(xs, 1, self == root, self != root);
-  return with(broadcast_call(message.buffer, root, num_ranks, options), std::move(message));
+  ListMessage message = message_of(xs, 1, self == root, self != root);
+  return with_message(broadcast_call(message.buffer, root, num_ranks, options), std::move(message));
 }
 
 CollectiveCall reduce_list_call(BufferList xs, Rank root, Rank self, int num_ranks, const OpOptions& options) {
   check_list(xs, "reduce_list");
-  Message message = message_of(xs, options.factor, true, self == root);
-  return with(reduce_call(message.buffer, root, self, num_ranks, without_factor(options, message.buffer.dtype)),
-              std::move(message));
+  ListMessage message = message_of(xs, options.factor, true, self == root);
+  return with_message(reduce_call(message.buffer, root, self, num_ranks, without_factor(options, message.buffer.dtype)),
+                      std::move(message));
 }
 
 CollectiveCall all_gather_list_call(BufferList ins, BufferList outs, Rank self, int num_ranks,
@@ -204,8 +205,8 @@ CollectiveCall gather_list_call(BufferList ins, BufferList outs, Rank root, Rank
   check_rank(root, num_ranks, "gather_list: root");
   if (self != root) {
     check_list(ins, "gather_list");
-    Message message = message_of(ins, 1, true, false);
-    return with(gather_call(message.buffer, {}, root, self, num_ranks, options), std::move(message));
+    ListMessage message = message_of(ins, 1, true, false);
+    return with_message(gather_call(message.buffer, {}, root, self, num_ranks, options), std::move(message));
   }
   check_columns(ins, outs, num_ranks, "gather_list");
   Columns columns(ins, self, num_ranks);
@@ -219,8 +220,8 @@ CollectiveCall scatter_list_call(BufferList ins, BufferList outs, Rank root, Ran
   check_rank(root, num_ranks, "scatter_list: root");
   if (self != root) {
     check_list(outs, "scatter_list");
-    Message message = message_of(outs, 1, false, true);
-    return with(scatter_call({}, message.buffer, root, self, num_ranks, options), std::move(message));
+    ListMessage message = message_of(outs, 1, false, true);
+    return with_message(scatter_call({}, message.buffer, root, self, num_ranks, options), std::move(message));
   }
   check_columns(outs, ins, num_ranks, "scatter_list");
   Columns columns(outs, self, num_ranks);

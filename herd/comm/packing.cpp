@@ -13,11 +13,11 @@ std::byte* Packing::reserve(int64_t bytes) {
 }
 
 bool Packing::move_some(const std::vector<Piece>& pieces, Place& at, double factor) {
-  int64_t left = kTurnBytes;
+  int64_t bytes_left = kTurnBytes;
   bool moved = false;
-  for (; at.piece < pieces.size() && left > 0; ++at.piece, at.offset = 0) {
+  for (; at.piece < pieces.size() && bytes_left > 0; ++at.piece, at.offset = 0) {
     const Piece& piece = pieces[at.piece];
-    const int64_t bytes = std::min(left, piece.bytes - at.offset);
+    const int64_t bytes = std::min(bytes_left, piece.bytes - at.offset);
     void* const target[] = {static_cast<std::byte*>(piece.to) + at.offset};
     const void* const source[] = {static_cast<const std::byte*>(piece.from) + at.offset};
     if (factor != 1)
@@ -25,7 +25,7 @@ bool Packing::move_some(const std::vector<Piece>& pieces, Place& at, double fact
     else if (bytes > 0 && target[0] != source[0])
       kernels::copy(target, source[0], bytes);
     moved = true;
-    left -= bytes;
+    bytes_left -= bytes;
     at.offset += bytes;
     if (at.offset < piece.bytes) break;
   }

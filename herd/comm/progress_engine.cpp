@@ -16,7 +16,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kSpins = 300;                          // polls, about 30 us, before the leader yields its core
-constexpr std::chrono::microseconds kSpinning{30};   // the same where a poll asks the network, and so takes longer
+constexpr std::chrono::microseconds kSpinning{30};   // limit by time, where a poll asks the network and takes longer
 constexpr int kYields = 200;                         // yields, about 100 us, before the leader sleeps
 constexpr std::chrono::milliseconds kServeAfter{2};  // time without a leader before the progress thread serves peers
 constexpr std::chrono::milliseconds kSleep{50};      // longest time between two checks of deadlines and of peers
@@ -34,7 +34,7 @@ inline void pause_core() {
 }  // namespace
 
 ProgressEngine::ProgressEngine(std::shared_ptr<transport::Transport> transport) : transport_(std::move(transport)) {
-  // With more ranks than cores, whoever spins keeps away the one it waits for.
+  // With more ranks than cores, a rank that spins keeps the peer that it waits for off the core.
   spins_ = cores_per_rank(*transport_) >= 1 ? kSpins : 0;
   if (transport_->needs_progress_thread()) thread_ = std::thread([this] { progress_thread(); });
 }
@@ -59,7 +59,7 @@ std::unique_lock<std::mutex> ProgressEngine::enter() {
 
 void ProgressEngine::submit(PendingOp& pending) {
   GroupState* group = pending.group;
-  // First, because it may throw: then nothing is registered.
+  // This comes first, because it may throw, and then nothing is registered.
   if (std::find(active_.begin(), active_.end(), group) == active_.end()) active_.push_back(group);
   group->submit(pending);
   if (asleep_) transport_->wake();
@@ -112,7 +112,7 @@ void ProgressEngine::wait_locked(std::unique_lock<std::mutex>& lock, PendingOp& 
       continue;
     }
     ++waiting_;
-    if (asleep_) transport_->wake();  // if it is the progress thread, it makes room
+    if (asleep_) transport_->wake();  // a progress thread that sleeps hands over the lead
     changed_.wait(lock);
     --waiting_;
   }
@@ -181,10 +181,10 @@ bool ProgressEngine::poll() {
 // check again.
 SteadyTime ProgressEngine::check_health() {
   checked_at_ = steady_clock::now();
-  auto again = checked_at_ + kSleep;
+  auto next_check = checked_at_ + kSleep;
   const auto groups = active_;
-  for (GroupState* group : groups) again = std::min(again, group->check_health());
-  return again;
+  for (GroupState* group : groups) next_check = std::min(next_check, group->check_health());
+  return next_check;
 }
 
 // While one group moves without a pause, others may be stuck; their deadlines pass all the same.

@@ -19,8 +19,9 @@ std::vector<std::string_view> split_lines(std::string_view text) {
   return lines;
 }
 
-std::string quoted(const std::vector<std::string_view>& lines, size_t at) {
-  return at < lines.size() ? "\"" + std::string(lines[at]) + "\"" : "no more than " + std::to_string(lines.size());
+std::string quoted(const std::vector<std::string_view>& lines, size_t index) {
+  if (index < lines.size()) return "\"" + std::string(lines[index]) + "\"";
+  return "no more than " + std::to_string(lines.size());
 }
 
 }  // namespace
@@ -49,15 +50,15 @@ void check_same_on_all_ranks(Communicator& comm, std::string_view what, const st
     const auto* begin = reinterpret_cast<const char*>(texts.data()) + rank * static_cast<size_t>(longest);
     return split_lines(std::string_view(begin, static_cast<size_t>(all[2 * rank + 1])));
   };
-  const auto first = lines_of(0);
+  const auto root_lines = lines_of(0);
   for (size_t rank = 1; rank < static_cast<size_t>(comm.size()); ++rank) {
-    const auto other = lines_of(rank);
-    size_t at = 0;
-    while (at < first.size() && at < other.size() && first[at] == other[at]) ++at;
-    if (at == first.size() && at == other.size()) continue;
-    throw Error(Code::kBadConfig, std::string(what) + " " + std::to_string(at) + ": rank 0 has " + quoted(first, at) +
-                                      ", rank " + std::to_string(rank) + " has " + quoted(other, at) +
-                                      "\n  fix: " + std::string(fix));
+    const auto peer_lines = lines_of(rank);
+    size_t index = 0;
+    while (index < root_lines.size() && index < peer_lines.size() && root_lines[index] == peer_lines[index]) ++index;
+    if (index == root_lines.size() && index == peer_lines.size()) continue;
+    throw Error(Code::kBadConfig, std::string(what) + " " + std::to_string(index) + ": rank 0 has " +
+                                      quoted(root_lines, index) + ", rank " + std::to_string(rank) + " has " +
+                                      quoted(peer_lines, index) + "\n  fix: " + std::string(fix));
   }
 }
 

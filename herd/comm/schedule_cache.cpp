@@ -64,10 +64,10 @@ CachedSchedule& ScheduleCache::get(std::string_view algorithm, const CollectiveR
                                       "\n  fix: another algorithm, for example ring");
   }
   uint64_t hash = hash_text(schedule.algorithm);
-  for (uint64_t part : {static_cast<uint64_t>(request.collective), static_cast<uint64_t>(request.elements),
-                        static_cast<uint64_t>(request.dtype), static_cast<uint64_t>(request.root),
-                        static_cast<uint64_t>(request.in_place), static_cast<uint64_t>(request.segment_bytes)}) {
-    hash = mix(hash, part);
+  for (uint64_t field : {static_cast<uint64_t>(request.collective), static_cast<uint64_t>(request.elements),
+                         static_cast<uint64_t>(request.dtype), static_cast<uint64_t>(request.root),
+                         static_cast<uint64_t>(request.in_place), static_cast<uint64_t>(request.segment_bytes)}) {
+    hash = mix(hash, field);
   }
   for (const int64_t count : request.counts) hash = mix(hash, static_cast<uint64_t>(count));
   cached.hash = hash;
@@ -86,12 +86,12 @@ std::vector<AlgorithmUse> ScheduleCache::uses() const {
   for (const CachedSchedule& cached : schedules_) {
     AlgorithmUse use{std::string(collective_name(cached.request.collective)), cached.request.bytes(),
                      cached.compiled.schedule().algorithm, cached.uses};
-    const auto at = std::lower_bound(all.begin(), all.end(), use,
-                                     [&](const AlgorithmUse& a, const AlgorithmUse& b) { return key(a) < key(b); });
-    if (at != all.end() && key(*at) == key(use))
-      at->operations += use.operations;
+    const auto found = std::lower_bound(all.begin(), all.end(), use,
+                                        [&](const AlgorithmUse& a, const AlgorithmUse& b) { return key(a) < key(b); });
+    if (found != all.end() && key(*found) == key(use))
+      found->operations += use.operations;
     else
-      all.insert(at, std::move(use));
+      all.insert(found, std::move(use));
   }
   return all;
 }

@@ -24,10 +24,10 @@ ScheduleExecutor::ScheduleExecutor(transport::Channel& channel, ResolveRegion re
 
 void ScheduleExecutor::begin(const OperationCall& call) {
   call_ = call;
-  const CompiledSchedule& program = *call.program;
-  average_ = call.op == ReduceOp::kAverage ? 1.0 / program.schedule().num_ranks : 1.0;
-  num_lanes_ = program.lanes().size();
-  num_steps_ = program.steps().size();
+  const CompiledSchedule& compiled = *call.program;
+  average_ = call.op == ReduceOp::kAverage ? 1.0 / compiled.schedule().num_ranks : 1.0;
+  num_lanes_ = compiled.lanes().size();
+  num_steps_ = compiled.steps().size();
   steps_done_ = 0;
   mismatched_peer_ = -1;
   if (lanes_.size() < num_lanes_) {
@@ -35,19 +35,19 @@ void ScheduleExecutor::begin(const OperationCall& call) {
     transfers_.resize(num_lanes_);
   }
   for (size_t i = 0; i < num_lanes_; ++i) {
-    const CompiledLane& lane = program.lanes()[i];
+    const CompiledLane& lane = compiled.lanes()[i];
     lanes_[i] = {
         .head = lane.begin, .end = lane.end, .dependency = 0, .begun = false, .posted = false, .elements_done = 0};
   }
   step_done_.assign(num_steps_, 0);
-  if (scratch_.size() < static_cast<size_t>(program.scratch_bytes()))
-    scratch_.resize(static_cast<size_t>(program.scratch_bytes()));
-  const auto operands = static_cast<size_t>(program.max_operands());
+  if (scratch_.size() < static_cast<size_t>(compiled.scratch_bytes()))
+    scratch_.resize(static_cast<size_t>(compiled.scratch_bytes()));
+  const auto operands = static_cast<size_t>(compiled.max_operands());
   if (targets_.size() < operands) {
     targets_.resize(operands);
     sources_.resize(operands);
   }
-  if (!program.signals()) return;
+  if (!compiled.signals()) return;
   std::fill(header_matched_.begin(), header_matched_.end(), 0);
   std::fill(peer_buffers_.begin(), peer_buffers_.end(), nullptr);
   for (Rank peer = 0; peer < channel_.size(); ++peer) {
@@ -64,13 +64,13 @@ bool ScheduleExecutor::advance() {
 }
 
 bool ScheduleExecutor::advance_lane(size_t index) {
-  const CompiledSchedule& program = *call_.program;
+  const CompiledSchedule& compiled = *call_.program;
   LaneState& lane = lanes_[index];
   bool moved = false;
   while (lane.head < lane.end && mismatched_peer_ < 0) {
     if (fault_.skip_turn && fault_.skip_turn()) return moved;
-    const uint32_t number = program.lane_steps()[lane.head];
-    const CompiledStep& step = program.steps()[number];
+    const uint32_t number = compiled.lane_steps()[lane.head];
+    const CompiledStep& step = compiled.steps()[number];
     if (!lane.begun) {
       if (fault_.stop_before_step >= 0 && number >= fault_.stop_before_step) return moved;
       if (!ready(lane, step)) return moved;

@@ -22,7 +22,7 @@ const OpOptions kMemoryOptions{.name = "memory probe"};
 
 std::span<std::byte> bytes_of(auto& value) { return std::as_writable_bytes(std::span(&value, 1)); }
 
-// Over the world's lanes, point to point.
+// Carries probes point to point between two ranks of the world.
 class GroupWire final : public measure::ProbeWire {
  public:
   GroupWire(GroupState& world, Rank peer) : world_(world), peer_(peer) {}
@@ -47,7 +47,7 @@ class GroupWire final : public measure::ProbeWire {
   OpOptions options_ = {.name = "link probe"};
 };
 
-// The first rank of each host.
+// Returns the first rank of each host.
 std::vector<Rank> first_ranks(const std::vector<int>& hosts) {
   std::vector<Rank> first;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
@@ -56,11 +56,11 @@ std::vector<Rank> first_ranks(const std::vector<int>& hosts) {
   return first;
 }
 
-void tell(GroupState& world, Rank to, CopyTimes times) {
+void send_times(GroupState& world, Rank to, CopyTimes times) {
   send_now(world, {&times, 2, DType::kF64}, to, kMemoryTag, kMemoryOptions);
 }
 
-CopyTimes heard(GroupState& world, Rank from) {
+CopyTimes receive_times(GroupState& world, Rank from) {
   CopyTimes times;
   receive_now(world, {&times, 2, DType::kF64}, from, kMemoryTag, kMemoryOptions);
   return times;
@@ -79,25 +79,25 @@ std::vector<Rank> ranks_of_first_host(GroupState& world) {
 std::optional<Link> probe_links(GroupState& world) {
   const std::vector<Rank> first = first_ranks(world.hosts());
   if (first.size() < 2) return std::nullopt;
-  std::vector<std::pair<Rank, Rank>> pairs;  // who asks, who answers
+  std::vector<std::pair<Rank, Rank>> pairs;  // the rank that measures, and the rank that answers
   for (size_t host = 0; host + 1 < first.size(); host += 2) pairs.push_back({first[host], first[host + 1]});
   if (first.size() % 2 != 0) pairs.push_back({first.back(), first[first.size() - 2]});
   Link slowest;
-  for (const auto& [asks, answers] : pairs) {
-    if (world.rank() == answers) {
-      GroupWire wire(world, asks);
+  for (const auto& [measurer, responder] : pairs) {
+    if (world.rank() == responder) {
+      GroupWire wire(world, measurer);
       measure::answer_probe(wire);
     }
-    if (world.rank() != asks) continue;
-    GroupWire wire(world, answers);
+    if (world.rank() != measurer) continue;
+    GroupWire wire(world, responder);
     slowest = measure::time_link(wire);
-    if (asks != 0) GroupWire(world, 0).send(bytes_of(slowest));
+    if (measurer != 0) GroupWire(world, 0).send(bytes_of(slowest));
   }
   if (world.rank() != 0) return std::nullopt;
   for (size_t i = 1; i < pairs.size(); ++i) {
-    Link said;
-    GroupWire(world, pairs[i].first).receive(bytes_of(said));
-    slowest = measure::slower(slowest, said);
+    Link reported;
+    GroupWire(world, pairs[i].first).receive(bytes_of(reported));
+    slowest = measure::slower(slowest, reported);
   }
   return slowest;
 }
@@ -106,19 +106,19 @@ std::optional<measure::MemoryProbe> probe_memory(GroupState& world) {
   std::vector<Rank> ranks = ranks_of_first_host(world);
   if (ranks.size() < 2 || std::find(ranks.begin(), ranks.end(), world.rank()) == ranks.end()) return std::nullopt;
   if (world.rank() != 0) {
-    tell(world, 0, {});                             // it is there
-    const bool asked = heard(world, 0).cached > 0;  // to take part
-    if (asked) tell(world, 0, measure::time_copies());
+    send_times(world, 0, {});                                    // this rank has arrived
+    const bool takes_part = receive_times(world, 0).cached > 0;  // rank 0 sends zeros to ranks that do not
+    if (takes_part) send_times(world, 0, measure::time_copies());
     return std::nullopt;
   }
-  for (size_t i = 1; i < ranks.size(); ++i) heard(world, ranks[i]);
+  for (size_t i = 1; i < ranks.size(); ++i) receive_times(world, ranks[i]);
   const size_t cores = std::min(ranks.size(), static_cast<size_t>(cores_of_host(world.engine().transport())));
-  const CopyTimes alone = cores > 1 ? measure::time_copies() : CopyTimes{};
-  for (size_t i = 1; i < ranks.size(); ++i) tell(world, ranks[i], i < cores ? alone : CopyTimes{});
+  const CopyTimes one_rank = cores > 1 ? measure::time_copies() : CopyTimes{};
+  for (size_t i = 1; i < ranks.size(); ++i) send_times(world, ranks[i], i < cores ? one_rank : CopyTimes{});
   if (cores < 2) return std::nullopt;
-  CopyTimes all = measure::time_copies();
-  for (size_t i = 1; i < cores; ++i) all = measure::least_of(all, heard(world, ranks[i]));
-  return measure::memory_probe_of(cores, alone, all);
+  CopyTimes all_ranks = measure::time_copies();
+  for (size_t i = 1; i < cores; ++i) all_ranks = measure::least_of(all_ranks, receive_times(world, ranks[i]));
+  return measure::memory_probe_of(cores, one_rank, all_ranks);
 }
 
 }  // namespace herd::comm

@@ -18,6 +18,7 @@ void widen(std::span<const std::byte> from, std::span<float> to) {
   }
 }
 
+// Returns the index of the first finite number that is not finite in 16 bits, or -1.
 template <uint16_t (*Convert)(float), float (*Back)(uint16_t)>
 int64_t narrow(std::span<const float> from, std::span<std::byte> to) {
   for (size_t i = 0; i < from.size(); ++i) {

@@ -14,17 +14,17 @@ namespace {
 void write_checkpoint(const std::filesystem::path& folder, WeightSource& source, DType dtype, const Progress& progress,
                       FileSystem& files) {
   std::vector<ShardPiece> pieces;
-  int64_t done = 0, all = 0;
+  int64_t done = 0, total = 0;
   for (const Weight& weight : source.weights()) {
     pieces.push_back({weight.name, dtype, weight.shape, whole_slice(weight.shape)});
-    all += pieces.back().bytes();
+    total += pieces.back().bytes();
   }
   ShardWriter shard(folder, 0, std::move(pieces), files);
   for (const size_t index : shard.order()) {
     stream_weight(source, source.weights()[index], false, dtype, [&](std::span<const std::byte> bytes) {
       shard.append(bytes);
       done += static_cast<int64_t>(bytes.size());
-      if (progress) progress(done, all);
+      if (progress) progress(done, total);
     });
   }
   const Manifest part = shard.commit();
@@ -33,7 +33,7 @@ void write_checkpoint(const std::filesystem::path& folder, WeightSource& source,
   commit_checkpoint(folder, std::move(manifest), {part}, files);
 }
 
-// generation_config.json goes before config.json, so both have to name the ends of text that the model knows by now.
+// Transformers prefers generation_config.json to config.json, so both have to name the present ends of text.
 Companions companions_of(const WeightSource& source, const ConvertOptions& options) {
   Companions companions = read_companions(source.path());
   if (const auto config = companions.find(kGenerationConfig); config != companions.end())
@@ -51,8 +51,8 @@ Converted convert(const ConvertOptions& options, FileSystem& files) {
                                       "\n  fix: --dtype fp32, bf16 or fp16");
   }
   const auto source = open_weights(options.source);
-  std::error_code not_there;
-  if (std::filesystem::equivalent(options.source, options.out, not_there)) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(options.source, options.out, ignored)) {
     throw Error(Code::kBadConfig, "--out is the folder that is converted, " + options.source.string() +
                                       ", whose weights would be lost\n  fix: --out of another folder");
   }

@@ -8,7 +8,7 @@
 namespace herd::convert {
 namespace {
 
-constexpr int64_t kPublishedEnd = 50256;  // begins and ends a text where config.json says nothing
+constexpr int64_t kPublishedEnd = 50256;  // the id that begins and ends a text if config.json names none
 
 constexpr struct {
   std::string_view herd, theirs;
@@ -17,7 +17,7 @@ constexpr struct {
                {".mlp.up.", ".mlp.c_fc."},
                {".mlp.down.", ".mlp.c_proj."}};
 
-// Members that change what the model computes, and the value that herd's has.
+// Returns the members of config.json that change what the model computes, with the values of herd's gpt.
 const Json& expected_members() {
   static const Json members = {
       {"scale_attn_weights", true}, {"scale_attn_by_inverse_layer_idx", false}, {"add_cross_attention", false}};

@@ -27,14 +27,15 @@ std::string their_name(std::string_view herd) {
   return std::string(herd);
 }
 
-bool is_frequencies(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
+bool is_rotary_frequencies(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
 [[noreturn]] void refuse(const std::string& file, const std::string& name, const Json& value, const std::string& have) {
   throw Error(Code::kBadConfig, file + ": \"" + name + "\" is " + value.dump() + ", herd's llama has " + have +
                                     "\n  fix: a model of Llama's kind");
 }
 
-// Members that change what the model computes: the value that herd's has stands first, others that mean the same after.
+// Checks the members that change what the model computes. The value of herd's llama stands first, then others that mean
+// the same.
 void check_equations(const Json& json, const std::string& file) {
   const std::pair<const char*, std::vector<Json>> expected[] = {{"hidden_act", {"silu", "swish"}},
                                                                 {"attention_bias", {false, nullptr}},
@@ -70,7 +71,7 @@ void parse_positions(const Json& json, const std::string& file, spec::RunFile::M
   m.rope_original_context = number_of(rope, "original_max_position_embeddings", file);
 }
 
-nlohmann::ordered_json positions(const spec::RunFile::Model& m) {
+nlohmann::ordered_json rope_scaling_json(const spec::RunFile::Model& m) {
   if (m.rope_scaling == "none") return nullptr;
   nlohmann::ordered_json rope = {{"rope_type", m.rope_scaling}, {"factor", m.rope_factor}};
   if (m.rope_scaling != "llama3") return rope;
@@ -98,9 +99,9 @@ std::vector<StoredTensor> llama_tensors(const Weight& weight, const spec::RunFil
   }
   if (name != "attn.qkv.weight") return {{layer + their_name(name), weight.shape}};
   const int64_t kv_heads = model.kv_heads == 0 ? model.heads : model.kv_heads;
-  const int64_t head = weight.rows() / (model.heads + 2 * kv_heads);
+  const int64_t head_width = weight.rows() / (model.heads + 2 * kv_heads);
   const auto part = [&](const char* which, int64_t heads) {
-    return StoredTensor{layer + "self_attn." + which + "_proj.weight", {heads * head, weight.columns()}};
+    return StoredTensor{layer + "self_attn." + which + "_proj.weight", {heads * head_width, weight.columns()}};
   };
   return {part("q", model.heads), part("k", kv_heads), part("v", kv_heads)};
 }
@@ -122,7 +123,7 @@ std::string format_llama_config(const TransformersConfig& config, std::string_vi
                                  {"hidden_act", "silu"},
                                  {"rms_norm_eps", m.norm_eps},
                                  {"rope_theta", m.rope_theta},
-                                 {"rope_scaling", positions(m)},
+                                 {"rope_scaling", rope_scaling_json(m)},
                                  {"attention_bias", false},
                                  {"mlp_bias", false},
                                  {"attention_dropout", m.dropout},
@@ -164,7 +165,7 @@ const TransformersFormat& llama_format() {
                                          .embedding = "embed_tokens.weight",
                                          .head = "lm_head.weight",
                                          .tensors = llama_tensors,
-                                         .is_derived = is_frequencies,
+                                         .is_derived = is_rotary_frequencies,
                                          .check_model = require_llama,
                                          .format_config = format_llama_config,
                                          .parse_config = parse_llama_config};

@@ -28,7 +28,7 @@ spec::RunFile run_of(const Manifest& manifest) {
   return spec::parse_run_text(manifest.config, kManifestName);
 }
 
-// Suffixes of optimizer states: ".exp_avg" where "w" and "w.exp_avg" are both there. The weights themselves have "".
+// Returns the suffixes of optimizer states, such as ".exp_avg" if "w" and "w.exp_avg" are both there. Weights have "".
 std::set<std::string> suffixes_of(const Manifest& manifest, const std::set<std::string>& weights) {
   std::set<std::string> suffixes;
   for (const auto& [name, tensor] : manifest.tensors) {
@@ -45,7 +45,7 @@ void add_whole(const std::string& name, const CheckpointTensor& tensor, std::vec
   out.push_back({name, tensor.dtype, tensor.shape, whole_slice(tensor.shape)});
 }
 
-// Adds to each rank's list what its part of the group holds of each tensor.
+// Adds to each rank's list the elements of each tensor that lie in its part of the group.
 void add_group(const Manifest& manifest, const spec::ParameterGroupShape& group, const std::string& suffix,
                int64_t elements_per_rank, std::vector<std::vector<ShardPiece>>& out) {
   int64_t offset = 0;
@@ -119,9 +119,9 @@ Resharded reshard(const ReshardOptions& options, FileSystem& files) {
   const Manifest& from = reader.manifest();
   const auto shards = shards_of(from, options.ranks);
   Resharded result{.step = from.step};
-  int64_t all = 0;
+  int64_t total_bytes = 0;
   for (const auto& pieces : shards) {
-    for (const ShardPiece& piece : pieces) all += piece.bytes();
+    for (const ShardPiece& piece : pieces) total_bytes += piece.bytes();
   }
   AtomicFolder folder(options.out, options.replace, files);
   std::vector<Manifest> parts;
@@ -130,7 +130,7 @@ Resharded reshard(const ReshardOptions& options, FileSystem& files) {
     ShardWriter shard(folder.working_path(), static_cast<Rank>(rank), shards[rank], files);
     copy_pieces(reader, shards[rank], shard, [&](int64_t bytes) {
       result.bytes += bytes;
-      if (options.progress) options.progress(result.bytes, all);
+      if (options.progress) options.progress(result.bytes, total_bytes);
     });
     parts.push_back(shard.commit());
   }

@@ -9,11 +9,11 @@
 namespace herd::convert {
 namespace {
 
-constexpr int64_t kBlock = int64_t{1} << 20;  // elements in memory at a time, or one row
+constexpr int64_t kMaxElements = int64_t{1} << 20;  // elements in memory at a time, or one row if it has more
 
-// in (rows, columns) -> out (columns, rows), in squares that fit the cache.
+// Transposes `in` (rows, columns) to `out` (columns, rows), in squares that fit the cache.
 void transpose(std::span<const float> in, int64_t rows, int64_t columns, std::span<float> out) {
-  constexpr int64_t kSide = 32;
+  constexpr int64_t kSide = 32;  // elements
   for (int64_t r0 = 0; r0 < rows; r0 += kSide) {
     for (int64_t c0 = 0; c0 < columns; c0 += kSide) {
       for (int64_t r = r0; r < std::min(rows, r0 + kSide); ++r) {
@@ -25,21 +25,22 @@ void transpose(std::span<const float> in, int64_t rows, int64_t columns, std::sp
   }
 }
 
-// Calls visit() with blocks of whole rows of the asked-for layout, each row of `columns` elements.
+// Calls visit() with several whole rows at a time, in the layout that `transposed` asks for. A row has `columns`
+// elements.
 void stream_rows(WeightSource& source, const Weight& weight, bool transposed, IndexRange rows, int64_t columns,
                  const std::function<void(std::span<const float>)>& visit) {
-  const bool turned = transposed != weight.transposed;
-  const int64_t step = std::max<int64_t>(1, kBlock / std::max<int64_t>(columns, 1));
-  std::vector<float> kept, values;
+  const bool needs_transpose = transposed != weight.transposed;
+  const int64_t step = std::max<int64_t>(1, kMaxElements / std::max<int64_t>(columns, 1));
+  std::vector<float> stored, values;
   for (int64_t begin = rows.begin; begin < rows.end; begin += step) {
-    const IndexRange block{begin, std::min(rows.end, begin + step)}, all{0, columns};
-    values.resize(static_cast<size_t>(block.size() * columns));
-    if (turned) {
-      kept.resize(values.size());
-      source.read(weight, all, block, kept);
-      transpose(kept, columns, block.size(), values);
+    const IndexRange some_rows{begin, std::min(rows.end, begin + step)}, all_columns{0, columns};
+    values.resize(static_cast<size_t>(some_rows.size() * columns));
+    if (needs_transpose) {
+      stored.resize(values.size());
+      source.read(weight, all_columns, some_rows, stored);
+      transpose(stored, columns, some_rows.size(), values);
     } else {
-      source.read(weight, block, all, values);
+      source.read(weight, some_rows, all_columns, values);
     }
     visit(values);
   }
@@ -74,13 +75,13 @@ void read_elements(WeightSource& source, const Weight& weight, IndexRange elemen
   HERD_CHECK(0 <= elements.begin && elements.begin <= elements.end && elements.end <= weight.rows() * columns,
              "elements of the weight");
   if (elements.size() == 0) return;
-  const IndexRange rows{elements.begin / columns, (elements.end + columns - 1) / columns};  // that hold them
-  int64_t at = rows.begin * columns;
+  const IndexRange rows{elements.begin / columns, (elements.end + columns - 1) / columns};  // rows with the elements
+  int64_t position = rows.begin * columns;
   stream_rows(source, weight, false, rows, columns, [&](std::span<const float> values) {
-    const int64_t first = std::max(elements.begin - at, int64_t{0});
-    const int64_t last = std::min(elements.end - at, static_cast<int64_t>(values.size()));
+    const int64_t first = std::max(elements.begin - position, int64_t{0});
+    const int64_t last = std::min(elements.end - position, static_cast<int64_t>(values.size()));
     visit(values.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)));
-    at += static_cast<int64_t>(values.size());
+    position += static_cast<int64_t>(values.size());
   });
 }
 

@@ -6,7 +6,7 @@
 namespace herd::convert {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 40;  // of any size in a config; the run file's rules are tighter
+constexpr int64_t kMaxSize = int64_t{1} << 40;  // the largest size in a config; the run file's rules are tighter
 
 int64_t token_id(const Json& json, const char* name, const std::string& file) {
   if (json.is_number_integer() && json.get<int64_t>() >= 0) return json.get<int64_t>();
@@ -16,7 +16,7 @@ int64_t token_id(const Json& json, const char* name, const std::string& file) {
                                       name + "\": null, or the ids of the tokenizer");
 }
 
-// A number, a list, or null for none; `otherwise` where the member is not there.
+// Returns the ids of a member: a number, a list, or null for none. A missing member has the value `otherwise`.
 std::vector<int64_t> token_ids(const Json& json, const char* name, const std::string& file, const Json& otherwise) {
   const auto found = json.find(name);
   const Json& value = found == json.end() ? otherwise : *found;
@@ -39,7 +39,7 @@ int64_t number_of(const Json& json, const char* name, const std::string& file, i
   const auto found = json.find(name);
   if ((found == json.end() || found->is_null()) && otherwise > 0) return otherwise;
   if (found == json.end() || !found->is_number_integer() || found->get<int64_t>() < least ||
-      found->get<int64_t>() > kMost) {
+      found->get<int64_t>() > kMaxSize) {
     throw Error(Code::kCorruptFile, file + ": \"" + name + "\" must be a whole number from " + std::to_string(least) +
                                         " to 2^40" +
                                         "\n  fix: the config.json that save_pretrained() wrote beside the weights");
@@ -73,14 +73,14 @@ TransformersConfig parse_config(std::string_view text, const std::string& file,
 
 const TransformersFormat& transformers_format(std::string_view config, const std::string& file) {
   const Json json = parse_object(config, file);
-  const auto type = json.find("model_type"), built = json.find("architectures");
+  const auto type = json.find("model_type"), architectures = json.find("architectures");
   for (const TransformersFormat* format : {&gpt2_format(), &llama_format()}) {
     if (type != json.end() && *type == format->type) return *format;
   }
   throw Error(Code::kBadConfig,
               file + ": " +
                   (type == json.end() ? "it names no \"model_type\"" : "it is of a model of type " + type->dump()) +
-                  (built == json.end() ? "" : " (" + built->dump() + ")") +
+                  (architectures == json.end() ? "" : " (" + architectures->dump() + ")") +
                   ", but herd reads \"gpt2\" and \"llama\" alone\n  fix: the folder of a GPT-2 or a Llama, with the "
                   "config.json that save_pretrained() wrote");
 }

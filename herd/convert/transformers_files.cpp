@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kIndex[] = "model.safetensors.index.json";
 
-// What a clone without git-lfs has in place of a large file.
+// Refuses the pointer that a clone without git-lfs has in place of a large file.
 void refuse_pointer(const fs::path& path) {
   constexpr std::string_view kPointer = "version https://git-lfs";
   char begin[kPointer.size()] = {};
@@ -30,13 +30,13 @@ void refuse_pointer(const fs::path& path) {
 }  // namespace
 
 std::string list_names_for_message(const fs::path& folder) {
-  constexpr size_t kShown = 12;
+  constexpr size_t kMaxShown = 12;
   std::set<std::string> names;
   for (const fs::path& path : entries_of(folder)) names.insert(path.filename().string());
   std::string text;
   size_t shown = 0;
   for (const std::string& name : names) {
-    if (++shown > kShown) return text + " and " + std::to_string(names.size() - kShown) + " more";
+    if (++shown > kMaxShown) return text + " and " + std::to_string(names.size() - kMaxShown) + " more";
     text += (text.empty() ? "" : ", ") + name;
   }
   return text;
@@ -80,7 +80,7 @@ const TransformersFiles::Place& TransformersFiles::at(const std::string& name) c
                                                         "\n  fix: that file, in the same folder"));
 }
 
-// Which of several files holds a tensor, as the index beside them says; empty if it does not.
+// Returns the file that holds a tensor according to the index beside the files, or "" if it does not say.
 std::string TransformersFiles::file_of_index(const std::string& name) const {
   std::ifstream in(folder_ / kIndex);
   const auto index = nlohmann::json::parse(in, nullptr, false);

@@ -30,7 +30,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text;
 }
 
-std::string exact(float value) {
+std::string all_digits(float value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value));
   return text;
@@ -43,6 +43,7 @@ std::string read_text(const fs::path& path) {
 
 using Place = TransformersFiles::Place;
 
+// Reads the weights of a Hugging Face folder, and checks them against its config.json.
 class TransformersWeights final : public WeightSource {
  public:
   explicit TransformersWeights(const fs::path& folder) : WeightSource(folder) {
@@ -60,17 +61,17 @@ class TransformersWeights final : public WeightSource {
     files_.open(folder, format_->prefix);
     weights_ = weights_of(run_);
     for (Weight& weight : weights_) claim(weight);
-    check_others();
+    check_unclaimed();
   }
 
   void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) override {
-    int64_t first = 0;  // of the rows that the tensor has
+    int64_t first = 0;  // the weight's row at which the tensor begins
     for (const StoredTensor& theirs : format_->tensors(weight, run_.model)) {
       const int64_t count = theirs.shape.size() < 2 ? 1 : theirs.shape[0];
-      const IndexRange own{std::max(rows.begin, first), std::min(rows.end, first + count)};
-      if (own.begin < own.end)
-        read_rows(files_.at(theirs.name), theirs.shape.back(), {own.begin - first, own.end - first}, columns,
-                  out.subspan(static_cast<size_t>((own.begin - rows.begin) * columns.size())));
+      const IndexRange tensor_rows{std::max(rows.begin, first), std::min(rows.end, first + count)};
+      if (tensor_rows.begin < tensor_rows.end)
+        read_rows(files_.at(theirs.name), theirs.shape.back(), {tensor_rows.begin - first, tensor_rows.end - first},
+                  columns, out.subspan(static_cast<size_t>((tensor_rows.begin - rows.begin) * columns.size())));
       first += count;
     }
   }
@@ -79,12 +80,12 @@ class TransformersWeights final : public WeightSource {
   static void read_rows(const Place& place, int64_t width, IndexRange rows, IndexRange columns, std::span<float> out) {
     const auto bytes = place.file->bytes(*place.entry);
     const DType dtype = *dtype_of_tensor(place.entry->type);
-    const int64_t element = size_of(dtype);
-    const auto run = static_cast<size_t>(columns.size());
+    const int64_t element_bytes = size_of(dtype);
+    const auto num_columns = static_cast<size_t>(columns.size());
     for (int64_t row = rows.begin; row < rows.end; ++row) {
-      const auto from = static_cast<size_t>((row * width + columns.begin) * element);
-      to_float(dtype, bytes.subspan(from, run * static_cast<size_t>(element)),
-               out.subspan(static_cast<size_t>(row - rows.begin) * run, run));
+      const auto from = static_cast<size_t>((row * width + columns.begin) * element_bytes);
+      to_float(dtype, bytes.subspan(from, num_columns * static_cast<size_t>(element_bytes)),
+               out.subspan(static_cast<size_t>(row - rows.begin) * num_columns, num_columns));
     }
   }
 
@@ -108,8 +109,9 @@ class TransformersWeights final : public WeightSource {
     claimed_.insert(theirs.name);
   }
 
-  // Tensors that are no weight of the model: masks, which follow from it, and a tied model's head, if it is the same.
-  void check_others() {
+  // Checks the tensors that are no weight of the model. It allows masks, which follow from the model, and the head of a
+  // tied model if it equals the embedding.
+  void check_unclaimed() {
     for (const auto& [name, where] : files_.tensors()) {
       if (claimed_.contains(name) || format_->is_derived(name)) continue;
       if (name == format_->head && run_.model.tie_embeddings) {
@@ -142,8 +144,8 @@ class TransformersWeights final : public WeightSource {
     const int64_t width = head.entry->shape.back();
     throw Error(Code::kBadConfig, what + "differs from \"" + own + "\" in row " +
                                       std::to_string(difference->index / width) + ", column " +
-                                      std::to_string(difference->index % width) + ": " + exact(difference->a) +
-                                      " and " + exact(difference->b) + fix);
+                                      std::to_string(difference->index % width) + ": " + all_digits(difference->a) +
+                                      " and " + all_digits(difference->b) + fix);
   }
 
   struct Difference {
@@ -151,10 +153,10 @@ class TransformersWeights final : public WeightSource {
     float a, b;
   };
 
-  // Of two tensors of one shape, whatever types they are kept in; by blocks.
+  // Finds the first difference of two tensors of one shape, which may be stored in different types.
   static std::optional<Difference> first_difference(const Place& a, const Place& b) {
-    constexpr int64_t kBlock = 64 << 10;
-    std::vector<float> left(kBlock), right(kBlock);
+    constexpr int64_t kElementsAtOnce = 64 << 10;  // of each tensor, as fp32
+    std::vector<float> left(kElementsAtOnce), right(kElementsAtOnce);
     const auto values = [](const Place& place, int64_t begin, std::span<float> out) {
       const DType type = *dtype_of_tensor(place.entry->type);
       const auto element = static_cast<size_t>(size_of(type));
@@ -162,9 +164,10 @@ class TransformersWeights final : public WeightSource {
                place.file->bytes(*place.entry).subspan(static_cast<size_t>(begin) * element, out.size() * element),
                out);
     };
-    const int64_t all = static_cast<int64_t>(a.file->bytes(*a.entry).size()) / size_of(*dtype_of_tensor(a.entry->type));
-    for (int64_t begin = 0; begin < all; begin += kBlock) {
-      const auto count = static_cast<size_t>(std::min(kBlock, all - begin));
+    const int64_t num_elements =
+        static_cast<int64_t>(a.file->bytes(*a.entry).size()) / size_of(*dtype_of_tensor(a.entry->type));
+    for (int64_t begin = 0; begin < num_elements; begin += kElementsAtOnce) {
+      const auto count = static_cast<size_t>(std::min(kElementsAtOnce, num_elements - begin));
       values(a, begin, std::span(left).first(count));
       values(b, begin, std::span(right).first(count));
       for (size_t i = 0; i < count; ++i) {
@@ -206,12 +209,12 @@ void write_transformers_folder(const fs::path& folder, const TransformersFormat&
     }
   }
   SafetensorsWriter writer(folder / "model.safetensors", entries, {{"format", "pt"}}, files);
-  const int64_t all = std::max<int64_t>(1, writer.entries().empty() ? 1 : writer.entries().back().end);
+  const int64_t total_bytes = std::max<int64_t>(1, writer.entries().empty() ? 1 : writer.entries().back().end);
   for (const Weight& weight : source.weights()) {
     stream_weight(source, weight, format.tensors(weight, model)[0].transposed, dtype,
                   [&](std::span<const std::byte> bytes) {
                     writer.append(bytes);
-                    if (progress) progress(std::min(all, writer.size()), all);
+                    if (progress) progress(std::min(total_bytes, writer.size()), total_bytes);
                   });
   }
   writer.commit();

@@ -11,6 +11,7 @@
 namespace herd::convert {
 namespace {
 
+// Reads the weights of a herd checkpoint, and checks them against its run file.
 class CheckpointWeights final : public WeightSource {
  public:
   explicit CheckpointWeights(const std::filesystem::path& folder) : WeightSource(folder), reader_(folder) {
@@ -68,32 +69,32 @@ class CheckpointWeights final : public WeightSource {
                         "config.json and *.safetensors");
 }
 
-// The folder of a download cache of transformers that holds a model: snapshots/<commit>; empty if it is none.
+// Returns the folder snapshots/<commit> that holds the model in a download cache of transformers, or an empty path.
 std::filesystem::path snapshot_in(const std::filesystem::path& folder) {
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "snapshots", none)) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "snapshots", ignored)) {
     if (is_transformers_folder(entry.path())) return entry.path();
   }
   return {};
 }
 
-// Of a folder without manifest.json, checkpoints and config.json.
+// Refuses a folder that has no manifest.json, no checkpoints and no config.json.
 [[noreturn]] void refuse_folder(const std::filesystem::path& folder) {
-  const std::string held = list_names_for_message(folder);
+  const std::string names = list_names_for_message(folder);
   if (const auto snapshot = snapshot_in(folder); !snapshot.empty()) {
-    throw Error(Code::kBadConfig, folder.string() + " is a download cache (" + held + "), the model lies deeper" +
+    throw Error(Code::kBadConfig, folder.string() + " is a download cache (" + names + "), the model lies deeper" +
                                       "\n  fix: " + snapshot.string());
   }
-  if (held.find(".safetensors") != held.npos || held.find(".bin") != held.npos) {
+  if (names.find(".safetensors") != names.npos || names.find(".bin") != names.npos) {
     throw Error(Code::kBadConfig,
-                folder.string() + " holds " + held +
+                folder.string() + " holds " + names +
                     ", but no config.json, which states the model\n  fix: the config.json that belongs "
                     "to these weights, in the same folder");
   }
   throw Error(Code::kBadConfig,
               folder.string() + " is no checkpoint of herd (no " + kManifestName +
                   ", and no folder step-* that has one) and no folder of transformers (no config.json); it holds " +
-                  (held.empty() ? "nothing" : held) +
+                  (names.empty() ? "nothing" : names) +
                   "\n  fix: name a run, its folder checkpoints, one of the folders in it, or a folder with config.json "
                   "and *.safetensors");
 }

@@ -14,8 +14,8 @@ SampleRange samples_of_rank(int64_t first, int64_t batch, Rank rank, int ranks) 
 
 int64_t num_micro_batches(int64_t batch, int64_t micro_batch, int ranks) {
   HERD_CHECK(micro_batch >= 1 && ranks >= 1, "micro_batch >= 1 and ranks >= 1");
-  const int64_t most = (batch + ranks - 1) / ranks;
-  return (most + micro_batch - 1) / micro_batch;
+  const int64_t largest_share = (batch + ranks - 1) / ranks;
+  return (largest_share + micro_batch - 1) / micro_batch;
 }
 
 int64_t MicroBatch::counted_targets() const { return context * std::count(weights_B.begin(), weights_B.end(), 1.0f); }

@@ -41,17 +41,18 @@ int64_t load_id(const std::byte* at, const IdType& type) {
     case 4:
       return type.is_signed ? load<int32_t>(at) : load<uint32_t>(at);
     default:
-      return load<int64_t>(at);  // what is above int64 is seen as negative
+      return load<int64_t>(at);  // a uint64 above the largest int64 turns negative
   }
 }
 
 void read_array(std::span<const std::byte> bytes, const IdType& type, const IdFileOptions& options,
                 const VisitIds& visit) {
   const auto count = static_cast<int64_t>(bytes.size()) / type.bytes;
-  const int64_t run = std::max<int64_t>(1, options.max_ids_per_visit ? options.max_ids_per_visit(count) : count);
+  const int64_t limit = options.max_ids_per_visit ? options.max_ids_per_visit(count) : count;
+  const int64_t ids_per_visit = std::max<int64_t>(1, limit);
   std::vector<int> ids;
-  for (int64_t begin = 0; begin < count; begin += run) {
-    const int64_t end = std::min(count, begin + run);
+  for (int64_t begin = 0; begin < count; begin += ids_per_visit) {
+    const int64_t end = std::min(count, begin + ids_per_visit);
     ids.clear();
     for (int64_t i = begin; i < end; ++i) {
       const int64_t id = load_id(bytes.data() + i * type.bytes, type);
@@ -62,7 +63,7 @@ void read_array(std::span<const std::byte> bytes, const IdType& type, const IdFi
   }
 }
 
-// The text after "'name':" in the header of a .npy file, which is a Python dictionary; empty if there is none.
+// Returns the text after "'name':" in the header of a .npy file, a Python dictionary, or "" if there is none.
 std::string_view value_of(std::string_view header, const std::string& name) {
   const size_t at = header.find("'" + name + "'");
   const size_t colon = at == header.npos ? header.npos : header.find(':', at);
@@ -72,11 +73,11 @@ std::string_view value_of(std::string_view header, const std::string& name) {
 }
 
 IdType type_of_npy(std::string_view descr, const std::string& file) {
-  const std::string_view name = descr.size() > 5 ? descr.substr(0, 5) : descr;  // '<u2'
+  const std::string_view name = descr.size() > 5 ? descr.substr(0, 5) : descr;  // such as '<u2'
   if (name.size() == 5 && name[0] == '\'' && name[4] == '\'' && (name[2] == 'u' || name[2] == 'i')) {
     const int bytes = name[3] - '0';
-    const bool known = bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
-    if (known && (name[1] == '<' || (bytes == 1 && name[1] == '|'))) return {bytes, name[2] == 'i'};
+    const bool is_id_size = bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
+    if (is_id_size && (name[1] == '<' || (bytes == 1 && name[1] == '|'))) return {bytes, name[2] == 'i'};
   }
   refuse(file + ": its elements are " + std::string(descr.substr(0, descr.find(','))) +
              ", but ids are integers of 1 to 8 bytes, little-endian",
@@ -90,33 +91,34 @@ void read_npy(std::span<const std::byte> bytes, const IdFileOptions& options, co
     refuse(file + ": a .npy file starts with \\x93NUMPY, this one does not",
            "numpy.save(FILE, ids), or another name for a raw file, and --dtype");
   }
+  // The length of the header has 2 bytes in version 1, and 4 bytes in later versions.
   const bool is_first_version = text[6] == 1;
   const size_t begin = is_first_version ? 10 : 12;
   const size_t length = is_first_version ? static_cast<size_t>(load<uint16_t>(bytes.data() + 8))
                                          : static_cast<size_t>(load<uint32_t>(bytes.data() + 8));
-  const auto cut = [&](const std::string& rule) {
+  const auto fail = [&](const std::string& rule) {
     throw Error(Code::kCorruptFile, file + ": " + rule + "\n  fix: write it again with numpy.save");
   };
-  if (length > bytes.size() - begin) cut("its header of " + std::to_string(length) + " bytes is cut");
+  if (length > bytes.size() - begin) fail("its header of " + std::to_string(length) + " bytes is cut");
   const std::string_view header(text + begin, length);
   const IdType type = type_of_npy(value_of(header, "descr"), file);
   const std::string_view shape = value_of(header, "shape");
   int64_t count = 0;
-  const char* last = shape.data() + shape.size();
-  const auto parsed = shape.size() > 1 ? std::from_chars(shape.data() + 1, last, count)
-                                       : std::from_chars_result{last, std::errc::invalid_argument};
+  const char* shape_end = shape.data() + shape.size();
+  const auto parsed = shape.size() > 1 ? std::from_chars(shape.data() + 1, shape_end, count)
+                                       : std::from_chars_result{shape_end, std::errc::invalid_argument};
   if (parsed.ec != std::errc() ||
-      !(std::string_view(parsed.ptr, last).starts_with(",)") ||
-        std::string_view(parsed.ptr, last).starts_with(", )")) ||
+      !(std::string_view(parsed.ptr, shape_end).starts_with(",)") ||
+        std::string_view(parsed.ptr, shape_end).starts_with(", )")) ||
       count < 0) {
     refuse(
         file + ": its shape is " + std::string(shape.substr(0, shape.find(')') + 1)) + ", but ids have one dimension",
         "numpy.save(FILE, ids.reshape(-1)), or a .jsonl file with a line for each document");
   }
-  const auto room = static_cast<int64_t>(bytes.size() - begin - length);
-  if (room % type.bytes != 0 || room / type.bytes != count) {
-    cut("its header states " + std::to_string(count) + " ids of " + std::to_string(type.bytes) + " bytes, but " +
-        std::to_string(room) + " bytes follow it");
+  const auto data_bytes = static_cast<int64_t>(bytes.size() - begin - length);
+  if (data_bytes % type.bytes != 0 || data_bytes / type.bytes != count) {
+    fail("its header states " + std::to_string(count) + " ids of " + std::to_string(type.bytes) + " bytes, but " +
+         std::to_string(data_bytes) + " bytes follow it");
   }
   read_array(bytes.subspan(begin + length), type, options, visit);
 }
@@ -138,20 +140,20 @@ void read_raw(std::span<const std::byte> bytes, const IdFileOptions& options, co
 void read_jsonl(std::string_view text, const IdFileOptions& options, const VisitIds& visit) {
   std::vector<int> ids;
   for (int64_t line = 1; !text.empty(); ++line) {
-    const std::string_view one = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), one.size() + 1));
-    if (one.find_first_not_of(" \t\r") == one.npos) continue;
+    const std::string_view text_line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), text_line.size() + 1));
+    if (text_line.find_first_not_of(" \t\r") == text_line.npos) continue;
     const std::string where = options.path.string() + ", line " + std::to_string(line);
-    const auto json = nlohmann::json::parse(one, nullptr, false);
+    const auto json = nlohmann::json::parse(text_line, nullptr, false);
     const std::string fix = "a line like [464, 2068, 7586] for each document";
     if (!json.is_array()) refuse(where + ": it is no JSON array of integers", fix);
     ids.clear();
     for (size_t i = 0; i < json.size(); ++i) {
-      const auto at = [&] { return where + ", position " + std::to_string(i); };
+      const auto position = [&] { return where + ", position " + std::to_string(i); };
       const auto& value = json[i];
-      if (!value.is_number_integer()) refuse(at() + ": " + value.dump() + " is no integer", fix);
+      if (!value.is_number_integer()) refuse(position() + ": " + value.dump() + " is no integer", fix);
       const bool is_too_large = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX};
-      ids.push_back(checked_id(value.get<int64_t>(), is_too_large, options.vocabulary, at));
+      ids.push_back(checked_id(value.get<int64_t>(), is_too_large, options.vocabulary, position));
     }
     if (!ids.empty()) visit(ids, true);
   }

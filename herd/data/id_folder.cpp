@@ -8,8 +8,8 @@
 namespace herd {
 namespace {
 
-constexpr int64_t kLongestRunOfIds = 32 << 10;  // that go to one split together
-constexpr int64_t kValidationRuns = 8;          // of a file, at least, however short it is
+constexpr int64_t kLongestRunOfIds = 32 << 10;  // ids that go to one split together
+constexpr int64_t kValidationRuns = 8;          // runs of ids that validation gets of each file at least
 
 void check_options(const IdFolderOptions& options) {
   if (options.files.empty()) {
@@ -33,11 +33,11 @@ void check_options(const IdFolderOptions& options) {
 
 TokenFolder write_id_folder(const IdFolderOptions& options) {
   check_options(options);
-  int64_t done = 0, all = 0;
-  std::error_code not_there;  // which read_id_file() says
+  int64_t done = 0, total = 0;
+  std::error_code not_there;  // read_id_file() reports a missing file
   for (const auto& file : options.files) {
     if (std::filesystem::is_regular_file(file, not_there))
-      all += static_cast<int64_t>(std::filesystem::file_size(file));
+      total += static_cast<int64_t>(std::filesystem::file_size(file));
   }
   const auto max_ids_per_visit = [&](int64_t count) {
     const auto share = static_cast<int64_t>(options.validation * static_cast<double>(count) / kValidationRuns);
@@ -49,14 +49,14 @@ TokenFolder write_id_folder(const IdFolderOptions& options) {
                   .raw = options.raw_type,
                   .vocabulary = options.vocabulary_size,
                   .max_ids_per_visit = max_ids_per_visit},
-                 [&](std::span<const int> ids, bool ends) {
+                 [&](std::span<const int> ids, bool ends_document) {
                    const Split split = writer.append(ids, static_cast<double>(ids.size()));
-                   if (!ends || !options.end_of_text || ids.back() == *options.end_of_text) return;
+                   if (!ends_document || !options.end_of_text || ids.back() == *options.end_of_text) return;
                    const int end[] = {static_cast<int>(*options.end_of_text)};
                    writer.append_to(split, end);
                  });
     done += static_cast<int64_t>(std::filesystem::file_size(file));
-    if (options.progress) options.progress(done, all);
+    if (options.progress) options.progress(done, total);
   }
   if (writer.tokens() == 0) {
     throw Error(Code::kBadConfig, "the files hold no ids\n  fix: files with token ids");

@@ -5,9 +5,9 @@
 namespace herd {
 namespace {
 
-constexpr int kRounds = 6;
+constexpr int kRounds = 6;  // of the Feistel network
 
-// The finaliser of SplitMix64 (Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195).
+// Applies the finaliser of SplitMix64 (Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195).
 uint64_t mix(uint64_t x) {
   x += 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -15,6 +15,7 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// Permutes the numbers of 2 * half_bits bits by a Feistel network with the key.
 uint64_t permute(uint64_t x, uint64_t key, int half_bits) {
   const uint64_t mask = (uint64_t{1} << half_bits) - 1;
   uint64_t left = x >> half_bits, right = x & mask;
@@ -38,6 +39,7 @@ int64_t SampleOrder::window_of(int64_t sample) const {
   HERD_CHECK_GE(sample, 0);
   const uint64_t key = mix(mix(seed_) + static_cast<uint64_t>(sample / windows_));
   auto x = static_cast<uint64_t>(sample % windows_);
+  // Numbers beyond the windows are permuted again until they fall among them.
   do {
     x = permute(x, key, half_bits_);
   } while (x >= static_cast<uint64_t>(windows_));

@@ -13,7 +13,7 @@ namespace herd {
 namespace {
 
 constexpr uint64_t kValidationSeed = 0;
-constexpr uint64_t kPositions = (uint64_t{1} << 63) - 1;
+constexpr uint64_t kPositionMask = (uint64_t{1} << 63) - 1;
 
 int64_t whole_windows(const TokenFile& file, int64_t context) {
   HERD_CHECK_GE(context, 1);
@@ -41,7 +41,8 @@ class TokenSamples final : public SampleSource {
   SampleOrder order_;
 };
 
-// Row `sample` of an endless table: the id at position p is window_of(p) of an order keyed by (seed, sample).
+// Draws endless random samples. The id at position p of sample s is window s * (context + 1) + p of one order, modulo
+// the vocabulary.
 class RandomSamples final : public SampleSource {
  public:
   RandomSamples(int64_t vocabulary, int64_t context, uint64_t seed)
@@ -54,9 +55,9 @@ class RandomSamples final : public SampleSource {
   int64_t samples_per_epoch() const override { return (int64_t{1} << 48) / (context_ + 1); }
   void read(int64_t sample, std::span<int64_t> out) const override {
     HERD_CHECK_EQ(static_cast<int64_t>(out.size()), context_ + 1);
-    const uint64_t first = static_cast<uint64_t>(sample) * static_cast<uint64_t>(context_ + 1);  // modulo 2^64
+    const uint64_t first = static_cast<uint64_t>(sample) * static_cast<uint64_t>(context_ + 1);  // may wrap around
     for (size_t p = 0; p < out.size(); ++p) {
-      out[p] = draw_.window_of(static_cast<int64_t>((first + p) & kPositions)) % vocabulary_;
+      out[p] = draw_.window_of(static_cast<int64_t>((first + p) & kPositionMask)) % vocabulary_;
     }
   }
 

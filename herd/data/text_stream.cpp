@@ -3,7 +3,8 @@
 namespace herd {
 namespace {
 
-// Without the replacement characters at its end that may be the first bytes of a character: at most three, one a byte.
+// Returns the bytes of `text` without the replacement characters at its end. Up to three of them may stand for the
+// first bytes of a character.
 size_t certain_bytes(const std::string& text) {
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
   size_t end = text.size();

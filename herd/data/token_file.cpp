@@ -20,6 +20,7 @@ constexpr char kName[] = "herd-tokens\n";  // 12 bytes without the terminator
 constexpr uint32_t kVersion = 1;
 constexpr int64_t kPortion = 1 << 18;  // ids that verify() reads at a time
 
+// Holds the first 64 bytes of a file, as they lie there.
 struct Header {
   char name[12];
   uint32_t version;
@@ -70,10 +71,10 @@ TokenFile::TokenFile(std::filesystem::path path) : file_(std::move(path)) {
     corrupt(16, "ids of " + std::to_string(id_bytes_) + " bytes, but vocabulary " + std::to_string(vocabulary_) +
                     " takes ids of " + std::to_string(id_bytes_for(vocabulary_)));
   }
-  const uint64_t room = static_cast<uint64_t>(size - kHeaderBytes);
-  if (header.count > room / header.id_bytes || header.count * header.id_bytes != room) {
+  const uint64_t data_bytes = static_cast<uint64_t>(size - kHeaderBytes);
+  if (header.count > data_bytes / header.id_bytes || header.count * header.id_bytes != data_bytes) {
     corrupt(32, "the header states " + std::to_string(header.count) + " ids of " + std::to_string(id_bytes_) +
-                    " bytes, but " + std::to_string(room) + " bytes follow it");
+                    " bytes, but " + std::to_string(data_bytes) + " bytes follow it");
   }
   count_ = static_cast<int64_t>(header.count);
   checksum_ = header.ids_checksum;
@@ -117,9 +118,9 @@ void TokenFile::verify() const {
   std::vector<std::byte> bytes(static_cast<size_t>(kPortion * id_bytes_));
   uint32_t actual = 0;
   for (int64_t begin = 0; begin < count_; begin += kPortion) {
-    const auto some = std::span(bytes).first(static_cast<size_t>(std::min(kPortion, count_ - begin) * id_bytes_));
-    read_bytes(kHeaderBytes + begin * id_bytes_, some);
-    actual = crc32c(some, actual);
+    const auto portion = std::span(bytes).first(static_cast<size_t>(std::min(kPortion, count_ - begin) * id_bytes_));
+    read_bytes(kHeaderBytes + begin * id_bytes_, portion);
+    actual = crc32c(portion, actual);
   }
   if (actual != checksum_) {
     corrupt(20,

@@ -16,7 +16,7 @@ namespace herd {
 namespace {
 
 constexpr int64_t kLongestRun = 64 << 10;  // bytes of text that go to one split together
-constexpr int64_t kRunsOfValidation = 8;   // at least, however short the text
+constexpr int64_t kRunsOfValidation = 8;   // runs that validation gets at least
 
 std::vector<MappedFile> open_files(const std::vector<std::filesystem::path>& paths) {
   std::vector<MappedFile> files;
@@ -32,6 +32,7 @@ std::vector<MappedFile> open_files(const std::vector<std::filesystem::path>& pat
   return files;
 }
 
+// Takes the same share of each file, so that all make about `limit` bytes.
 std::string learning_text(const std::vector<MappedFile>& files, int64_t all_bytes, int64_t limit) {
   std::string text;
   for (const auto& file : files) {
@@ -42,7 +43,7 @@ std::string learning_text(const std::vector<MappedFile>& files, int64_t all_byte
   return text;
 }
 
-// Cuts a run of whole lines of about `bytes` off the front of `text`; at least one line.
+// Cuts a run of about `bytes` off the front of `text`: whole lines, and at least one.
 std::string_view take_run(std::string_view& text, size_t bytes) {
   const size_t line_end = text.find('\n', std::min(bytes, text.size()) == 0 ? 0 : std::min(bytes, text.size()) - 1);
   const std::string_view run = text.substr(0, line_end == text.npos ? text.npos : line_end + 1);
@@ -50,7 +51,7 @@ std::string_view take_run(std::string_view& text, size_t bytes) {
   return run;
 }
 
-// Runs of whole lines for the writer, and the end-of-text token after each file.
+// Encodes files for the writer, in runs of whole lines, with the end-of-text token after each file.
 class Encoder {
  public:
   Encoder(const TokenFolderOptions& options, const Tokenizer& tokenizer, int64_t all_bytes)

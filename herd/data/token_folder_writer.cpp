@@ -13,25 +13,26 @@ namespace {
 
 constexpr char kTrain[] = "train.tokens", kValidation[] = "val.tokens";
 
-// Throws unless the folder is absent, empty, or an earlier run's.
+// Throws unless the folder is absent, is empty, or holds the files of an earlier herd tokenize alone.
 void require_own(const std::filesystem::path& folder) {
   if (!is_taken(folder)) return;
   if (!is_folder(folder)) {
     throw Error(Code::kBadConfig, folder.string() + " is a file, --out takes a folder\n  fix: another --out");
   }
-  const std::set<std::string> own = {kTokenizerFile, kTrain, kValidation, kMetaFile};
+  const std::set<std::string> own_names = {kTokenizerFile, kTrain, kValidation, kMetaFile};
   for (const auto& path : entries_of(folder)) {
     const std::string name = path.filename().string();
-    if (own.contains(name.substr(0, name.find(".tmp.")))) continue;
+    if (own_names.contains(name.substr(0, name.find(".tmp.")))) continue;
     throw Error(Code::kBadConfig, folder.string() + " holds " + name + ", which herd tokenize did not write" +
                                       "\n  fix: an --out that is new, empty, or holds tokens alone");
   }
 }
 
+// Makes the folder, and removes what an earlier run left in it and this one may not write.
 std::filesystem::path prepared(const std::filesystem::path& out) {
   make_folders(out);
   remove_stale_temporaries(out);
-  for (const char* of_before : {kMetaFile, kTokenizerFile}) FileSystem::system().remove(out / of_before);
+  for (const char* old_name : {kMetaFile, kTokenizerFile}) FileSystem::system().remove(out / old_name);
   return out;
 }
 
@@ -54,7 +55,7 @@ TokenFolderWriter::TokenFolderWriter(std::filesystem::path out, int vocabulary, 
 
 Split TokenFolderWriter::append(std::span<const int> ids, double size) {
   owed_ += share_ * size;
-  const Split split = owed_ >= size / 2 ? Split::kValidation : Split::kTrain;  // which is furthest behind
+  const Split split = owed_ >= size / 2 ? Split::kValidation : Split::kTrain;  // the one that lags its share
   if (split == Split::kValidation) owed_ -= size;
   append_to(split, ids);
   return split;

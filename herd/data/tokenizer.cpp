@@ -19,25 +19,25 @@ namespace {
 constexpr size_t kLongestTrainingPiece = 4096;  // bytes; longer lines are learned from in parts
 constexpr int kFixedPieces = 3 + 256;           // unknown, begin, end, and every byte
 
-// The lines of a text, without their line feeds and in parts no longer than the trainer takes.
+// Iterates over the lines of a text, without line feeds and in parts no longer than the trainer takes.
 class Lines final : public sentencepiece::SentenceIterator {
  public:
-  explicit Lines(std::string_view text) : left_(text) { Next(); }
+  explicit Lines(std::string_view text) : remaining_(text) { Next(); }
   bool done() const override { return done_; }
   const std::string& value() const override { return line_; }
   sentencepiece::util::Status status() const override { return {}; }
   void Next() override {
     do {
-      done_ = left_.empty();
+      done_ = remaining_.empty();
       if (done_) return;
-      const size_t end = std::min({left_.find('\n'), left_.size(), kLongestTrainingPiece});
-      line_ = left_.substr(0, end);
-      left_.remove_prefix(std::min(left_.size(), end + (end < left_.size() && left_[end] == '\n')));
+      const size_t end = std::min({remaining_.find('\n'), remaining_.size(), kLongestTrainingPiece});
+      line_ = remaining_.substr(0, end);
+      remaining_.remove_prefix(std::min(remaining_.size(), end + (end < remaining_.size() && remaining_[end] == '\n')));
     } while (line_.empty());
   }
 
  private:
-  std::string_view left_;
+  std::string_view remaining_;
   std::string line_;
   bool done_ = false;
 };
@@ -47,23 +47,23 @@ class Lines final : public sentencepiece::SentenceIterator {
                                     std::to_string(text_bytes) + " bytes of text: " + reason);
 }
 
-// The number after the last `mark` in sentencepiece's own message, 0 if there is none.
+// Returns the number after the last `mark` in a message of sentencepiece, or 0.
 int number_after(const std::string& message, const std::string& mark) {
   const size_t at = message.rfind(mark);
   return at == std::string::npos ? 0 : std::atoi(message.c_str() + at + mark.size());
 }
 
-// The trainer's two refusals in herd's words; any other as it stands.
+// Throws the trainer's two known refusals in herd's words, and any other as it stands.
 [[noreturn]] void explain_refusal(const std::string& message, size_t text_bytes, int vocabulary) {
-  if (const int most = number_after(message, "value <= "); most > 0) {
+  if (const int max_pieces = number_after(message, "value <= "); max_pieces > 0) {
     refuse_training(text_bytes, vocabulary,
-                    "it holds only " + std::to_string(most) + " different pieces\n  fix: --vocab " +
-                        std::to_string(most) + " or less, or more text");
+                    "it holds only " + std::to_string(max_pieces) + " different pieces\n  fix: --vocab " +
+                        std::to_string(max_pieces) + " or less, or more text");
   }
-  if (const int least = number_after(message, " vs "); least > 0) {
+  if (const int min_pieces = number_after(message, " vs "); min_pieces > 0) {
     refuse_training(text_bytes, vocabulary,
-                    "its characters, the 256 bytes and the three marks alone take " + std::to_string(least) +
-                        "\n  fix: --vocab " + std::to_string(least) + " or more");
+                    "its characters, the 256 bytes and the three marks alone take " + std::to_string(min_pieces) +
+                        "\n  fix: --vocab " + std::to_string(min_pieces) + " or more");
   }
   refuse_training(text_bytes, vocabulary, message);
 }
@@ -84,7 +84,7 @@ std::string read_file(const std::filesystem::path& path) {
 struct Tokenizer::State {
   sentencepiece::SentencePieceProcessor model;
   std::string serialized;
-  int line_feed = -1;  // -1: a model without bytes, which sees the text whole
+  int line_feed = -1;  // the id of a line feed; -1: the model has no byte pieces and encodes line feeds itself
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<State> state) : state_(std::move(state)) {

@@ -20,7 +20,7 @@ Json replace(const char* kind, const std::string& pattern, const std::string& co
   return {{"type", "Replace"}, {"pattern", {{kind, pattern}}}, {"content", content}};
 }
 
-// Pairs of pieces that make a piece, which takes the smallest first.
+// Returns the pairs of pieces that make up each piece, those of the smallest ids first.
 Json merges_of(const std::vector<std::string>& pieces, const std::unordered_map<std::string, int>& ids) {
   Json merges = Json::array();
   for (size_t id = kMarks + kBytes; id < pieces.size(); ++id) {
@@ -54,7 +54,8 @@ std::string transformers_tokenizer(const Tokenizer& tokenizer) {
     vocabulary[pieces.back()] = id;
     if (id < kMarks) marks.push_back(mark(id, pieces.back()));
   }
-  // A line feed in front, and a mark of a space after each line feed that a line follows; then the first one goes.
+  // These put a line feed in front, then a mark of a space after each line feed that text follows. The last one removes
+  // the first line feed.
   const Json normalizers = {replace("String", " ", kSpace),
                             {{"type", "Prepend"}, {"prepend", "\n"}},
                             replace("Regex", "\n(?=[^\n])", std::string("\n") + kSpace),

@@ -27,8 +27,8 @@ void broadcast_from_rank_zero(Communicator& comm, const std::string& name, const
   tensor.detach().copy_(copy);
 }
 
-// Compares and broadcasts all, and returns what is to be reduced: each parameter that requires grad, once.
-std::vector<NamedParameter> agree(const torch::nn::Module& module, Communicator& comm) {
+// Compares and broadcasts all parameters and buffers. Returns each parameter that requires grad, once.
+std::vector<NamedParameter> agree_on_parameters(const torch::nn::Module& module, Communicator& comm) {
   constexpr std::string_view kFix = "build the same module on every rank";
   std::vector<std::string> lines;
   for (const auto& item : module.named_parameters()) lines.push_back(describe(item.key(), item.value()));
@@ -55,7 +55,7 @@ DataParallelModule::DataParallelModule(std::shared_ptr<torch::nn::Module> module
     : module_(std::move(module)),
       comm_(comm),
       buffers_(options.buffers),
-      reducer_(agree(*module_, comm), comm, options) {}
+      reducer_(agree_on_parameters(*module_, comm), comm, options) {}
 
 void DataParallelModule::begin_forward() {
   reducer_.check_ready();

@@ -19,17 +19,17 @@ namespace {
 
 using AutogradNode = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
 
-at::Tensor allocate(Communicator& comm, const GradientBucket& plan, const at::Device& device) {
-  const auto options = at::TensorOptions().dtype(scalar_type_of(plan.dtype)).device(device);
-  if (!device.is_cpu()) return at::zeros({plan.elements}, options);
-  SymmetricMemory memory = comm.allocate_symmetric(plan.bytes(), {.name = "gradient bucket"});
+at::Tensor allocate(Communicator& comm, const GradientBucket& layout, const at::Device& device) {
+  const auto options = at::TensorOptions().dtype(scalar_type_of(layout.dtype)).device(device);
+  if (!device.is_cpu()) return at::zeros({layout.elements}, options);
+  SymmetricMemory memory = comm.allocate_symmetric(layout.bytes(), {.name = "gradient bucket"});
   return at::from_blob(
-             memory.data(), {plan.elements}, [keep = memory.keep_alive()](void*) {}, options)
+             memory.data(), {layout.elements}, [keep = memory.keep_alive()](void*) {}, options)
       .zero_();
 }
 
-// A tensor like `parameter` on the bucket's bytes. Not a view to autograd: Optimizer::zero_grad detaches gradients in
-// place, which views refuse.
+// Returns a tensor like `parameter` on the bucket's bytes. Autograd must not take it for a view: Optimizer::zero_grad
+// detaches gradients in place, which views refuse.
 at::Tensor place_in(const at::Tensor& flat, int64_t offset, const at::Tensor& parameter) {
   const at::Tensor like = parameter.is_non_overlapping_and_dense() ? parameter : parameter.contiguous();
   auto* bytes = static_cast<char*>(flat.data_ptr()) + offset * flat.element_size();
@@ -45,13 +45,14 @@ std::string joined(const std::vector<std::string>& names) {
 
 }  // namespace
 
+// Holds the gradients in their buckets, and the reduction that runs.
 struct GradientReducer::State {
-  struct Slot {
+  struct Gradient {
     std::string name;
     at::Tensor parameter;
     at::Tensor view;  // bytes of the bucket, in the parameter's sizes and strides
     size_t bucket = 0;
-    at::Tensor before = {};    // the gradient of an unused parameter, until it is known whether another rank used it
+    at::Tensor previous = {};  // the gradient of an unused parameter, until it is known whether another rank used it
     bool ready = false;        // in the bucket, in this backward
     bool used = false;         // a backward since the last reduction gave it a gradient
     AutogradNode accumulator;  // autograd holds it weakly
@@ -59,21 +60,21 @@ struct GradientReducer::State {
   };
 
   struct Bucket {
-    GradientBucket plan;
+    GradientBucket layout;
     std::string name;
     at::Tensor flat;
     size_t num_ready = 0;
     bool missing = false;  // this rank lacks a gradient that it must have
     Work work;
 
-    // The last elements of the bucket, and what they say after the reduction, on the host.
-    at::Tensor flags() const { return flat.narrow(0, plan.first_flag(), plan.num_flags()); }
+    // The flags are the last elements of the bucket. read_flags() copies them to the host.
+    at::Tensor flags() const { return flat.narrow(0, layout.first_flag(), layout.num_flags()); }
     at::Tensor read_flags() const { return flags().to(at::TensorOptions().device(at::kCPU).dtype(at::kDouble)); }
   };
 
   Communicator& comm;
   ReducerOptions options;
-  std::vector<Slot> slots;
+  std::vector<Gradient> gradients;
   std::vector<Bucket> buckets;
   mutable std::mutex mutex;
   bool reducing = true;
@@ -82,42 +83,42 @@ struct GradientReducer::State {
   size_t next_bucket = 0;
   std::optional<double> share;  // weight / sum of weights of the next reduced gradient
 
-  void fill(Slot& slot) const;
+  void fill(Gradient& gradient) const;
   void gradient_is_complete(size_t index, const std::shared_ptr<State>& self);
   void begin();
-  void mark_ready(Slot& slot);
+  void mark_ready(Gradient& gradient);
   void set_flags(Bucket& bucket) const;
   void start_complete_buckets();
-  void set_aside(Slot& slot) const;
+  void set_aside(Gradient& gradient) const;
   void finish(bool has_batch);
-  void throw_missing(const std::vector<std::string>& here) const;
+  void throw_missing(const std::vector<std::string>& missing_here) const;
   void take_back_unused();
   void check_ready() const;
 };
 
 // Moves the gradient into the bucket, scaled by this rank's share of the batch.
-void GradientReducer::State::fill(Slot& slot) const {
+void GradientReducer::State::fill(Gradient& gradient) const {
   at::NoGradGuard no_grad;
-  const at::Tensor gradient = slot.parameter.grad();
-  if (!gradient.defined() || share == 0.0) {
-    slot.view.zero_();
-  } else if (gradient.is_sparse()) {
+  const at::Tensor grad = gradient.parameter.grad();
+  if (!grad.defined() || share == 0.0) {
+    gradient.view.zero_();
+  } else if (grad.is_sparse()) {
     throw Error(Code::kBadConfig,
-                "parameter " + slot.name + " has a sparse gradient\n  fix: build it with sparse = false");
-  } else if (gradient.data_ptr() == slot.view.data_ptr()) {
-    if (share) slot.view.mul_(*share);
+                "parameter " + gradient.name + " has a sparse gradient\n  fix: build it with sparse = false");
+  } else if (grad.data_ptr() == gradient.view.data_ptr()) {
+    if (share) gradient.view.mul_(*share);
   } else if (share) {
-    at::mul_out(slot.view, gradient, at::scalar_tensor(*share, gradient.options()));
+    at::mul_out(gradient.view, grad, at::scalar_tensor(*share, grad.options()));
   } else {
-    slot.view.copy_(gradient);
+    gradient.view.copy_(grad);
   }
-  slot.parameter.mutable_grad() = slot.view;
+  gradient.parameter.mutable_grad() = gradient.view;
 }
 
 void GradientReducer::State::begin() {
   running = true;
   next_bucket = 0;
-  for (Slot& slot : slots) slot.ready = false;
+  for (Gradient& gradient : gradients) gradient.ready = false;
   for (Bucket& bucket : buckets) {
     bucket.num_ready = 0;
     bucket.missing = false;
@@ -127,7 +128,7 @@ void GradientReducer::State::begin() {
 
 void GradientReducer::State::gradient_is_complete(size_t index, const std::shared_ptr<State>& self) {
   const std::lock_guard lock(mutex);
-  slots[index].used = true;
+  gradients[index].used = true;
   if (!reducing) return;
   const int task = torch::autograd::get_current_graph_task_id();
   if (running && task != graph_task) check_ready();
@@ -136,31 +137,31 @@ void GradientReducer::State::gradient_is_complete(size_t index, const std::share
     graph_task = task;
     torch::autograd::Engine::get_default_engine().queue_callback([self] { self->finish(true); });
   }
-  Slot& slot = slots[index];
-  HERD_CHECK(!slot.ready, "the gradient of " + slot.name + " came twice in one backward");
-  fill(slot);
-  mark_ready(slot);
+  Gradient& gradient = gradients[index];
+  HERD_CHECK(!gradient.ready, "the gradient of " + gradient.name + " came twice in one backward");
+  fill(gradient);
+  mark_ready(gradient);
   start_complete_buckets();
 }
 
-void GradientReducer::State::mark_ready(Slot& slot) {
-  slot.ready = true;
-  ++buckets[slot.bucket].num_ready;
+void GradientReducer::State::mark_ready(Gradient& gradient) {
+  gradient.ready = true;
+  ++buckets[gradient.bucket].num_ready;
 }
 
-// A sum or an average over ranks is 0 exactly where every rank's flag is.
+// Writes this rank's flags. Their sum or average over ranks is 0 exactly where every rank's flag is 0.
 void GradientReducer::State::set_flags(Bucket& bucket) const {
   std::vector<double> values;
-  for (int index : bucket.plan.parameters) values.push_back(slots[static_cast<size_t>(index)].used ? 1 : 0);
+  for (int index : bucket.layout.parameters) values.push_back(gradients[static_cast<size_t>(index)].used ? 1 : 0);
   values.push_back(bucket.missing ? 1 : 0);
   bucket.flags().copy_(at::tensor(values, at::kDouble));
 }
 
-// In the order of buckets, which is the same on every rank, whatever the order of gradients.
+// Starts buckets in their order, which is the same on every rank, whatever the order of gradients.
 void GradientReducer::State::start_complete_buckets() {
   for (; next_bucket < buckets.size(); ++next_bucket) {
     Bucket& bucket = buckets[next_bucket];
-    if (bucket.num_ready < bucket.plan.parameters.size()) return;
+    if (bucket.num_ready < bucket.layout.parameters.size()) return;
     set_flags(bucket);
     bucket.work = comm.all_reduce_async(
         bucket.flat,
@@ -168,27 +169,28 @@ void GradientReducer::State::start_complete_buckets() {
   }
 }
 
-void GradientReducer::State::set_aside(Slot& slot) const {
-  const at::Tensor gradient = slot.parameter.grad();
-  const bool in_bucket = gradient.defined() && gradient.data_ptr() == slot.view.data_ptr();
-  slot.before = in_bucket ? gradient.clone() : gradient;
+// Keeps the gradient from before this reduction, as a copy if it lies in the bucket.
+void GradientReducer::State::set_aside(Gradient& gradient) const {
+  const at::Tensor grad = gradient.parameter.grad();
+  const bool in_bucket = grad.defined() && grad.data_ptr() == gradient.view.data_ptr();
+  gradient.previous = in_bucket ? grad.clone() : grad;
 }
 
-// At the end of backward. Missing gradients go as zeros with a flag, so that no rank waits for this one and all learn.
+// Ends a backward. Missing gradients are sent as zeros with a flag, so that no rank waits and all ranks learn of them.
 void GradientReducer::State::finish(bool has_batch) {
   const std::lock_guard lock(mutex);
   const bool must_have_all = has_batch && options.unused == UnusedParameters::kError;
   std::vector<std::string> missing;
-  for (Slot& slot : slots) {
-    if (slot.ready) continue;
-    if (!slot.used) {
-      set_aside(slot);
-      if (!has_batch) slot.parameter.mutable_grad().reset();
-      if (must_have_all) missing.push_back(slot.name);
-      buckets[slot.bucket].missing |= must_have_all;
+  for (Gradient& gradient : gradients) {
+    if (gradient.ready) continue;
+    if (!gradient.used) {
+      set_aside(gradient);
+      if (!has_batch) gradient.parameter.mutable_grad().reset();
+      if (must_have_all) missing.push_back(gradient.name);
+      buckets[gradient.bucket].missing |= must_have_all;
     }
-    fill(slot);
-    mark_ready(slot);
+    fill(gradient);
+    mark_ready(gradient);
   }
   start_complete_buckets();
   for (Bucket& bucket : buckets) bucket.work.wait();
@@ -198,18 +200,18 @@ void GradientReducer::State::finish(bool has_batch) {
   if (must_have_all) throw_missing(missing);
 }
 
-void GradientReducer::State::throw_missing(const std::vector<std::string>& here) const {
-  if (!here.empty()) {
+void GradientReducer::State::throw_missing(const std::vector<std::string>& missing_here) const {
+  if (!missing_here.empty()) {
     throw Error(Code::kBadConfig,
-                std::to_string(here.size()) + " of " + std::to_string(slots.size()) +
+                std::to_string(missing_here.size()) + " of " + std::to_string(gradients.size()) +
                     " parameters got no gradient in this backward on rank " + std::to_string(comm.rank()) + ": " +
-                    joined(here) +
+                    joined(missing_here) +
                     "\n  fix: use them in forward, freeze them, or set unused = UnusedParameters::kZero");
   }
   std::vector<std::string> elsewhere;
   for (const Bucket& bucket : buckets) {
-    if (bucket.flat.select(0, bucket.plan.elements - 1).item<double>() == 0) continue;
-    for (int parameter : bucket.plan.parameters) elsewhere.push_back(slots[static_cast<size_t>(parameter)].name);
+    if (bucket.flat.select(0, bucket.layout.elements - 1).item<double>() == 0) continue;
+    for (int parameter : bucket.layout.parameters) elsewhere.push_back(gradients[static_cast<size_t>(parameter)].name);
   }
   if (!elsewhere.empty()) {
     throw Error(
@@ -218,16 +220,16 @@ void GradientReducer::State::throw_missing(const std::vector<std::string>& here)
   }
 }
 
-// What no rank used gets back the gradient that it had, undefined as a rule.
+// Gives back the gradients of parameters that no rank used, as a rule undefined ones.
 void GradientReducer::State::take_back_unused() {
   at::NoGradGuard no_grad;
   for (const Bucket& bucket : buckets) {
     const at::Tensor flags = bucket.read_flags();
-    for (size_t k = 0; k < bucket.plan.parameters.size(); ++k) {
-      Slot& slot = slots[static_cast<size_t>(bucket.plan.parameters[k])];
-      if (flags.const_data_ptr<double>()[k] == 0) slot.parameter.mutable_grad() = slot.before;
-      slot.before.reset();
-      slot.used = false;
+    for (size_t k = 0; k < bucket.layout.parameters.size(); ++k) {
+      Gradient& gradient = gradients[static_cast<size_t>(bucket.layout.parameters[k])];
+      if (flags.const_data_ptr<double>()[k] == 0) gradient.parameter.mutable_grad() = gradient.previous;
+      gradient.previous.reset();
+      gradient.used = false;
     }
   }
 }
@@ -235,10 +237,10 @@ void GradientReducer::State::take_back_unused() {
 void GradientReducer::State::check_ready() const {
   if (!running) return;
   size_t ready = 0;
-  for (const Slot& slot : slots) ready += slot.ready;
+  for (const Gradient& gradient : gradients) ready += gradient.ready;
   throw Error(Code::kAborted,
               "the last backward stopped half-way on rank " + std::to_string(comm.rank()) + ", after " +
-                  std::to_string(ready) + " of " + std::to_string(slots.size()) +
+                  std::to_string(ready) + " of " + std::to_string(gradients.size()) +
                   " gradients: buckets are in flight that other ranks may have counted"
                   "\n  fix: let the first exception of a backward end the job, and restart from a checkpoint");
 }
@@ -256,30 +258,30 @@ GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communi
     }
     shapes.push_back({parameter.tensor.numel(), dtype});
   }
-  auto plans = plan_gradient_buckets(shapes, state_->options.first_bucket_bytes, state_->options.bucket_bytes);
-  state_->slots.resize(parameters.size());
-  for (GradientBucket& plan : plans) {
+  auto layouts = plan_gradient_buckets(shapes, state_->options.first_bucket_bytes, state_->options.bucket_bytes);
+  state_->gradients.resize(parameters.size());
+  for (GradientBucket& layout : layouts) {
     const size_t index = state_->buckets.size();
-    const auto first = static_cast<size_t>(plan.parameters[0]);
+    const auto first = static_cast<size_t>(layout.parameters[0]);
     State::Bucket bucket;
-    bucket.flat = allocate(comm, plan, parameters[first].tensor.device());
-    for (size_t k = 0; k < plan.parameters.size(); ++k) {
-      const auto at = static_cast<size_t>(plan.parameters[k]);
-      const at::Tensor& tensor = parameters[at].tensor;
-      State::Slot& slot = state_->slots[at];
-      slot.name = parameters[at].name;
-      slot.parameter = tensor;
-      slot.view = place_in(bucket.flat, plan.offsets[k], tensor);
-      slot.bucket = index;
+    bucket.flat = allocate(comm, layout, parameters[first].tensor.device());
+    for (size_t k = 0; k < layout.parameters.size(); ++k) {
+      const auto parameter_index = static_cast<size_t>(layout.parameters[k]);
+      const at::Tensor& tensor = parameters[parameter_index].tensor;
+      State::Gradient& gradient = state_->gradients[parameter_index];
+      gradient.name = parameters[parameter_index].name;
+      gradient.parameter = tensor;
+      gradient.view = place_in(bucket.flat, layout.offsets[k], tensor);
+      gradient.bucket = index;
     }
     bucket.name = "grad.bucket" + std::to_string(index);
-    bucket.plan = std::move(plan);
+    bucket.layout = std::move(layout);
     state_->buckets.push_back(std::move(bucket));
   }
-  for (size_t index = 0; index < state_->slots.size(); ++index) {
-    State::Slot& slot = state_->slots[index];
-    slot.accumulator = torch::autograd::impl::grad_accumulator(slot.parameter);
-    slot.hook = slot.accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+  for (size_t index = 0; index < state_->gradients.size(); ++index) {
+    State::Gradient& gradient = state_->gradients[index];
+    gradient.accumulator = torch::autograd::impl::grad_accumulator(gradient.parameter);
+    gradient.hook = gradient.accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
         [state = std::weak_ptr<State>(state_), index](const torch::autograd::variable_list& outputs,
                                                       const torch::autograd::variable_list&) {
           if (const auto self = state.lock()) self->gradient_is_complete(index, self);
@@ -289,7 +291,7 @@ GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communi
 }
 
 GradientReducer::~GradientReducer() {
-  for (State::Slot& slot : state_->slots) slot.accumulator->del_post_hook(slot.hook);
+  for (State::Gradient& gradient : state_->gradients) gradient.accumulator->del_post_hook(gradient.hook);
 }
 
 void GradientReducer::check_ready() const {
@@ -302,12 +304,12 @@ bool GradientReducer::reducing() const { return state_->reducing; }
 
 void GradientReducer::set_weight(double weight) {
   check_ready();
-  // A weight that can't be travels too, so that nobody waits for the rank that refuses it.
-  const bool fits = weight >= 0 && std::isfinite(weight);
-  std::vector<double> sum = {fits ? weight : 0, fits ? 0.0 : 1.0};
+  // An invalid weight is sent too, so that no rank waits for the one that refuses it.
+  const bool is_valid = weight >= 0 && std::isfinite(weight);
+  std::vector<double> sum = {is_valid ? weight : 0, is_valid ? 0.0 : 1.0};
   state_->comm.all_reduce(sum, {.name = "grad.weight"});
   const std::string fix = "\n  fix: give the samples of the batch, and 0 on a rank that has none";
-  if (!fits) {
+  if (!is_valid) {
     throw Error(Code::kBadConfig, "weight of a batch must be >= 0 and finite, not " + std::to_string(weight) +
                                       " on rank " + std::to_string(state_->comm.rank()) + fix);
   }

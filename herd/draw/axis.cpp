@@ -6,18 +6,18 @@
 namespace herd::draw {
 
 std::vector<double> ticks(double low, double high, int wanted) {
-  std::vector<double> places;
-  if (!std::isfinite(low) || !std::isfinite(high) || !(high > low) || wanted < 1) return places;
-  const double rough = (high - low) / wanted, power = std::pow(10, std::floor(std::log10(rough)));
+  std::vector<double> tick_values;
+  if (!std::isfinite(low) || !std::isfinite(high) || !(high > low) || wanted < 1) return tick_values;
+  const double rough_step = (high - low) / wanted, power = std::pow(10, std::floor(std::log10(rough_step)));
   double step = 10 * power;
   for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= rough) {
+    if (factor * power >= rough_step) {
       step = factor * power;
       break;
     }
   }
-  for (double k = std::ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; ++k) places.push_back(k * step);
-  return places;
+  for (double k = std::ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; ++k) tick_values.push_back(k * step);
+  return tick_values;
 }
 
 std::string tick_label(double value) {

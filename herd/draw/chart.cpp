@@ -10,10 +10,12 @@
 namespace herd::draw {
 namespace {
 
+// Sizes of the picture, in pixels.
 constexpr double kWidth = 760, kHeight = 320, kLeft = 64, kRight = 16, kTop = 44, kBottom = 44;
 
 bool finite(const std::pair<double, double>& p) { return std::isfinite(p.first) && std::isfinite(p.second); }
 
+// Maps the values of a chart to pixels.
 struct Frame {
   double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
   double x(double value) const { return kLeft + (value - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight); }
@@ -92,15 +94,15 @@ std::string line_chart(const Chart& chart) {
   const Frame f = frame_of(chart, chart.from_zero);
   draw_frame(svg, chart, f);
   for (size_t i = 0; i < chart.series.size(); ++i) {
-    std::vector<std::pair<double, double>> run;
+    std::vector<std::pair<double, double>> points;
     const auto flush = [&] {
-      if (run.size() == 1) run.push_back({run[0].first + 1, run[0].second});  // a lone point is a dot
-      if (!run.empty()) svg.polyline(run, colour_class(static_cast<int>(i)));
-      run.clear();
+      if (points.size() == 1) points.push_back({points[0].first + 1, points[0].second});  // a lone point is a dot
+      if (!points.empty()) svg.polyline(points, colour_class(static_cast<int>(i)));
+      points.clear();
     };
     for (const auto& point : chart.series[i].points) {
       if (finite(point)) {
-        run.push_back({f.x(point.first), f.y(point.second)});
+        points.push_back({f.x(point.first), f.y(point.second)});
       } else {
         flush();
       }
@@ -112,27 +114,27 @@ std::string line_chart(const Chart& chart) {
 }
 
 std::string stacked_areas(const Chart& chart) {
-  // Every x as often as the series that has most points there: two points of one x are a step.
-  std::map<double, size_t> times;
+  // Each x stands as often as in the series with most points there: two points of one x make a step.
+  std::map<double, size_t> counts;
   for (const Series& series : chart.series) {
-    std::map<double, size_t> own;
+    std::map<double, size_t> own_counts;
     for (const auto& point : series.points) {
-      if (finite(point)) times[point.first] = std::max(times[point.first], ++own[point.first]);
+      if (finite(point)) counts[point.first] = std::max(counts[point.first], ++own_counts[point.first]);
     }
   }
-  std::vector<double> places;
-  for (const auto& [x, count] : times) places.insert(places.end(), count, x);
+  std::vector<double> xs;
+  for (const auto& [x, count] : counts) xs.insert(xs.end(), count, x);
   Chart sums = chart;
-  std::vector<double> below(places.size(), 0);
+  std::vector<double> heights(xs.size(), 0);
   for (Series& series : sums.series) {
     std::vector<std::pair<double, double>> points;
     std::erase_if(series.points, [](const auto& point) { return !finite(point); });
     double last = 0;
     size_t next = 0;
-    for (size_t at = 0; at < places.size(); ++at) {
-      if (next < series.points.size() && series.points[next].first == places[at]) last = series.points[next++].second;
-      below[at] += last;
-      points.push_back({places[at], below[at]});
+    for (size_t i = 0; i < xs.size(); ++i) {
+      if (next < series.points.size() && series.points[next].first == xs[i]) last = series.points[next++].second;
+      heights[i] += last;
+      points.push_back({xs[i], heights[i]});
     }
     series.points = std::move(points);
   }
@@ -142,7 +144,7 @@ std::string stacked_areas(const Chart& chart) {
   for (size_t i = 0; i < sums.series.size(); ++i) {
     std::vector<std::pair<double, double>> outline;
     for (const auto& [x, y] : sums.series[i].points) outline.push_back({f.x(x), f.y(y)});
-    for (size_t k = places.size(); k-- > 0;) {
+    for (size_t k = xs.size(); k-- > 0;) {
       const double x = sums.series[i].points[k].first;
       outline.push_back({f.x(x), f.y(i == 0 ? 0 : sums.series[i - 1].points[k].second)});
     }

@@ -84,9 +84,9 @@ void Svg::area(const std::vector<std::pair<double, double>>& outline, std::strin
 }
 
 void Svg::text(double x, double y, std::string_view text, Anchor anchor, std::string_view css_class) {
-  const char* where = anchor == Anchor::kStart ? "start" : anchor == Anchor::kMiddle ? "middle" : "end";
+  const char* anchor_name = anchor == Anchor::kStart ? "start" : anchor == Anchor::kMiddle ? "middle" : "end";
   body_ += "<text class=\"" + std::string(css_class) + "\" x=\"" + number(x) + "\" y=\"" + number(y) +
-           "\" text-anchor=\"" + where + "\">" + escape(text) + "</text>\n";
+           "\" text-anchor=\"" + anchor_name + "\">" + escape(text) + "</text>\n";
 }
 
 std::string Svg::finish(std::string_view title) const {

@@ -9,17 +9,18 @@
 namespace herd::draw {
 namespace {
 
+// Sizes of the picture, in pixels.
 constexpr double kWidth = 1000, kLeft = 170, kRight = 16, kTop = 48, kRow = 20, kGap = 8, kBottom = 40;
 
-std::vector<double> row_places(const sim::Timeline& timeline) {
-  std::vector<double> places;
+std::vector<double> tops_of_rows(const sim::Timeline& timeline) {
+  std::vector<double> row_tops;
   double y = kTop;
   for (size_t i = 0; i < timeline.rows.size(); ++i) {
     if (i > 0 && timeline.rows[i].group != timeline.rows[i - 1].group) y += kGap;
-    places.push_back(y);
+    row_tops.push_back(y);
     y += kRow;
   }
-  return places;
+  return row_tops;
 }
 
 std::map<std::string, int> category_colours(const sim::Timeline& timeline) {
@@ -31,8 +32,8 @@ std::map<std::string, int> category_colours(const sim::Timeline& timeline) {
 }  // namespace
 
 std::string timeline_svg(const sim::Timeline& timeline) {
-  const std::vector<double> places = row_places(timeline);
-  const double bottom = places.empty() ? kTop : places.back() + kRow;
+  const std::vector<double> row_tops = tops_of_rows(timeline);
+  const double bottom = row_tops.empty() ? kTop : row_tops.back() + kRow;
   const double end = std::max(sim::end_us(timeline), 1e-9), scale = (kWidth - kLeft - kRight) / end;
   const auto colours = category_colours(timeline);
   Svg svg(kWidth, bottom + kBottom);
@@ -54,20 +55,20 @@ std::string timeline_svg(const sim::Timeline& timeline) {
   svg.text(kWidth - kRight, bottom + 32, unit == 1 ? "us" : unit == 1e3 ? "ms" : "s", Anchor::kEnd, "faint");
   for (size_t i = 0; i < timeline.rows.size(); ++i) {
     const bool first = i == 0 || timeline.rows[i].group != timeline.rows[i - 1].group;
-    if (first) svg.text(4, places[i] + 14, timeline.rows[i].group);
-    svg.text(kLeft - 8, places[i] + 14, timeline.rows[i].name, Anchor::kEnd, "faint");
+    if (first) svg.text(4, row_tops[i] + 14, timeline.rows[i].group);
+    svg.text(kLeft - 8, row_tops[i] + 14, timeline.rows[i].name, Anchor::kEnd, "faint");
   }
   for (const sim::Span& span : timeline.spans) {
     const double width = (span.end_us - span.start_us) * scale;
-    const double left = kLeft + span.start_us * scale, top = places[span.row] + 2;
+    const double left = kLeft + span.start_us * scale, top = row_tops[span.row] + 2;
     const std::string hover = span.name + "\n" + format_us(span.end_us - span.start_us) + " from " +
                               format_us(span.start_us) + (span.detail.empty() ? "" : "\n" + span.detail);
     svg.rectangle(left, top, std::max(width - (width > 3 ? 0.6 : 0), 0.8), kRow - 4,
                   colour_class(colours.at(span.category)), hover);
   }
   for (const sim::Arrow& arrow : timeline.arrows) {
-    svg.line(kLeft + arrow.from_us * scale, places[arrow.from_row] + kRow / 2, kLeft + arrow.to_us * scale,
-             places[arrow.to_row] + kRow / 2, "axis");
+    svg.line(kLeft + arrow.from_us * scale, row_tops[arrow.from_row] + kRow / 2, kLeft + arrow.to_us * scale,
+             row_tops[arrow.to_row] + kRow / 2, "axis");
   }
   return svg.finish(timeline.title);
 }

@@ -11,19 +11,20 @@ std::string timeline_trace(const sim::Timeline& timeline) {
   std::map<std::string, int> processes;
   std::vector<int> process_of_row;
   for (size_t row = 0; row < timeline.rows.size(); ++row) {
-    const auto [at, added] = processes.try_emplace(timeline.rows[row].group, static_cast<int>(processes.size()) + 1);
-    process_of_row.push_back(at->second);
+    const auto [found, added] = processes.try_emplace(timeline.rows[row].group, static_cast<int>(processes.size()) + 1);
+    process_of_row.push_back(found->second);
     if (added) {
-      events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", at->second}, {"args", {{"name", at->first}}}});
+      events.push_back(
+          {{"ph", "M"}, {"name", "process_name"}, {"pid", found->second}, {"args", {{"name", found->first}}}});
     }
     events.push_back({{"ph", "M"},
                       {"name", "thread_name"},
-                      {"pid", at->second},
+                      {"pid", found->second},
                       {"tid", row + 1},
                       {"args", {{"name", timeline.rows[row].name}}}});
     events.push_back({{"ph", "M"},
                       {"name", "thread_sort_index"},
-                      {"pid", at->second},
+                      {"pid", found->second},
                       {"tid", row + 1},
                       {"args", {{"sort_index", row}}}});
   }

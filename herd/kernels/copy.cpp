@@ -9,7 +9,7 @@
 namespace herd::kernels {
 namespace {
 
-constexpr int64_t kBlockBytes = 64 << 10;  // of the source: the second target finds it in the core's cache
+constexpr int64_t kBlockBytes = 64 << 10;  // of the source, which the second target finds in the core's cache
 
 }  // namespace
 

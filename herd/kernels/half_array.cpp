@@ -7,7 +7,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "herd/kernels/half_array.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target.h.
+// highway.h must come after foreach_target.h.
 #include <hwy/highway.h>
 
 #include "herd/kernels/half_lanes-inl.h"

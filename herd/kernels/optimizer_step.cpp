@@ -10,16 +10,20 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "herd/kernels/optimizer_step.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target.h.
+// highway.h must come after foreach_target.h.
 #include <hwy/highway.h>
 
 #ifndef HERD_KERNELS_OPTIMIZER_STEP_SCALARS
 #define HERD_KERNELS_OPTIMIZER_STEP_SCALARS
 namespace herd::kernels {
 
-// Rounded to fp32 once, on the host, so that every element and every instruction set sees the same numbers.
+// These scalars are rounded to fp32 once, so that every element and every instruction set sees the same numbers.
 struct AdamWScalars {
-  float factor, beta1, one_minus_beta1, beta2, one_minus_beta2, keep, step_size, correction2, epsilon;
+  float factor, beta1, one_minus_beta1, beta2, one_minus_beta2;
+  float keep;         // 1 - rate * weight_decay
+  float step_size;    // rate / (1 - beta1^t)
+  float correction2;  // sqrt(1 - beta2^t)
+  float epsilon;
 };
 struct SgdScalars {
   float factor, decay, momentum, rate;

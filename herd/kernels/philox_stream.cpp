@@ -9,7 +9,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "herd/kernels/philox_stream.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target.h.
+// highway.h must come after foreach_target.h.
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -20,11 +20,12 @@ using Vec = hn::Vec<Tag>;
 using FloatTag = hn::ScalableTag<float>;
 using Float = hn::Vec<FloatTag>;
 
+// Holds the four words of each counter.
 struct Words {
   Vec a, b, c, d;
 };
 
-// Both halves of the 64-bit product of each lane.
+// Computes both halves of the 64-bit product of each lane and the factor.
 HWY_INLINE void multiply(Vec x, uint32_t factor, Vec& high, Vec& low) {
   const Tag d;
 #if HWY_TARGET == HWY_SCALAR
@@ -45,7 +46,7 @@ HWY_INLINE Words draw(const PhiloxStream& stream, uint64_t first) {
   const auto begin = hn::Set(d, static_cast<uint32_t>(first));
   Words w{hn::Add(begin, hn::Iota(d, 0)), hn::Set(d, static_cast<uint32_t>(first >> 32)), hn::Set(d, stream.word2),
           hn::Set(d, stream.word3)};
-  w.b = hn::Sub(w.b, hn::VecFromMask(d, hn::Lt(w.a, begin)));  // the carry: a mask is -1
+  w.b = hn::Sub(w.b, hn::VecFromMask(d, hn::Lt(w.a, begin)));  // a true lane of the mask is -1, so this adds the carry
   auto key0 = stream.key[0], key1 = stream.key[1];
   for (int round = 0; round < 10; ++round) {
     Vec high0, low0, high1, low1;
@@ -74,8 +75,8 @@ HWY_INLINE Float natural_log(Float u) {
                  hn::Mul(hn::Add(s, s), sum));
 }
 
-// radius * cos and sin of 2 pi * (word >> 8) / 2^24: the quarter turn is exact, the rest, |x| <= pi/4, goes through the
-// Taylor series, cut at 2e-9.
+// Computes radius * cos and radius * sin of 2 pi * (word >> 8) / 2^24. The quarter turn is exact. The rest, an angle of
+// at most pi/4, goes through Taylor series that are cut at 2e-9.
 HWY_INLINE void turn(Vec word, Float radius, Float& x, Float& y) {
   const Tag d;
   const FloatTag f;
@@ -97,6 +98,7 @@ HWY_INLINE void turn(Vec word, Float radius, Float& x, Float& y) {
   y = hn::Mul(radius, hn::Xor(hn::IfThenElse(odd, cosine, sine), hn::BitCast(f, sign_y)));
 }
 
+// Makes two normal numbers of two words by the method of Box and Muller.
 HWY_INLINE void normal_pair(Vec a, Vec b, float scale, Float& x, Float& y) {
   const Tag d;
   const FloatTag f;
@@ -106,15 +108,16 @@ HWY_INLINE void normal_pair(Vec a, Vec b, float scale, Float& x, Float& y) {
   turn(b, hn::Mul(hn::Set(f, scale), hn::Sqrt(square)), x, y);
 }
 
-// one(first counter, out): a vector of counters, 4 elements each. The last counters go through a copy.
-template <typename T, typename One>
-HWY_INLINE void for_vectors(uint64_t first, int64_t count, T* out, const One& one) {
+// Calls write_vector(first counter, out) for each vector of counters; it writes 4 elements a counter. The last counters
+// go through a copy.
+template <typename T, typename WriteVector>
+HWY_INLINE void for_vectors(uint64_t first, int64_t count, T* out, const WriteVector& write_vector) {
   const auto width = static_cast<int64_t>(hn::Lanes(Tag()));
   int64_t i = 0;
-  for (; i + width <= count; i += width) one(first + static_cast<uint64_t>(i), out + 4 * i);
+  for (; i + width <= count; i += width) write_vector(first + static_cast<uint64_t>(i), out + 4 * i);
   if (i == count) return;
   T last[4 * HWY_MAX_BYTES / sizeof(T)];
-  one(first + static_cast<uint64_t>(i), last);
+  write_vector(first + static_cast<uint64_t>(i), last);
   std::memcpy(out + 4 * i, last, static_cast<size_t>(4 * (count - i)) * sizeof(T));
 }
 

@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "herd/kernels/reduce_kernel.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target.h.
+// highway.h must come after foreach_target.h.
 #include <hwy/highway.h>
 
 #include "herd/kernels/reduce_lanes-inl.h"
@@ -104,22 +104,23 @@ HWY_EXPORT(target_name);
 
 namespace {
 
-constexpr int64_t kLineBytes = 64, kBlockBytes = 16 << 10;  // a block stays in the core's first cache
+constexpr int64_t kLineBytes = 64, kBlockBytes = 16 << 10;  // a cache line; a block that stays in the L1 cache
 
 bool begin_alike_in_lines(std::span<void* const> targets) {
-  const auto place = [](void* target) { return reinterpret_cast<uintptr_t>(target) % kLineBytes; };
-  return std::all_of(targets.begin(), targets.end(), [&](void* target) { return place(target) == place(targets[0]); });
+  const auto line_offset = [](void* target) { return reinterpret_cast<uintptr_t>(target) % kLineBytes; };
+  const uintptr_t first = line_offset(targets[0]);
+  return std::all_of(targets.begin(), targets.end(), [&](void* target) { return line_offset(target) == first; });
 }
 
-// Where whole lines of one target are parts of two lines of another they can't be streamed in the same pass, and the
-// string copy has one target: block by block, what is reduced goes to each target by itself.
+// Reduces block by block, and writes each block to every target by itself. One pass can't stream whole lines to targets
+// whose lines begin at different elements, and the string copy has one target.
 void write_apart(const ReduceCall& call, DType dtype, ReduceOp op) {
   alignas(kLineBytes) std::byte block[kBlockBytes];
   void* const reduced[] = {block};
-  const int64_t element_bytes = size_of(dtype), most = kBlockBytes / element_bytes;
+  const int64_t element_bytes = size_of(dtype), block_elements = kBlockBytes / element_bytes;
   std::vector<const void*> sources(call.sources.size());
-  for (int64_t begin = 0; begin < call.count; begin += most) {
-    const int64_t count = std::min(most, call.count - begin), offset = begin * element_bytes;
+  for (int64_t begin = 0; begin < call.count; begin += block_elements) {
+    const int64_t count = std::min(block_elements, call.count - begin), offset = begin * element_bytes;
     for (size_t i = 0; i < sources.size(); ++i) sources[i] = static_cast<const std::byte*>(call.sources[i]) + offset;
     HWY_DYNAMIC_DISPATCH(reduce_any)({reduced, sources, count, call.scale, WriteKind::kCached}, dtype, op);
     for (void* target : call.targets) {

@@ -9,7 +9,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "herd/kernels/rms_norm.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target.h.
+// highway.h must come after foreach_target.h.
 #include <hwy/highway.h>
 
 #include "herd/kernels/half_lanes-inl.h"
@@ -30,6 +30,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr size_t kNormWidth = hn::MaxLanes(WideTag()), kNormVectors = kNormLanes / kNormWidth;
 static_assert(kNormLanes % kNormWidth == 0);
 
+// Loads and stores vectors of an fp32 array.
 struct WideLanes {
   using Element = float;
   static HWY_INLINE auto load(const float* from) { return hn::LoadU(WideTag(), from); }
@@ -39,6 +40,7 @@ struct WideLanes {
   }
 };
 
+// Loads and stores vectors of a 16-bit array as fp32.
 template <class Convert>
 struct HalfLanes {
   using Element = uint16_t;
@@ -49,7 +51,7 @@ struct HalfLanes {
   }
 };
 
-// block(i, rest) for each block of 16 elements from i on; of the last one only `rest` elements may be there.
+// Calls block(i, rest) for each 16 elements from i on, of which `rest` exist: 16, or fewer in the last call.
 template <class Block>
 HWY_INLINE void for_blocks(int64_t width, const Block& block) {
   constexpr auto kBlock = static_cast<int64_t>(kNormLanes);
@@ -58,7 +60,7 @@ HWY_INLINE void for_blocks(int64_t width, const Block& block) {
   if (i < width) block(i, width - i);
 }
 
-// The first `rest` of 16 elements, zeros after them; as they lie where all 16 are there.
+// Returns 16 elements: `from` itself where all exist, else a copy of the first `rest` with zeros after them.
 template <class T>
 HWY_INLINE const T* padded(const T* from, int64_t rest, T (&copy)[kNormLanes]) {
   if (rest == static_cast<int64_t>(kNormLanes)) return from;
@@ -67,7 +69,7 @@ HWY_INLINE const T* padded(const T* from, int64_t rest, T (&copy)[kNormLanes]) {
   return copy;
 }
 
-// Gives `write` room for 16 elements, of which the first `rest` arrive.
+// Lets `write` write 16 elements, of which the first `rest` get to `to`.
 template <class T, class Write>
 HWY_INLINE void write_padded(T* to, int64_t rest, const Write& write) {
   if (rest == static_cast<int64_t>(kNormLanes)) return write(to);
@@ -76,13 +78,14 @@ HWY_INLINE void write_padded(T* to, int64_t rest, const Write& write) {
   std::memcpy(to, copy, static_cast<size_t>(rest) * sizeof(T));
 }
 
-HWY_INLINE float pairwise(float* sums) {
+// Adds up 16 partial sums in a tree, which leaves them changed.
+HWY_INLINE float tree_sum(float* sums) {
   for (size_t half = kNormLanes / 2; half > 0; half /= 2)
     for (size_t k = 0; k < half; ++k) sums[k] += sums[k + half];
   return sums[0];
 }
 
-// The sum over a row of term(k, pointers...), a vector from element k on of each array.
+// Returns the sum over a row of term(pointers, k), which makes a vector of the elements from k on of each array.
 template <class Lanes, class Term, class... Row>
 HWY_INLINE float sum_of_row(int64_t width, const Term& term, const Row*... rows) {
   const WideTag d;
@@ -96,7 +99,7 @@ HWY_INLINE float sum_of_row(int64_t width, const Term& term, const Row*... rows)
   });
   float sums[kNormLanes];
   for (size_t k = 0; k < kNormVectors; ++k) hn::StoreU(sum[k], d, sums + k * kNormWidth);
-  return pairwise(sums);
+  return tree_sum(sums);
 }
 
 template <class Lanes>
@@ -137,14 +140,14 @@ void norm_rows_backward(int64_t rows, int64_t width, const void* dy_memory, cons
   for (int64_t row = 0; row < rows; ++row) {
     const T *dy = static_cast<const T*>(dy_memory) + row * width, *x = static_cast<const T*>(x_memory) + row * width;
     T* dx = static_cast<T*>(dx_memory) + row * width;
-    const float along = sum_of_row<Lanes>(
+    const float dot = sum_of_row<Lanes>(
         width,
         [](auto& at, size_t k) HWY_ATTR {
           return hn::Mul(hn::Mul(Lanes::load(at[0] + k), Lanes::load(at[1] + k)), Lanes::load(at[2] + k));
         },
         dy, gain, x);
     const auto scale = hn::Set(d, r[row]);
-    const auto back = hn::Set(d, r[row] * r[row] * r[row] * (along / static_cast<float>(width)));
+    const auto correction = hn::Set(d, r[row] * r[row] * r[row] * (dot / static_cast<float>(width)));
     for_blocks(width, [&](int64_t i, int64_t rest) HWY_ATTR {
       T copies[3][kNormLanes];
       const T *dys = padded(dy + i, rest, copies[0]), *xs = padded(x + i, rest, copies[1]),
@@ -159,8 +162,8 @@ void norm_rows_backward(int64_t rows, int64_t width, const void* dy_memory, cons
       });
       write_padded(dx + i, rest, [&](T* to) HWY_ATTR {
         for (size_t k = 0; k < kNormLanes; k += kNormWidth) {
-          const auto along_y = hn::Mul(hn::Mul(Lanes::load(dys + k), Lanes::load(gains + k)), scale);
-          Lanes::store(hn::Sub(along_y, hn::Mul(Lanes::load(xs + k), back)), to + k);
+          const auto direct = hn::Mul(hn::Mul(Lanes::load(dys + k), Lanes::load(gains + k)), scale);
+          Lanes::store(hn::Sub(direct, hn::Mul(Lanes::load(xs + k), correction)), to + k);
         }
       });
     });

@@ -10,7 +10,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "herd/kernels/scan.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target.h.
+// highway.h must come after foreach_target.h.
 #include <hwy/highway.h>
 
 #ifndef HERD_KERNELS_SCAN_LANES
@@ -56,7 +56,7 @@ void mix_words(const void* memory, int64_t num, uint32_t* lanes) {
   for (size_t k = 0; k < kVectors; ++k) lane[k] = hn::LoadU(d, lanes + k * kWidth);
   for (; num > 0; --num, from += 4 * kHashLanes) {
     for (size_t k = 0; k < kVectors; ++k) {
-      uint32_t words[kWidth];  // through memcpy, since the memory may be aligned to bytes only
+      uint32_t words[kWidth];  // copied with memcpy: the memory may be aligned to bytes only
       std::memcpy(words, from + 4 * k * kWidth, sizeof(words));
       const auto mixed = hn::Add(lane[k], hn::Mul(hn::LoadU(d, words), word_multiplier));
       lane[k] = hn::Mul(hn::Or(hn::ShiftLeft<15>(mixed), hn::ShiftRight<17>(mixed)), lane_multiplier);
@@ -65,7 +65,8 @@ void mix_words(const void* memory, int64_t num, uint32_t* lanes) {
   for (size_t k = 0; k < kVectors; ++k) hn::StoreU(lane[k], d, lanes + k * kWidth);
 }
 
-// The first of num whole vectors' worth of values that holds one which is not finite; num if none does.
+// Returns the start of the first whole vector that holds a value which is not finite. Returns the end of the whole
+// vectors if none does; the caller checks the values after it one by one.
 int64_t first_suspect(const float* values, int64_t num) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> bits;

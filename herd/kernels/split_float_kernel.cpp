@@ -7,7 +7,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "herd/kernels/split_float_kernel.cpp"
 #include <hwy/foreach_target.h>
-// After foreach_target.h.
+// highway.h must come after foreach_target.h.
 #include <hwy/highway.h>
 
 #include "herd/kernels/half_lanes-inl.h"
@@ -16,19 +16,21 @@ HWY_BEFORE_NAMESPACE();
 namespace herd::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Splits one vector: high is the bf16 nearest to each value, low holds the lower 16 bits of its pattern.
 HWY_INLINE void split_vector(const float* exact, uint16_t* high, uint16_t* low) {
   const WideTag d;
   const WordTag bits;
   const HalfTag half;
   const auto x = hn::LoadU(d, exact);
   const auto number = hn::BitCast(bits, x);
-  // Rounded up, a NaN of all ones would be zero.
+  // The addition below would carry a NaN of all ones over to zero, so the lower bits of a NaN are cleared first.
   const auto quiet = hn::And(hn::Or(number, hn::Set(bits, 0x400000u)), hn::Set(bits, 0xffff0000u));
   const auto safe = hn::IfThenElse(hn::RebindMask(bits, hn::IsNaN(x)), quiet, number);
   hn::StoreU(hn::TruncateTo(half, hn::ShiftRight<16>(hn::Add(safe, hn::Set(bits, 0x8000u)))), half, high);
   hn::StoreU(hn::TruncateTo(half, safe), half, low);
 }
 
+// Reverses split_vector: low counts as a signed number, which takes the rounding of high back.
 HWY_INLINE void join_vector(const uint16_t* high, const uint16_t* low, float* exact) {
   const WideTag d;
   const WordTag bits;

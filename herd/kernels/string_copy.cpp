@@ -29,7 +29,7 @@ void string_copy(void* target, const void* source, int64_t bytes) {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   asm volatile("rep movsb" : "+D"(target), "+S"(source), "+c"(bytes) : : "memory");
 #else
-  std::memcpy(target, source, static_cast<size_t>(bytes));  // which sanitizers see
+  std::memcpy(target, source, static_cast<size_t>(bytes));  // sanitizers see this copy, but not the assembly
 #endif
 }
 

@@ -19,8 +19,8 @@ namespace {
 // Inodes of sockets that listen on the port, from /proc/net/tcp and tcp6.
 std::set<std::string> listening_inodes(int port) {
   std::set<std::string> inodes;
-  char wanted[8];
-  std::snprintf(wanted, sizeof wanted, ":%04X", static_cast<unsigned>(port));
+  char port_suffix[8];
+  std::snprintf(port_suffix, sizeof port_suffix, ":%04X", static_cast<unsigned>(port));
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream file(table);
     std::string line;
@@ -29,12 +29,13 @@ std::set<std::string> listening_inodes(int port) {
       std::istringstream fields(line);
       std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
       fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
-      if (state == "0A" && local.ends_with(wanted)) inodes.insert("socket:[" + inode + "]");
+      if (state == "0A" && local.ends_with(port_suffix)) inodes.insert("socket:[" + inode + "]");
     }
   }
   return inodes;
 }
 
+// Returns the first 120 characters of the command line of /proc/PID.
 std::string command_line(const std::string& process) {
   std::ifstream file(process + "/cmdline");
   std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -72,15 +73,15 @@ std::string numeric_host(const StoreAddress& address) {
     throw Error(Code::kBadConfig,
                 "the rendezvous host \"" + address.host + "\" has no address: " + gai_strerror(status));
   }
-  const addrinfo* best = found;  // IPv4 first: a name with both often listens on one only
+  const addrinfo* best = found;  // prefers IPv4: a host with both often listens on IPv4 only
   for (const addrinfo* at = found; at; at = at->ai_next) {
     if (at->ai_family == AF_INET && best->ai_family != AF_INET) best = at;
   }
   char host[NI_MAXHOST];
-  const int named = getnameinfo(best->ai_addr, best->ai_addrlen, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+  const int name_status = getnameinfo(best->ai_addr, best->ai_addrlen, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
   freeaddrinfo(found);
-  if (named != 0) {
-    throw Error(Code::kBadConfig, "the rendezvous host \"" + address.host + "\": " + gai_strerror(named));
+  if (name_status != 0) {
+    throw Error(Code::kBadConfig, "the rendezvous host \"" + address.host + "\": " + gai_strerror(name_status));
   }
   return host;
 }
@@ -92,7 +93,7 @@ std::string port_holder(int port) {
   for (const auto& process : fs::directory_iterator("/proc", fs::directory_options::skip_permission_denied, ignored)) {
     const std::string pid = process.path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    DIR* folder = opendir((process.path() / "fd").c_str());  // as another user's, most can't be opened
+    DIR* folder = opendir((process.path() / "fd").c_str());  // fails for most processes of other users
     if (!folder) continue;
     std::string holder;
     while (const dirent* entry = readdir(folder)) {

@@ -13,7 +13,8 @@
 namespace herd::launch {
 namespace {
 
-constexpr int64_t kLeastRankBytes = int64_t{8} << 20, kRanksOfACore = 256, kOwnDescriptors = 64;
+constexpr int64_t kMinRankBytes = int64_t{8} << 20, kMaxRanksPerCore = 256;
+constexpr int64_t kLauncherFds = 64;  // descriptors of the launcher itself
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 int64_t descriptor_limit() {
@@ -35,16 +36,17 @@ int64_t available_bytes() {
 }  // namespace
 
 Capacity capacity_of_this_node(int num_nodes) {
-  const int64_t each = 3 + num_nodes, files = descriptor_limit(), bytes = available_bytes(), cores = usable_cores();
-  const Capacity bounds[] = {
-      {std::max<int64_t>(1, (files - kOwnDescriptors) / each),
-       "open files (ulimit -n): " + std::to_string(files) + ", of which a rank takes " + std::to_string(each)},
-      {std::max<int64_t>(1, bytes / kLeastRankBytes),
-       "memory: " + format_bytes(static_cast<double>(bytes)) + ", of which a process takes " +
-           format_bytes(static_cast<double>(kLeastRankBytes)) + " at least"},
-      {cores * kRanksOfACore, "cores: " + std::to_string(cores) + ", on each of which " +
-                                  std::to_string(kRanksOfACore) + " ranks take turns"}};
-  return *std::ranges::min_element(bounds, {}, &Capacity::ranks);
+  const int64_t fds_per_rank = 3 + num_nodes;  // two pipes and a log, and one connection for the rank of every node
+  const int64_t fds = descriptor_limit(), bytes = available_bytes(), cores = usable_cores();
+  const Capacity capacities[] = {
+      {std::max<int64_t>(1, (fds - kLauncherFds) / fds_per_rank),
+       "open files (ulimit -n): " + std::to_string(fds) + ", of which a rank takes " + std::to_string(fds_per_rank)},
+      {std::max<int64_t>(1, bytes / kMinRankBytes), "memory: " + format_bytes(static_cast<double>(bytes)) +
+                                                        ", of which a process takes " +
+                                                        format_bytes(static_cast<double>(kMinRankBytes)) + " at least"},
+      {cores * kMaxRanksPerCore, "cores: " + std::to_string(cores) + ", on each of which " +
+                                     std::to_string(kMaxRanksPerCore) + " ranks take turns"}};
+  return *std::ranges::min_element(capacities, {}, &Capacity::ranks);
 }
 
 }  // namespace herd::launch

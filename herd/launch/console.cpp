@@ -27,11 +27,11 @@ bool is_same_file(int a, int b) {
 
 }  // namespace
 
-// One file and the thread that writes it. The thread may stay in write() for good: it keeps what it uses alive, and a
-// process may end under it.
+// Writes one file on a thread of its own. The thread may stay in write() for good, so it keeps what it uses alive, and
+// the process may end while it is there.
 class Console::Stream : public std::enable_shared_from_this<Stream> {
  public:
-  Stream(int fd, std::string elsewhere) : fd_(fd), elsewhere_(std::move(elsewhere)) {}
+  Stream(int fd, std::string elsewhere) : fd_(fd), log_folder_(std::move(elsewhere)) {}
 
   void start() {
     std::thread([self = shared_from_this()] { self->serve(); }).detach();
@@ -44,7 +44,7 @@ class Console::Stream : public std::enable_shared_from_this<Stream> {
       left_out_ += std::count(lines.begin(), lines.end(), '\n');
       return;
     }
-    say_left_out();
+    report_left_out();
     queue_ += lines;
     changed_.notify_all();
   }
@@ -61,7 +61,7 @@ class Console::Stream : public std::enable_shared_from_this<Stream> {
 
   void finish() {
     std::unique_lock lock(mutex_);
-    say_left_out();
+    report_left_out();
     changed_.notify_all();
     while (!gone_ && (writing_ || !queue_.empty()) && !is_stalled()) {
       changed_.wait_for(lock, std::chrono::milliseconds(100));
@@ -71,53 +71,57 @@ class Console::Stream : public std::enable_shared_from_this<Stream> {
   }
 
  private:
-  // Since when the reader has not taken what it was offered.
-  bool is_stalled() const { return writing_ && Clock::now() - taken_ > kStalled; }
+  // Says whether the reader has taken nothing for longer than kStalled. Requires the mutex.
+  bool is_stalled() const { return writing_ && Clock::now() - last_taken_ > kStalled; }
 
-  void say_left_out() {
+  // Queues one line that says how many lines were dropped. Requires the mutex.
+  void report_left_out() {
     if (left_out_ == 0) return;
     queue_ += "herd run: " + std::to_string(left_out_) + " lines are left out here, for nobody read them in time" +
-              (elsewhere_.empty() ? "" : "; they are in " + elsewhere_) + "\n";
+              (log_folder_.empty() ? "" : "; they are in " + log_folder_) + "\n";
     left_out_ = 0;
   }
 
   void serve() {
-    constexpr size_t kPart = 4096;  // a pipe that is said to be writable takes so many at once
+    constexpr size_t kWriteBytes = 4096;  // bytes; a writable pipe takes so many without blocking
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
       if (queue_.empty()) return;
-      const std::string taken = std::exchange(queue_, {});
+      const std::string lines = std::exchange(queue_, {});
       writing_ = true;
-      taken_ = Clock::now();
-      for (size_t done = 0; done < taken.size() && !gone_;) {
+      last_taken_ = Clock::now();
+      for (size_t done = 0; done < lines.size() && !gone_;) {
         lock.unlock();
-        const ssize_t wrote = ::write(fd_, taken.data() + done, std::min(kPart, taken.size() - done));
+        const ssize_t wrote = ::write(fd_, lines.data() + done, std::min(kWriteBytes, lines.size() - done));
         const int failure = wrote < 0 ? errno : 0;
-        if (failure == EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // somebody made it so
+        // Another process may have made the file non-blocking.
+        if (failure == EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(10));
         lock.lock();
         if (wrote > 0) {
           done += static_cast<size_t>(wrote);
-          taken_ = Clock::now();
+          last_taken_ = Clock::now();
         } else if (failure != EINTR && failure != EAGAIN) {
           gone_ = true;
           queue_.clear();
         }
       }
       writing_ = false;
-      if (queue_.empty() && !gone_) say_left_out();
+      if (queue_.empty() && !gone_) report_left_out();
       changed_.notify_all();
     }
   }
 
   const int fd_;
-  const std::string elsewhere_;
+  const std::string log_folder_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::string queue_;
-  int64_t left_out_ = 0;  // lines since the queue was full
-  bool writing_ = false, gone_ = false, ending_ = false;
-  Clock::time_point taken_ = {};
+  int64_t left_out_ = 0;  // lines dropped while the reader is stalled
+  bool writing_ = false;
+  bool gone_ = false;  // the reader has closed its end
+  bool ending_ = false;
+  Clock::time_point last_taken_ = {};  // when the reader last took something
 };
 
 Console::Console(const std::string& elsewhere) {

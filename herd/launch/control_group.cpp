@@ -15,8 +15,8 @@
 namespace herd::launch {
 namespace {
 
-// The group's folder and those above it, innermost first, for one controller. Inside a container the path that
-// /proc names may not exist: then the root of the mount is the group.
+// Returns the folder of this process's group for one controller and the folders above it, innermost first. Inside a
+// container the path that /proc names may not exist: then the root of the mount is the group. `unified`: version 2.
 std::vector<std::string> folders(const std::string& controller, bool& unified) {
   std::ifstream file("/proc/self/cgroup");
   std::string line, path, root;
@@ -73,7 +73,7 @@ std::optional<int64_t> memory_limit_bytes() {
     const auto word = first_word(folder + (unified ? "/memory.max" : "/memory.limit_in_bytes"));
     if (!word || *word == "max") continue;
     const int64_t bytes = std::strtoll(word->c_str(), nullptr, 10);
-    constexpr int64_t kUnlimited = int64_t{1} << 60;  // version 1 writes a huge number for "none"
+    constexpr int64_t kUnlimited = int64_t{1} << 60;  // bytes; version 1 writes a huge number for "none"
     if (bytes > 0 && bytes < kUnlimited) lowest = std::min(lowest.value_or(bytes), bytes);
   }
   return lowest;

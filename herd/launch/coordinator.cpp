@@ -9,12 +9,12 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-constexpr auto kNodeSilent = 5s;    // launcher and all ranks of a node
-constexpr auto kVerdictHeard = 2s;  // for the other launchers to hear the verdict
-constexpr double kTry = 2;          // seconds of one try to reach node 0
-constexpr auto kFirstReason = 1s;   // for the launcher that counted a failure first to say what it was
+constexpr auto kNodeSilent = 5s;      // a node is lost when its launcher and ranks are silent for so long
+constexpr auto kVerdictTimeout = 2s;  // how long node 0 waits until the other launchers have the verdict
+constexpr double kTryS = 2;           // seconds that one try to reach node 0 takes at most
+constexpr auto kReasonTimeout = 1s;   // how long we wait for the reason of the launcher that failed first
 
-SteadyTime after(double seconds) {
+SteadyTime seconds_from_now(double seconds) {
   return Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
@@ -35,34 +35,34 @@ Coordinator::Coordinator(const LaunchOptions& options, const std::string& token)
   }
 }
 
-// In short tries, so that signals are heard meanwhile.
+// Connects in tries of at most kTryS, so that a signal interrupts it.
 bool Coordinator::connect(const std::function<bool()>& interrupted) {
   const std::string node = "node " + std::to_string(options_.node_rank);
-  const auto waited = [&](const std::string& what) {
+  const auto timeout_error = [&](const std::string& what) {
     return Error(Code::kTimeout, node + " waited " + std::to_string(static_cast<int>(options_.rendezvous_timeout_s)) +
                                      " s for node 0: " + what);
   };
-  const SteadyTime deadline = after(options_.rendezvous_timeout_s);
+  const SteadyTime deadline = seconds_from_now(options_.rendezvous_timeout_s);
   while (!client_) {
     if (interrupted()) return false;
     try {
       client_ = std::make_unique<StoreClient>(rendezvous_, token_,
                                               ClientIdentity{options_.node_rank, options_.num_nodes, kLaunchers},
-                                              std::min(deadline, after(kTry)));
+                                              std::min(deadline, seconds_from_now(kTryS)));
     } catch (const Error& error) {
       if (error.code() != Code::kTimeout) throw;
-      if (Clock::now() >= deadline) throw waited(error.message());
+      if (Clock::now() >= deadline) throw timeout_error(error.message());
     }
   }
-  const std::string mine = std::to_string(options_.ranks_per_node);
-  if (options_.node_rank == 0) client_->set("ranks per node", mine);
-  std::optional<std::string> first;
-  while (!(first = ask("ranks per node", kTry))) {
+  const std::string own_ranks_per_node = std::to_string(options_.ranks_per_node);
+  if (options_.node_rank == 0) client_->set("ranks per node", own_ranks_per_node);
+  std::optional<std::string> node0_ranks;
+  while (!(node0_ranks = ask("ranks per node", kTryS))) {
     if (interrupted()) return false;
-    if (Clock::now() >= deadline) throw waited("it did not say how many ranks a node has");
+    if (Clock::now() >= deadline) throw timeout_error("it did not say how many ranks a node has");
   }
-  if (*first != mine) {
-    throw Error(Code::kBadConfig, node + " starts " + mine + " ranks, but node 0 starts " + *first +
+  if (*node0_ranks != own_ranks_per_node) {
+    throw Error(Code::kBadConfig, node + " starts " + own_ranks_per_node + " ranks, but node 0 starts " + *node0_ranks +
                                       "\n  fix: the same -n on every node");
   }
   return true;
@@ -70,7 +70,7 @@ bool Coordinator::connect(const std::function<bool()>& interrupted) {
 
 std::optional<std::string> Coordinator::ask(const std::string& key, double patience_s) {
   try {
-    return client_->get(key, after(patience_s));
+    return client_->get(key, seconds_from_now(patience_s));
   } catch (const Error& error) {
     if (error.code() == Code::kTimeout) return std::nullopt;
     throw;
@@ -81,7 +81,7 @@ bool Coordinator::start(int attempt, const std::function<bool()>& interrupted) {
   if (options_.num_nodes == 1) return true;
   if (!client_ && !connect(interrupted)) return false;
   if (client_->add(numbered("ready", attempt), 1) == options_.num_nodes) client_->set(numbered("go", attempt), "");
-  const SteadyTime deadline = after(options_.rendezvous_timeout_s);
+  const SteadyTime deadline = seconds_from_now(options_.rendezvous_timeout_s);
   while (!ask(numbered("go", attempt), 0.3)) {
     if (interrupted()) return false;
     if (Clock::now() < deadline) continue;
@@ -103,8 +103,9 @@ Failure Coordinator::fail(int attempt, const Failure& failure, int status) {
   try {
     if (client_->add(numbered("failed", attempt), 1) == 1) {
       client_->set(numbered("status", attempt), std::to_string(status));
-    } else {  // who counted first is about to say why, or has: its ranks' peers may have ended of it before we heard
-      const auto until = Clock::now() + kFirstReason;
+    } else {
+      // Another launcher counted a failure first. It states the reason; our ranks may have failed because of it.
+      const auto until = Clock::now() + kReasonTimeout;
       while (!client_->failure(scope) && Clock::now() < until) std::this_thread::sleep_for(1ms);
       if (const auto first = client_->failure(scope)) return *first;
     }
@@ -144,7 +145,7 @@ Verdict Coordinator::finish(int attempt, int local_status, bool may_restart) {
   try {
     if (!may_restart) client_->set(numbered("last", attempt), "");
     client_->add(numbered("done", attempt), 1);
-    const SteadyTime deadline = after(options_.grace_s + 15);
+    const SteadyTime deadline = seconds_from_now(options_.grace_s + 15);
     if (server_) {
       while (server_->value(kLaunchers, numbered("done", attempt)) != std::to_string(options_.num_nodes) &&
              Clock::now() < deadline) {
@@ -161,8 +162,8 @@ Verdict Coordinator::finish(int attempt, int local_status, bool may_restart) {
     }
     const std::string verdict = client_->get(key, deadline + 5s);
     client_->add(numbered("heard", attempt), 1);
-    // The store ends with this launcher: not before the others have their answer.
-    const SteadyTime timeout = Clock::now() + kVerdictHeard;
+    // The store ends with this launcher, so node 0 waits until the other launchers have their answer.
+    const SteadyTime timeout = Clock::now() + kVerdictTimeout;
     while (server_ && server_->value(kLaunchers, numbered("heard", attempt)) != std::to_string(options_.num_nodes) &&
            Clock::now() < timeout) {
       std::this_thread::sleep_for(10ms);

@@ -12,23 +12,25 @@
 namespace herd::launch {
 namespace {
 
-// The names under which one launcher tells the six numbers; "" = it does not tell.
-struct Names {
+// Holds a launcher's name, and the variables in which it passes six numbers; "" = it does not set the variable.
+struct VariableNames {
   const char *source, *rank, *size, *local_rank, *local_size, *node_rank, *num_nodes;
 };
-constexpr Names kHerdRun = {"herd run",        "HERD_RANK",      "HERD_SIZE",     "HERD_LOCAL_RANK",
-                            "HERD_LOCAL_SIZE", "HERD_NODE_RANK", "HERD_NUM_NODES"};
-constexpr Names kTorchrun = {"torchrun",         "RANK",       "WORLD_SIZE",      "LOCAL_RANK",
-                             "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"};
-constexpr Names kOpenMpi = {"mpirun",
-                            "OMPI_COMM_WORLD_RANK",
-                            "OMPI_COMM_WORLD_SIZE",
-                            "OMPI_COMM_WORLD_LOCAL_RANK",
-                            "OMPI_COMM_WORLD_LOCAL_SIZE",
-                            "",
-                            ""};
-constexpr Names kSlurm = {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "SLURM_NODEID", "SLURM_NNODES"};
+constexpr VariableNames kHerdRun = {"herd run",        "HERD_RANK",      "HERD_SIZE",     "HERD_LOCAL_RANK",
+                                    "HERD_LOCAL_SIZE", "HERD_NODE_RANK", "HERD_NUM_NODES"};
+constexpr VariableNames kTorchrun = {"torchrun",         "RANK",       "WORLD_SIZE",      "LOCAL_RANK",
+                                     "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"};
+constexpr VariableNames kOpenMpi = {"mpirun",
+                                    "OMPI_COMM_WORLD_RANK",
+                                    "OMPI_COMM_WORLD_SIZE",
+                                    "OMPI_COMM_WORLD_LOCAL_RANK",
+                                    "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                    "",
+                                    ""};
+constexpr VariableNames kSlurm = {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+                                  "",     "SLURM_NODEID", "SLURM_NNODES"};
 
+// Reads the variables of a process; an empty one counts as absent. Throws kBadConfig where a value is malformed.
 class Reader {
  public:
   explicit Reader(const Variables& variables) : variables_(variables) {}
@@ -54,8 +56,8 @@ class Reader {
     if (value == "1") return true;
     throw Error(Code::kBadConfig, name + "=\"" + value + "\" is neither 0 nor 1");
   }
-  // The variable, which `because` (another that is set) makes necessary.
-  int needed(const std::string& name, const std::string& because) const {
+  // Returns a number that has to be set since the variable `because` is set.
+  int required(const std::string& name, const std::string& because) const {
     if (const auto value = number(name)) return *value;
     throw Error(Code::kBadConfig, because + "=" + text(because) + " is set, but " + name +
                                       " is not\n  fix: start every rank with herd run, torchrun, mpirun or srun, or "
@@ -97,7 +99,7 @@ std::string first_host(const std::string& list) {
   return list.substr(0, open) + (stop == std::string::npos ? "" : list.substr(open + 1, stop - open - 1));
 }
 
-void check_range(const Names& names, const char* index_name, int index, const char* count_name, int count) {
+void check_range(const VariableNames& names, const char* index_name, int index, const char* count_name, int count) {
   if (index < count) return;
   const std::string count_text = *count_name ? count_name : "the ranks of this node";
   throw Error(Code::kBadConfig, std::string(names.source) + ": " + (*index_name ? index_name : "the node's number") +
@@ -105,18 +107,18 @@ void check_range(const Names& names, const char* index_name, int index, const ch
                                     std::to_string(count));
 }
 
-void read_numbers(const Reader& read, const Names& names, Environment& env) {
+void read_numbers(const Reader& read, const VariableNames& names, Environment& env) {
   env.source = names.source;
-  env.rank = read.needed(names.rank, read.has(names.size) ? names.size : names.rank);
-  env.size = read.needed(names.size, names.rank);
+  env.rank = read.required(names.rank, read.has(names.size) ? names.size : names.rank);
+  env.size = read.required(names.size, names.rank);
   check_range(names, names.rank, env.rank, names.size, env.size);
-  env.local_rank = read.needed(names.local_rank, names.rank);
+  env.local_rank = read.required(names.local_rank, names.rank);
   if (*names.local_size) {
-    env.local_size = read.needed(names.local_size, names.rank);
+    env.local_size = read.required(names.local_size, names.rank);
   } else {
     const std::string text = read.text("SLURM_STEP_TASKS_PER_NODE", read.text("SLURM_TASKS_PER_NODE"));
     const auto tasks = tasks_per_node(text);
-    const auto node = static_cast<size_t>(read.needed(names.node_rank, names.rank));
+    const auto node = static_cast<size_t>(read.required(names.node_rank, names.rank));
     if (node >= tasks.size()) {
       throw Error(Code::kBadConfig, "SLURM_STEP_TASKS_PER_NODE=\"" + text + "\" does not state the tasks of node " +
                                         std::to_string(node) + " (SLURM_NODEID)");
@@ -144,11 +146,11 @@ std::string read_token(const Reader& read) {
   return read_token_file(path);
 }
 
-// Where the ranks meet if nobody said so and they are on several hosts.
+// Returns the address where ranks on several hosts meet if HERD_RENDEZVOUS is not set; "" = unknown.
 std::string default_rendezvous(const Reader& read, const Environment& env) {
   if (env.source == "torchrun" && read.has("MASTER_ADDR")) {
-    // Next to MASTER_PORT: on it torchrun's own store may listen.
-    return read.text("MASTER_ADDR") + ":" + std::to_string(read.needed("MASTER_PORT", "MASTER_ADDR") + 1);
+    // torchrun's own store may listen on MASTER_PORT, so the next port is used.
+    return read.text("MASTER_ADDR") + ":" + std::to_string(read.required("MASTER_PORT", "MASTER_ADDR") + 1);
   }
   if (env.source == "srun") {
     const std::string host = first_host(read.text("SLURM_STEP_NODELIST", read.text("SLURM_NODELIST")));
@@ -162,7 +164,7 @@ void read_meeting(const Reader& read, Environment& env) {
   env.token = read_token(read);
   env.rendezvous = read.text("HERD_RENDEZVOUS");
   if (env.num_nodes == 1 && (env.token.empty() || env.rendezvous.empty())) {
-    env.token = env.rendezvous = "";  // one host: by job_id
+    env.token = env.rendezvous = "";  // on one host, ranks meet by job_id
     return;
   }
   if (env.rendezvous.empty()) env.rendezvous = default_rendezvous(read, env);
@@ -207,8 +209,8 @@ Environment parse_environment(const Variables& variables) {
   env.ucx_transports = read.text("UCX_TLS");
   env.tuning_file = read.text("HERD_TUNING");
   env.topology = read.text("HERD_TOPOLOGY");
-  const auto either = [&](const Names& names) { return read.has(names.rank) || read.has(names.size); };
-  if (either(kHerdRun)) {
+  const auto is_set = [&](const VariableNames& names) { return read.has(names.rank) || read.has(names.size); };
+  if (is_set(kHerdRun)) {
     read_numbers(read, kHerdRun, env);
     env.memory_table = read.text("HERD_MEMORY_TABLE");
     env.num_restarts = read.number("HERD_RESTART").value_or(0);
@@ -225,10 +227,10 @@ Environment parse_environment(const Variables& variables) {
     if (env.token.empty()) throw Error(Code::kBadConfig, "HERD_RANK is set, but HERD_TOKEN is not");
     return env;
   }
-  const Names* names = either(kTorchrun)                                    ? &kTorchrun
-                       : either(kOpenMpi)                                   ? &kOpenMpi
-                       : read.has("SLURM_STEP_ID") && read.has(kSlurm.rank) ? &kSlurm
-                                                                            : nullptr;
+  const VariableNames* names = is_set(kTorchrun)                                    ? &kTorchrun
+                               : is_set(kOpenMpi)                                   ? &kOpenMpi
+                               : read.has("SLURM_STEP_ID") && read.has(kSlurm.rank) ? &kSlurm
+                                                                                    : nullptr;
   if (!names) return env;
   read_numbers(read, *names, env);
   env.job_id = foreign_job_id(read, env.source);

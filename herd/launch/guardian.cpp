@@ -16,25 +16,27 @@
 namespace herd::launch {
 namespace {
 
-// The guardian's whole life. Calls only what is safe after a fork in a process with threads.
-[[noreturn]] void guard(int launcher, pid_t group) {
+// Runs the guardian: waits until the launcher's end of the pipe closes, then kills the group. Calls only functions that
+// are safe after a fork in a process with threads.
+[[noreturn]] void guard(int launcher_pipe, pid_t group) {
   setpgid(0, group);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU}) {
     ::signal(signal, SIG_IGN);
   }
   prctl(PR_SET_NAME, "herd-guardian");
-  dup2(launcher, 0);
+  dup2(launcher_pipe, 0);
   close_range(1, ~0u, 0);
   char byte;
   while (read(0, &byte, 1) < 0) {
   }
-  const timespec moment = {0, 100'000'000};  // a rank that was being started has joined the group by then
-  nanosleep(&moment, nullptr);
+  const timespec delay = {0, 100'000'000};  // a rank that was being started has joined the group by then
+  nanosleep(&delay, nullptr);
   kill(0, SIGKILL);
   _exit(0);
 }
 
-// The process group of a process, or -1 where it is gone. The name in /proc/PID/stat may hold spaces and brackets.
+// Returns the process group of a process, or -1 where it has ended. The name in /proc/PID/stat may hold brackets, so
+// the fields are read after the last one.
 pid_t group_of(const std::filesystem::path& process) {
   std::ifstream file(process / "stat");
   std::string text;
@@ -68,7 +70,7 @@ void Guardian::start() {
   }
   pid_ = started;
   pipe_ = ends[1];
-  setpgid(pid_, group_);  // whoever comes first
+  setpgid(pid_, group_);  // both processes set it: either may run first
 }
 
 std::optional<std::string> Guardian::replace_if_dead() {
@@ -93,8 +95,8 @@ Guardian::~Guardian() {
   kill(-group_, SIGKILL);
   if (pipe_ >= 0) close(pipe_);
   if (pid_ > 0) dead_.push_back(pid_);
-  for (const pid_t one : dead_) {
-    while (waitpid(one, nullptr, 0) < 0 && errno == EINTR) {
+  for (const pid_t guardian : dead_) {
+    while (waitpid(guardian, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
 }

@@ -15,7 +15,7 @@
 namespace herd::launch {
 namespace {
 
-constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
+constexpr mode_t kGroupAndOthers = S_IRWXG | S_IRWXO;
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what, const std::string& fix) {
   throw Error(Code::kBadConfig, "the token file " + path.string() + " " + what + "\n  fix: " + fix);
@@ -27,25 +27,26 @@ std::string octal(mode_t mode) {
   return text.str();
 }
 
-void check_owner(const std::filesystem::path& path, const struct stat& facts) {
-  if (facts.st_uid != ::geteuid() && facts.st_uid != 0) {
-    refuse(path, "belongs to user " + std::to_string(facts.st_uid) + ", who can change it",
+void check_owner(const std::filesystem::path& path, const struct stat& file_status) {
+  if (file_status.st_uid != ::geteuid() && file_status.st_uid != 0) {
+    refuse(path, "belongs to user " + std::to_string(file_status.st_uid) + ", who can change it",
            "a file of your own with the token");
   }
-  if ((facts.st_mode & kOthers) != 0)
-    refuse(path, "can be read or written by others: its mode is " + octal(facts.st_mode), "chmod 600 " + path.string());
+  if ((file_status.st_mode & kGroupAndOthers) != 0)
+    refuse(path, "can be read or written by others: its mode is " + octal(file_status.st_mode),
+           "chmod 600 " + path.string());
 }
 
 }  // namespace
 
 std::string read_token_file(const std::filesystem::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat facts {};
-  if (file.fd < 0 || ::fstat(file.fd, &facts) != 0) {
+  struct stat file_status {};
+  if (file.fd < 0 || ::fstat(file.fd, &file_status) != 0) {
     refuse(path, std::string("can't be read: ") + std::strerror(errno),
            "a file with the job's secret on every node, such as that of openssl rand -hex 32");
   }
-  check_owner(path, facts);
+  check_owner(path, file_status);
   std::array<char, 4096> text{};
   const ssize_t got = ::read(file.fd, text.data(), text.size());
   std::istringstream words(std::string(text.data(), static_cast<size_t>(got > 0 ? got : 0)));

@@ -14,16 +14,18 @@ namespace {
 using Key = std::array<unsigned char, 32>;
 enum Purpose : uint64_t { kDataPlane = 3, kStore = 4 };
 
+// Throws kBadConfig where the token could be guessed.
 void check_strength(const std::string& token) {
-  const std::set<char> different(token.begin(), token.end());
-  if (token.size() >= kMinTokenBytes && different.size() >= kMinDistinctBytes) return;
+  const std::set<char> distinct(token.begin(), token.end());
+  if (token.size() >= kMinTokenBytes && distinct.size() >= kMinDistinctBytes) return;
   throw Error(Code::kBadConfig, "the job's token has " + std::to_string(token.size()) + " characters, " +
-                                    std::to_string(different.size()) + " different ones: at least " +
+                                    std::to_string(distinct.size()) + " different ones: at least " +
                                     std::to_string(kMinTokenBytes) + ", " + std::to_string(kMinDistinctBytes) +
                                     " different ones, are needed to keep guessers out" +
                                     "\n  fix: export HERD_TOKEN=$(openssl rand -hex 32)");
 }
 
+// Derives one key of 32 bytes from the token; keys of different purposes tell nothing about each other.
 std::string derive(const std::string& token, Purpose purpose) {
   HERD_CHECK(sodium_init() >= 0, "libsodium");
   check_strength(token);

@@ -31,16 +31,16 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-constexpr auto kOwnEnd = 1s;               // after a failure, ranks that heard of it end by themselves
-constexpr auto kAbortGrace = 5s;           // then from SIGTERM to SIGKILL
-constexpr int64_t kMostRanks = 1'000'000;  // of a job, as of a topology
-constexpr int kRefusal = 2;                // exit status of a request that can't be met: of herd, and of most programs
-constexpr auto kFirstPause = 1s, kLongestPause = 60s;  // before a restart; each is twice the one before
+constexpr auto kSelfExitTime = 1s;                 // ranks have so long after a failure to end by themselves
+constexpr auto kAbortGrace = 5s;                   // time from SIGTERM to SIGKILL
+constexpr int64_t kMaxRanks = 1'000'000;           // ranks of a job at most, as in a topology
+constexpr int kRefusedStatus = 2;                  // exit status for a request that can't be met
+constexpr auto kFirstPause = 1s, kMaxPause = 60s;  // pauses before restarts; each is twice the one before
 
-// The folder of log files and memory tables: the user's, or one that vanishes with the job.
-class Folder {
+// Holds the folder of log files and memory tables: the user's, or a temporary one that ends with the job.
+class JobFolder {
  public:
-  explicit Folder(const std::string& log_dir) : path_(log_dir), logs_(!log_dir.empty()) {
+  explicit JobFolder(const std::string& log_dir) : path_(log_dir), logs_(!log_dir.empty()) {
     if (logs_) {
       std::error_code failed;
       std::filesystem::create_directories(path_, failed);
@@ -49,17 +49,17 @@ class Folder {
     }
     path_ = make_scratch_folder("herd-run");
   }
-  ~Folder() {
+  ~JobFolder() {
     std::error_code ignored;
     if (!logs_) std::filesystem::remove_all(path_, ignored);
   }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
+  JobFolder(const JobFolder&) = delete;
+  JobFolder& operator=(const JobFolder&) = delete;
   std::string memory_table(int rank) const { return path_ + "/rank" + std::to_string(rank) + ".memory.txt"; }
   std::string log_path(int rank, int attempt) const {
     return path_ + "/rank" + std::to_string(rank) + (attempt ? ".restart" + std::to_string(attempt) : "") + ".log";
   }
-  // -1 without --log-dir. What earlier starts have printed stays.
+  // Returns a descriptor that appends to the rank's log, or -1 without --log-dir.
   int open_log(int rank, int attempt) const {
     if (!logs_) return -1;
     const std::string file = log_path(rank, attempt);
@@ -74,6 +74,7 @@ class Folder {
   bool logs_;
 };
 
+// Starts the ranks of this node, watches them, restarts them after a failure, and reports how the job ended.
 class Job {
  public:
   explicit Job(const LaunchOptions& options)
@@ -87,43 +88,43 @@ class Job {
   int run();
 
  private:
-  struct Local {
+  struct LocalRank {
     RankProcess process;
     std::vector<OutputStream> streams;
     int log = -1;
   };
-  int attempt(int number);
-  void start_ranks(int number);
-  Variables variables(int local_rank, int number) const;
+  int attempt(int attempt_number);
+  void start_ranks(int attempt_number);
+  Variables variables(int local_rank, int attempt_number) const;
   void wait_and_pump();
-  void reap_ranks(int number);
-  void on_rank_failure(const RankProcess& process, int number);
+  void reap_ranks(int attempt_number);
+  void on_rank_failure(const RankProcess& process, int attempt_number);
   void on_signal(int signal);
-  bool interrupted(std::chrono::milliseconds within = 0ms);  // asked to stop while no rank runs
-  bool may_restart(int number) const;
+  bool interrupted(std::chrono::milliseconds within = 0ms);  // takes a stop signal while no rank runs
+  bool may_restart(int attempt_number) const;
   void enforce_deadlines();
-  void print_report(int number) const;
+  void print_report(int attempt_number) const;
   std::string how_it_stopped() const;
   bool any_running() const;
-  // Whether a stream should be read: a rank that has to stop waits for no reader.
+  // Says whether to read a stream. A rank that has to stop does not wait for the reader of its output.
   bool pumps(const OutputStream& stream) const { return stop_signal_ || !cause_.empty() || stream.can_write(); }
   void say(const std::string& text) const { console_.write(STDERR_FILENO, "herd run: " + text + "\n"); }
 
   LaunchOptions options_;
   int world_;
   BlockedSignals signals_;
-  Guardian guardian_;  // forks: before the coordinator starts threads
-  Folder folder_;
-  mutable Console console_;  // starts threads: the guardian is there
+  Guardian guardian_;  // forks, so it comes before the members that start threads
+  JobFolder folder_;
+  mutable Console console_;  // starts threads
   std::string token_;
   const int64_t started_s_ = std::chrono::duration_cast<std::chrono::seconds>(Clock::now().time_since_epoch()).count();
-  const std::string launch_;  // no secret: tells this start from all others
+  const std::string launch_;  // id of this launch; not a secret
   Coordinator coordinator_;
 
-  std::vector<Local> ranks_;
+  std::vector<LocalRank> ranks_;
   int status_ = 0;
   std::string cause_, memory_note_;
-  std::vector<Status> statuses_;  // at the moment of the failure
+  std::vector<Status> statuses_;  // as they were at the moment of the failure
   std::vector<ClientState> peers_;
   std::optional<int64_t> oom_before_;
   Clock::time_point failed_at_;
@@ -133,10 +134,10 @@ class Job {
 };
 
 bool Job::any_running() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const Local& rank) { return rank.process.running(); });
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) { return rank.process.running(); });
 }
 
-Variables Job::variables(int local_rank, int number) const {
+Variables Job::variables(int local_rank, int attempt_number) const {
   Variables result = process_variables();
   result.erase("HERD_TOKEN_FILE");
   const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
@@ -146,7 +147,7 @@ Variables Job::variables(int local_rank, int number) const {
                                                  {"HERD_LOCAL_SIZE", options_.ranks_per_node},
                                                  {"HERD_NODE_RANK", options_.node_rank},
                                                  {"HERD_NUM_NODES", options_.num_nodes},
-                                                 {"HERD_RESTART", number}};
+                                                 {"HERD_RESTART", attempt_number}};
   for (const auto& [name, value] : numbers) result[name] = std::to_string(value);
   result["HERD_RENDEZVOUS"] = coordinator_.rendezvous();
   result["HERD_JOB_ID"] = "herd-" + coordinator_.rendezvous();
@@ -165,7 +166,7 @@ Variables Job::variables(int local_rank, int number) const {
   return result;
 }
 
-void Job::start_ranks(int number) {
+void Job::start_ranks(int attempt_number) {
   for (int local_rank = 0; local_rank < options_.ranks_per_node; ++local_rank) {
     on_signal(signals_.next());
     if (stop_signal_) {
@@ -176,9 +177,9 @@ void Job::start_ranks(int number) {
     const std::string prefix = world_ > 1 ? "[" + std::to_string(rank) + "] " : "";
     std::error_code ignored;
     std::filesystem::remove(folder_.memory_table(rank), ignored);
-    Local local;
-    local.log = folder_.open_log(rank, number);
-    local.process = start_rank(rank, options_.command, variables(local_rank, number), guardian_.group());
+    LocalRank local;
+    local.log = folder_.open_log(rank, attempt_number);
+    local.process = start_rank(rank, options_.command, variables(local_rank, attempt_number), guardian_.group());
     local.streams.emplace_back(local.process.output, console_, STDOUT_FILENO, prefix, local.log);
     local.streams.emplace_back(local.process.errors, console_, STDERR_FILENO, prefix, local.log);
     ranks_.push_back(std::move(local));
@@ -187,22 +188,22 @@ void Job::start_ranks(int number) {
 
 void Job::wait_and_pump() {
   std::vector<pollfd> items = {{signals_.fd(), POLLIN, 0}};
-  for (const Local& rank : ranks_) {
+  for (const LocalRank& rank : ranks_) {
     for (const OutputStream& stream : rank.streams) {
       if (stream.fd() >= 0 && pumps(stream)) items.push_back({stream.fd(), POLLIN, 0});
     }
   }
   poll(items.data(), items.size(), 50);
-  for (Local& rank : ranks_) {
+  for (LocalRank& rank : ranks_) {
     for (OutputStream& stream : rank.streams) {
       if (pumps(stream)) stream.copy_available();
     }
   }
 }
 
-void Job::on_rank_failure(const RankProcess& process, int number) {
+void Job::on_rank_failure(const RankProcess& process, int attempt_number) {
   const int status = exit_status(*process.wait_status);
-  if (!cause_.empty() || stop_signal_) {  // the first failure decides; after a signal none is news
+  if (!cause_.empty() || stop_signal_) {  // only the first failure is reported, and none after a signal
     // Of ranks that end together, the one with a wrong configuration (2) made the others fail (1).
     if ((stop_signal_ && status_ == 0) || (status_ == 1 && status == 2)) status_ = status;
     return;
@@ -222,27 +223,27 @@ void Job::on_rank_failure(const RankProcess& process, int number) {
     for (std::string line; std::getline(table, line);) memory_note_ += "\n  " + line;
   }
   failed_at_ = Clock::now();
-  statuses_ = coordinator_.statuses(number);
-  peers_ = coordinator_.peers(number);
-  cause_ = coordinator_.fail(number, {Code::kPeerLost, cause_}, status_).reason;
-  terminate_at_ = failed_at_ + kOwnEnd;
-  kill_at_ = failed_at_ + kOwnEnd + kAbortGrace;
+  statuses_ = coordinator_.statuses(attempt_number);
+  peers_ = coordinator_.peers(attempt_number);
+  cause_ = coordinator_.fail(attempt_number, {Code::kPeerLost, cause_}, status_).reason;
+  terminate_at_ = failed_at_ + kSelfExitTime;
+  kill_at_ = failed_at_ + kSelfExitTime + kAbortGrace;
 }
 
-void Job::reap_ranks(int number) {
-  for (Local& rank : ranks_) {
+void Job::reap_ranks(int attempt_number) {
+  for (LocalRank& rank : ranks_) {
     if (!reap(rank.process)) continue;
     for (OutputStream& stream : rank.streams) stream.copy_available();
-    if (rank.process.failed()) on_rank_failure(rank.process, number);
+    if (rank.process.failed()) on_rank_failure(rank.process, attempt_number);
   }
   if (!cause_.empty() || stop_signal_) return;
-  const auto failure = coordinator_.failure(number);  // of another node, or the store's loss
+  const auto failure = coordinator_.failure(attempt_number);  // another node's failure, or the loss of the store
   if (!failure) return;
   cause_ = failure->reason;
   status_ = 1;
   failed_at_ = Clock::now();
-  terminate_at_ = failed_at_ + kOwnEnd;
-  kill_at_ = failed_at_ + kOwnEnd + kAbortGrace;
+  terminate_at_ = failed_at_ + kSelfExitTime;
+  kill_at_ = failed_at_ + kSelfExitTime + kAbortGrace;
 }
 
 void Job::on_signal(int signal) {
@@ -288,7 +289,7 @@ void Job::enforce_deadlines() {
   }
 }
 
-void Job::print_report(int number) const {
+void Job::print_report(int attempt_number) const {
   constexpr size_t kShown = 32;
   std::string text;
   for (size_t i = 0; i < std::min(statuses_.size(), kShown); ++i) {
@@ -299,47 +300,48 @@ void Job::print_report(int number) const {
   }
   if (!text.empty()) console_.write(STDERR_FILENO, "herd run: when it failed, each rank was last\n" + text);
   if (!memory_note_.empty()) say(memory_note_);
-  if (folder_.logs()) say("logs: " + folder_.log_path(options_.node_rank * options_.ranks_per_node, number) + " ...");
+  if (folder_.logs())
+    say("logs: " + folder_.log_path(options_.node_rank * options_.ranks_per_node, attempt_number) + " ...");
   if (const std::string line = first_divergence(statuses_, failed_at_); !line.empty()) say(line);
   say("the job failed: " + cause_);
 }
 
 std::string Job::how_it_stopped() const {
   const std::string stopped = "stopped by " + signal_name(stop_signal_) + ": ";
-  for (const Local& rank : ranks_) {
+  for (const LocalRank& rank : ranks_) {
     if (rank.process.failed())
       return stopped + "rank " + std::to_string(rank.process.rank) + " " + describe_end(*rank.process.wait_status);
   }
   return stopped + (ranks_.empty() ? "no rank had started" : "every rank ended with status 0");
 }
 
-int Job::attempt(int number) {
+int Job::attempt(int attempt_number) {
   status_ = 0;
   cause_ = memory_note_ = "";
   statuses_.clear();
   terminate_at_.reset();
   kill_at_.reset();
   oom_before_ = oom_kill_count();
-  start_ranks(number);
+  start_ranks(attempt_number);
   while (any_running()) {
     wait_and_pump();
     on_signal(signals_.next());
-    reap_ranks(number);
+    reap_ranks(attempt_number);
     if (const auto replaced = guardian_.replace_if_dead()) say(*replaced);
     enforce_deadlines();
   }
   guardian_.kill_members();
   if (stop_signal_) say(how_it_stopped());
-  for (Local& rank : ranks_) {
+  for (LocalRank& rank : ranks_) {
     for (OutputStream& stream : rank.streams) stream.finish();
     if (rank.log >= 0) close(rank.log);
   }
   ranks_.clear();
-  if (!cause_.empty()) print_report(number);
+  if (!cause_.empty()) print_report(attempt_number);
   return status_;
 }
 
-bool Job::may_restart(int number) const { return number < options_.max_restarts && !stop_signal_; }
+bool Job::may_restart(int attempt_number) const { return attempt_number < options_.max_restarts && !stop_signal_; }
 
 int Job::run() {
   const int cores = usable_cores();
@@ -347,18 +349,20 @@ int Job::run() {
     say(std::to_string(options_.ranks_per_node) + " ranks share " + std::to_string(cores) +
         (cores == 1 ? " core" : " cores") + " of this machine: they will take turns");
   }
-  for (int number = 0;; ++number) {
-    if (interrupted() || !coordinator_.start(number, [this] { return interrupted(); })) return 128 + stop_signal_;
-    const int status = attempt(number);
-    const Verdict verdict = coordinator_.finish(number, status, status != kRefusal && may_restart(number));
+  for (int attempt_number = 0;; ++attempt_number) {
+    if (interrupted() || !coordinator_.start(attempt_number, [this] { return interrupted(); }))
+      return 128 + stop_signal_;
+    const int status = attempt(attempt_number);
+    const Verdict verdict =
+        coordinator_.finish(attempt_number, status, status != kRefusedStatus && may_restart(attempt_number));
     if (!verdict.restart) {
-      if (verdict.status == kRefusal && may_restart(number))
+      if (verdict.status == kRefusedStatus && may_restart(attempt_number))
         say("not started again: status 2 says that the request can't be met, so it would end the same way");
       return verdict.status;
     }
-    const auto pause = std::min(kFirstPause * (1 << std::min(number, 10)), kLongestPause);
-    say("starting again (" + std::to_string(number + 1) + " of at most " + std::to_string(options_.max_restarts) +
-        ") in " + std::to_string(pause.count()) + " s");
+    const auto pause = std::min(kFirstPause * (1 << std::min(attempt_number, 10)), kMaxPause);
+    say("starting again (" + std::to_string(attempt_number + 1) + " of at most " +
+        std::to_string(options_.max_restarts) + ") in " + std::to_string(pause.count()) + " s");
     if (interrupted(pause)) return 128 + stop_signal_;
   }
 }
@@ -368,12 +372,13 @@ void check(const LaunchOptions& options) {
   if (options.command.empty()) refuse("no program to start\n  fix: herd run -n N -- PROGRAM ARGS...");
   if (options.ranks_per_node < 1)
     refuse("-n " + std::to_string(options.ranks_per_node) + ": at least one rank is needed");
-  const Capacity room = options.max_ranks_per_node > 0 ? Capacity{options.max_ranks_per_node, "--most-ranks"}
-                                                       : capacity_of_this_node(std::max(1, options.num_nodes));
-  if (options.ranks_per_node > room.ranks) {
-    refuse("-n " + std::to_string(options.ranks_per_node) + ": this node has room for " + std::to_string(room.ranks) +
-           " ranks (" + room.reason + ")\n  fix: fewer ranks, more nodes, or --most-ranks " +
-           std::to_string(options.ranks_per_node) + " where you know better");
+  const Capacity capacity = options.max_ranks_per_node > 0 ? Capacity{options.max_ranks_per_node, "--most-ranks"}
+                                                           : capacity_of_this_node(std::max(1, options.num_nodes));
+  if (options.ranks_per_node > capacity.ranks) {
+    refuse("-n " + std::to_string(options.ranks_per_node) + ": this node has room for " +
+           std::to_string(capacity.ranks) + " ranks (" + capacity.reason +
+           ")\n  fix: fewer ranks, more nodes, or --most-ranks " + std::to_string(options.ranks_per_node) +
+           " where you know better");
   }
   if (options.num_nodes < 1) refuse("--nnodes " + std::to_string(options.num_nodes) + ": at least one node is needed");
   if (options.max_restarts < 0) refuse("--max-restarts " + std::to_string(options.max_restarts) + " is negative");
@@ -399,8 +404,8 @@ void check(const LaunchOptions& options) {
 
 int ranks_of_job(int ranks_per_node, int num_nodes) {
   const int64_t ranks = int64_t{ranks_per_node} * num_nodes;
-  if (ranks <= kMostRanks) return static_cast<int>(ranks);
-  throw Error(Code::kBadConfig, "a job has at most " + std::to_string(kMostRanks) + " ranks, but " +
+  if (ranks <= kMaxRanks) return static_cast<int>(ranks);
+  throw Error(Code::kBadConfig, "a job has at most " + std::to_string(kMaxRanks) + " ranks, but " +
                                     std::to_string(ranks_per_node) + " ranks a node * " + std::to_string(num_nodes) +
                                     " nodes = " + std::to_string(ranks) + "\n  fix: fewer ranks or nodes");
 }

@@ -25,7 +25,7 @@ struct Address {
   socklen_t length = 0;
 };
 
-// Long ids are cut to a hash: the name has 107 bytes.
+// Returns the abstract Unix address of a job. An address holds 107 bytes, so a longer name ends in a hash.
 Address abstract_address(const std::string& job_id) {
   std::string name = "herd/" + std::to_string(getuid()) + "/" + job_id;
   Address result;
@@ -46,6 +46,7 @@ bool same_user(int fd) {
 
 }  // namespace
 
+// Runs the thread that gives the store's address and token to processes of the same user.
 struct LocalMeeting::State {
   State(int listening, int stopping, std::string text) : listener(listening), stop(stopping), answer(std::move(text)) {
     thread = std::thread([this] { serve(); });
@@ -105,7 +106,7 @@ MeetingPoint ask_local_meeting(const std::string& job_id, SteadyTime deadline) {
         throw Error(Code::kBadConfig, "a process of another user answers for job \"" + job_id +
                                           "\"\n  fix: give the job an id of its own");
       }
-      const timeval limit = {1, 0};  // the answer is one short message; rank 0 may be busy
+      const timeval limit = {1, 0};  // 1 s for one short message; rank 0 may be busy
       setsockopt(peer.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
       char text[1024];
       std::string answer;

@@ -43,7 +43,7 @@ OutputStream::~OutputStream() {
 
 void OutputStream::copy_available() {
   char bytes[16384];
-  for (int round = 0; from_fd_ >= 0 && round < 64; ++round) {  // bounded: other ranks want to be heard too
+  for (int round = 0; from_fd_ >= 0 && round < 64; ++round) {  // bounded, so that other ranks get their turn
     const ssize_t count = read(from_fd_, bytes, sizeof bytes);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) break;  // nothing more for now (EAGAIN), or an unreadable pipe, which finish() closes
@@ -67,13 +67,13 @@ void OutputStream::finish() {
 }
 
 void OutputStream::write_lines(bool with_unfinished_line) {
-  constexpr size_t kLongestLine = 1 << 16;
+  constexpr size_t kMaxLineBytes = 1 << 16;
   std::string out;
   size_t begin = 0;
   for (size_t end; (end = pending_.find('\n', begin)) != std::string::npos; begin = end + 1) {
     out += prefix_ + pending_.substr(begin, end + 1 - begin);
   }
-  if (begin < pending_.size() && (with_unfinished_line || pending_.size() - begin > kLongestLine)) {
+  if (begin < pending_.size() && (with_unfinished_line || pending_.size() - begin > kMaxLineBytes)) {
     out += prefix_ + pending_.substr(begin) + "\n";
     begin = pending_.size();
   }

@@ -13,6 +13,7 @@
 namespace herd::launch {
 namespace {
 
+// Returns the null-terminated array that exec takes.
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> result;
   for (std::string& text : strings) result.push_back(text.data());
@@ -20,6 +21,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return result;
 }
 
+// Owns both ends of a pipe, but for an end that was taken.
 struct Pipe {
   int ends[2] = {-1, -1};
   Pipe() {

@@ -10,7 +10,7 @@
 namespace herd::launch {
 namespace {
 
-constexpr auto kMissed = std::chrono::milliseconds(500);  // two heartbeats missed
+constexpr auto kFreshStatus = std::chrono::milliseconds(500);  // after two missed heartbeats a rank's status is old
 
 std::string rank_list(const std::vector<const Status*>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -75,9 +75,9 @@ std::string first_divergence(const std::vector<Status>& ranks, SteadyTime now) {
   const auto& [highest, furthest] = *by_sequence.rbegin();
   std::vector<const Status*> behind = texts.begin()->second;
   const auto& ahead = furthest.begin()->second;
-  std::erase_if(behind, [&](const Status* one) {
-    const auto got_further = (*std::ranges::min_element(ahead, {}, &Status::since))->since;
-    return one->heard < got_further && now - one->heard < kMissed;
+  std::erase_if(behind, [&](const Status* rank) {
+    const auto ahead_since = (*std::ranges::min_element(ahead, {}, &Status::since))->since;
+    return rank->heard < ahead_since && now - rank->heard < kFreshStatus;
   });
   if (by_sequence.size() == 1 || behind.empty()) return "";
   return "furthest behind: " + rank_list(behind) + " in \"" + texts.begin()->first + "\" (operation " +

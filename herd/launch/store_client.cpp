@@ -27,13 +27,13 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr auto kBeat = 200ms;
-constexpr auto kGone = 2s;                                 // without a connection for this long, the store is lost
-constexpr auto kOperationLimit = 30s;                      // of set, add, erase
-constexpr int kRefusals = 3;                               // failed handshakes that make sure it is the token
-constexpr auto kHandshake = 5s;                            // that one may take
-constexpr auto kFirstPause = 50ms, kLongestPause = 400ms;  // before the next try to connect
-constexpr auto kClientFarewell = 200ms;                    // to push out the last words
+constexpr auto kHeartbeatPeriod = 200ms;               // time between heartbeats
+constexpr auto kLostAfter = 2s;                        // without a connection for this long, the store is lost
+constexpr auto kOperationLimit = 30s;                  // time limit of set, add and erase
+constexpr int kMaxRefusals = 3;                        // after so many failed handshakes the token is wrong
+constexpr auto kHandshakeLimit = 5s;                   // time limit of a handshake
+constexpr auto kFirstPause = 50ms, kMaxPause = 400ms;  // pauses between tries to connect
+constexpr auto kClientFlushLimit = 200ms;              // time limit for sending the last messages
 
 std::string seconds(Clock::duration duration) {
   char text[32];
@@ -45,16 +45,17 @@ std::string this_place() { return "process " + std::to_string(getpid()) + " on "
 
 }  // namespace
 
+// Holds the connection to the store and the thread that serves it, which connects again where the connection is lost.
 struct StoreClient::State {
   State(const std::string& where, const std::string& job_token, const ClientIdentity& who);
   ~State();
   void run();
   void dial();
   void hang_up();
-  void move_connection();
+  void advance_connection();
   void receive();
-  void wait_for_something(Clock::time_point until);
-  void push_out();
+  void wait_for_input(Clock::time_point until);
+  void flush_last_messages();
   void beat();
   void check_lost();
   void lose(Code code, const std::string& reason);
@@ -74,29 +75,29 @@ struct StoreClient::State {
   }
   void join_job(SteadyTime deadline);
   std::string get(const std::string& key, SteadyTime deadline);
-  std::string silence() const;  // requires the mutex: how the connection is
+  std::string silence() const;  // describes the state of the connection; requires the mutex
 
   const std::string rendezvous, token;
   const ClientIdentity identity;
   const net::SecureContext context;
   const net::SocketAddress address;
-  const std::string name;  // of this client: it keeps it when it connects again
+  const std::string name;  // name of this client, the same after it connects again
   Descriptor wake_fd;
-  std::unique_ptr<MessageStream> stream;  // this and what follows up to the mutex: the thread's alone
-  std::deque<std::string> unsent;         // while there is no connection
+  std::unique_ptr<MessageStream> stream;  // only the thread uses the members from here to the mutex
+  std::deque<std::string> unsent;         // frames to send once there is a connection
   Clock::time_point dialled = {}, next_dial = {};
   Clock::duration pause = kFirstPause;
 
   mutable std::mutex mutex;
   std::condition_variable changed;
   std::deque<Message> outbox;
-  std::map<uint64_t, std::optional<Message>> pending;  // by id, with the answer once it is here
+  std::map<uint64_t, std::optional<Message>> pending;  // requests by id; the answer once it is here
   uint64_t next_id = 1;
   bool connected = false, ever_connected = false, tcp_open = false, ever_tcp = false, stopping = false;
   int refusals = 0;
   Clock::time_point disconnected_since = Clock::now(), last_heard = Clock::now();
   std::optional<Failure> lost;
-  std::map<uint32_t, Failure> failures;  // by scope, as the store told
+  std::map<uint32_t, Failure> failures;  // failures that the store reported, by scope
   bool status_changed = false;
   int64_t status_sequence = 0;
   std::string status_text;
@@ -125,9 +126,9 @@ StoreClient::State::~State() {
 }
 
 void StoreClient::State::run() {
-  auto next_beat = Clock::now() + kBeat;
+  auto next_beat = Clock::now() + kHeartbeatPeriod;
   while (true) {
-    wait_for_something(next_beat);
+    wait_for_input(next_beat);
     uint64_t drained;
     [[maybe_unused]] const auto count = read(wake_fd.fd, &drained, sizeof drained);
     std::deque<Message> messages;
@@ -138,18 +139,18 @@ void StoreClient::State::run() {
       stop = stopping;
     }
     for (const Message& message : messages) send(message);
-    if (stop) return push_out();
-    move_connection();
+    if (stop) return flush_last_messages();
+    advance_connection();
     receive();
     if (Clock::now() >= next_beat) {
       beat();
-      next_beat = Clock::now() + kBeat;
+      next_beat = Clock::now() + kHeartbeatPeriod;
     }
     check_lost();
   }
 }
 
-void StoreClient::State::wait_for_something(Clock::time_point until) {
+void StoreClient::State::wait_for_input(Clock::time_point until) {
   if (stream == nullptr) until = std::min(until, next_dial);
   pollfd watched[2] = {{wake_fd.fd, POLLIN, 0}, {-1, POLLIN, 0}};
   if (stream != nullptr) {
@@ -166,8 +167,8 @@ void StoreClient::State::send(const Message& message) {
   stream->flush();
 }
 
-void StoreClient::State::push_out() {
-  const auto until = Clock::now() + kClientFarewell;
+void StoreClient::State::flush_last_messages() {
+  const auto until = Clock::now() + kClientFlushLimit;
   while (stream != nullptr && stream->end_reason().empty() && !stream->flush() && Clock::now() < until) {
     std::this_thread::sleep_for(1ms);
   }
@@ -187,14 +188,14 @@ void StoreClient::State::hang_up() {
   if (stream != nullptr) unsent = stream->unsent();
   stream.reset();
   next_dial = Clock::now() + pause;
-  pause = std::min<Clock::duration>(2 * pause, kLongestPause);
+  pause = std::min<Clock::duration>(2 * pause, kMaxPause);
   std::lock_guard lock(mutex);
   if (tcp_open && !connected) ++refusals;
   if (connected) disconnected_since = Clock::now();
   tcp_open = connected = false;
 }
 
-void StoreClient::State::move_connection() {
+void StoreClient::State::advance_connection() {
   if (stream == nullptr && Clock::now() >= next_dial) dial();
   if (stream == nullptr) return;
   net::SecureSocket& socket = stream->socket();
@@ -212,7 +213,7 @@ void StoreClient::State::move_connection() {
     }
   }
   if (socket.is_open()) stream->flush();
-  const bool late = !socket.is_open() && Clock::now() - dialled > kHandshake;
+  const bool late = !socket.is_open() && Clock::now() - dialled > kHandshakeLimit;
   if (late || !stream->end_reason().empty()) hang_up();
 }
 
@@ -234,7 +235,7 @@ void StoreClient::State::receive() {
   if (stream == nullptr) return;
   while (const auto frame = stream->next()) {
     const auto message = decode(*frame);
-    if (!message) continue;  // authenticated, yet malformed: another version of herd; the call times out
+    if (!message) continue;  // sent by another version of herd; the call times out
     std::lock_guard lock(mutex);
     last_heard = Clock::now();
     if (message->id == 0) {
@@ -252,13 +253,13 @@ void StoreClient::State::receive() {
 void StoreClient::State::check_lost() {
   std::lock_guard lock(mutex);
   if (lost) return;
-  if (!ever_connected && refusals >= kRefusals) {
+  if (!ever_connected && refusals >= kMaxRefusals) {
     lose(Code::kBadConfig,
          "what listens at " + rendezvous +
              " refuses this job's token: it is the store of another job, or no store of herd\n"
              "  fix: the same token and the same rendezvous for all ranks of a job, and a port of its "
              "own for each job");
-  } else if (ever_connected && !connected && Clock::now() - disconnected_since > kGone) {
+  } else if (ever_connected && !connected && Clock::now() - disconnected_since > kLostAfter) {
     lose(Code::kPeerLost, "the job's store at " + rendezvous + " is gone (connection lost " +
                               seconds(Clock::now() - disconnected_since) +
                               " ago): the launcher, or rank 0 under a foreign one, has ended");
@@ -296,7 +297,7 @@ std::optional<Message> StoreClient::State::wait(std::unique_lock<std::mutex>& lo
 }
 
 Message StoreClient::State::call(uint32_t scope, Verb verb, const std::string& key, const std::string& value) {
-  encode({verb, 0, 0, key, value});  // throws here, in the caller's thread, where the limits are broken
+  encode({verb, 0, 0, key, value});  // checks the limits here, so that the caller's thread throws
   std::unique_lock lock(mutex);
   const auto started = Clock::now();
   const auto answer = wait(lock, post(scope, verb, key, value), started + kOperationLimit);
@@ -332,7 +333,7 @@ std::string StoreClient::State::get(const std::string& key, SteadyTime deadline)
   const uint64_t id = post(Verb::kGet, key, "");
   std::optional<Message> answer;
   if (deadline > started) answer = wait(lock, id, deadline);
-  if (!answer) {  // exactly one answer comes: the value, or that the get is withdrawn
+  if (!answer) {  // withdraws the get; exactly one answer comes, the value or "cancelled"
     pending[id] = std::nullopt;
     outbox.push_back({Verb::kCancel, id, identity.scope, "", ""});
     wake();
@@ -360,7 +361,7 @@ StoreClient::~StoreClient() {
   try {
     std::unique_lock lock(state_->mutex);
     if (!state_->lost && state_->connected) state_->wait(lock, state_->post(Verb::kBye, "", ""), Clock::now() + 1s);
-  } catch (const std::exception&) {  // the store is gone: nobody left to say goodbye to
+  } catch (const std::exception&) {  // the store is gone, so there is nobody to say goodbye to
   }
 }
 

@@ -5,6 +5,7 @@ namespace {
 
 constexpr std::string_view kMagic = "HRD1";
 
+// Appends the lower `bytes` bytes of a value, the lowest first.
 void put(std::string& out, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
 }
@@ -16,7 +17,7 @@ uint64_t take(std::string_view frame, size_t offset, int bytes) {
   return value;
 }
 
-bool known(uint64_t verb) {
+bool is_known_verb(uint64_t verb) {
   return (verb >= static_cast<uint64_t>(Verb::kHello) && verb <= static_cast<uint64_t>(Verb::kFail)) ||
          (verb >= static_cast<uint64_t>(Verb::kOk) && verb <= static_cast<uint64_t>(Verb::kFailed));
 }
@@ -55,7 +56,7 @@ std::optional<size_t> frame_bytes(std::string_view head) {
 }
 
 std::optional<Message> decode(std::string_view frame) {
-  if (frame.size() < kHeaderBytes || !known(take(frame, 4, 4)) || frame_bytes(frame) != frame.size()) {
+  if (frame.size() < kHeaderBytes || !is_known_verb(take(frame, 4, 4)) || frame_bytes(frame) != frame.size()) {
     return std::nullopt;
   }
   const uint64_t key_bytes = take(frame, 20, 4);

@@ -25,20 +25,21 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 namespace {
-constexpr auto kServerFarewell = 200ms;
+constexpr auto kServerFlushLimit = 200ms;  // time limit for sending the last messages
 }
 
+// Holds the table of values, the connections of the clients, and the thread that serves them.
 struct StoreServer::State {
   State(const StoreAddress& address, const std::string& token, int clients);
   ~State();
   void serve();
-  void welcome();
+  void accept_clients();
   void receive(int descriptor);
   void drop(int descriptor);
-  void report_stranger(const std::string& what, int64_t count = 1);
+  void report_refusal(const std::string& what, int64_t count = 1);
   void send(const std::vector<StoreTable::Answer>& answers);
   void flush(int descriptor);
-  void push_out();
+  void flush_last_messages();
   void wake() {
     const uint64_t one = 1;
     [[maybe_unused]] const auto written = write(wake_fd.fd, &one, sizeof one);
@@ -46,24 +47,24 @@ struct StoreServer::State {
 
   struct Client {
     MessageStream stream;
-    bool watches_room = false;
+    bool watches_writable = false;  // epoll reports when its socket takes bytes again
   };
 
-  const size_t expected;  // clients; 0 = not known
+  const size_t expected_clients;  // number of clients; 0 = not known
   net::SecureContext context;
   std::unique_ptr<net::Listener> listener;
   std::string rendezvous;
   Descriptor epoll, wake_fd;
-  std::map<int, Client> clients;             // by descriptor; serving thread alone, like what follows
+  std::map<int, Client> clients;             // by descriptor; only the thread uses the members from here to the mutex
   std::map<std::string, int> descriptor_of;  // by the client's name
   int64_t refused = 0;
   Clock::time_point last_report = {};
   int64_t unreported = 0;
   mutable std::mutex mutex;
   mutable std::condition_variable changed;
-  StoreTable table;                         // under mutex
-  std::vector<StoreTable::Answer> to_send;  // under mutex: what fail() produced
-  bool stopping = false;                    // under mutex
+  StoreTable table;                         // guarded by mutex
+  std::vector<StoreTable::Answer> to_send;  // answers that fail() produced; guarded by mutex
+  bool stopping = false;                    // guarded by mutex
   std::thread thread;
 };
 
@@ -77,13 +78,13 @@ void watch(int epoll, int operation, int descriptor, uint32_t events) {
 }
 
 std::unique_ptr<net::Listener> listen_at(const net::SecureContext& context, const StoreAddress& address) {
-  int why = 0;
+  int error_number = 0;
   try {
     return std::make_unique<net::Listener>(context, std::vector<std::string>{numeric_host(address)}, address.port,
-                                           net::ListenerLimits{}, &why);
+                                           net::ListenerLimits{}, &error_number);
   } catch (const Error& error) {
-    if (why == 0) throw;
-    if (why != EADDRINUSE) {
+    if (error_number == 0) throw;
+    if (error_number != EADDRINUSE) {
       throw Error(
           Code::kBadConfig,
           error.message() + "\n  fix: the rendezvous host is an address of node 0, the machine that rank 0 runs on");
@@ -99,7 +100,7 @@ std::unique_ptr<net::Listener> listen_at(const net::SecureContext& context, cons
 }  // namespace
 
 StoreServer::State::State(const StoreAddress& address, const std::string& token, int num_clients)
-    : expected(static_cast<size_t>(num_clients)),
+    : expected_clients(static_cast<size_t>(num_clients)),
       context(derive_store_key(token)),
       listener(listen_at(context, address)),
       epoll(epoll_create1(EPOLL_CLOEXEC)),
@@ -125,14 +126,14 @@ void StoreServer::State::serve() {
   while (true) {
     std::array<epoll_event, 64> events{};
     const int ready = epoll_wait(epoll.fd, events.data(), static_cast<int>(events.size()), 1000);
-    bool strangers = false;
+    bool has_connections = false;
     for (int i = 0; i < ready; ++i) {
       const int descriptor = events[static_cast<size_t>(i)].data.fd;
-      if (descriptor == listener->descriptor()) strangers = true;
+      if (descriptor == listener->descriptor()) has_connections = true;
       if (clients.contains(descriptor)) receive(descriptor);
     }
-    if (strangers) welcome();  // after the others: a new connection may have a closed one's number
-    listener->throttle(expected > 0 && clients.size() >= expected);
+    if (has_connections) accept_clients();  // comes last: a new connection may reuse the descriptor of a closed one
+    listener->throttle(expected_clients > 0 && clients.size() >= expected_clients);
     uint64_t drained;
     [[maybe_unused]] const auto count = read(wake_fd.fd, &drained, sizeof drained);
     std::vector<StoreTable::Answer> answers;
@@ -143,21 +144,21 @@ void StoreServer::State::serve() {
       stop = stopping;
     }
     send(answers);
-    if (stop) return push_out();
+    if (stop) return flush_last_messages();
   }
 }
 
-void StoreServer::State::welcome() {
+void StoreServer::State::accept_clients() {
   for (auto& socket : listener->accept()) {
     const std::string name = socket->peer_name();
     const int descriptor = socket->descriptor();
-    if (const auto before = descriptor_of.find(name); before != descriptor_of.end()) drop(before->second);
+    if (const auto old = descriptor_of.find(name); old != descriptor_of.end()) drop(old->second);
     watch(epoll.fd, EPOLL_CTL_ADD, descriptor, EPOLLIN);
     descriptor_of[name] = descriptor;
     clients.insert_or_assign(descriptor, Client{MessageStream(std::move(socket))});
     receive(descriptor);
   }
-  if (listener->refused() > refused) report_stranger(listener->last_refusal(), listener->refused() - refused);
+  if (listener->refused() > refused) report_refusal(listener->last_refusal(), listener->refused() - refused);
   refused = listener->refused();
 }
 
@@ -169,7 +170,7 @@ void StoreServer::State::drop(int descriptor) {
   clients.erase(found);
 }
 
-void StoreServer::State::report_stranger(const std::string& what, int64_t count) {
+void StoreServer::State::report_refusal(const std::string& what, int64_t count) {
   unreported += count;
   if (Clock::now() - last_report < 1s) return;
   log_warning("the store at " + rendezvous + " refused a connection (" + what + ")" +
@@ -187,7 +188,7 @@ void StoreServer::State::receive(int descriptor) {
       std::lock_guard lock(mutex);
       answers = table.handle(stream.socket().peer_name(), *frame, Clock::now(), &dropped);
     }
-    if (!dropped.empty()) report_stranger(dropped);
+    if (!dropped.empty()) report_refusal(dropped);
     send(answers);
     changed.notify_all();
   }
@@ -198,7 +199,7 @@ void StoreServer::State::receive(int descriptor) {
 void StoreServer::State::send(const std::vector<StoreTable::Answer>& answers) {
   for (const auto& [peer, message] : answers) {
     const auto found = descriptor_of.find(peer);
-    if (found == descriptor_of.end()) continue;  // the peer is gone: its process is watched elsewhere
+    if (found == descriptor_of.end()) continue;  // the peer is gone; its launcher watches its process
     clients.at(found->second).stream.post(encode(message));
     flush(found->second);
   }
@@ -206,15 +207,15 @@ void StoreServer::State::send(const std::vector<StoreTable::Answer>& answers) {
 
 void StoreServer::State::flush(int descriptor) {
   Client& client = clients.at(descriptor);
-  const bool room = !client.stream.flush();
-  if (room == client.watches_room) return;
-  client.watches_room = room;
-  watch(epoll.fd, EPOLL_CTL_MOD, descriptor, room ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  const bool blocked = !client.stream.flush();
+  if (blocked == client.watches_writable) return;
+  client.watches_writable = blocked;
+  watch(epoll.fd, EPOLL_CTL_MOD, descriptor, blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-// The last words: who waits for one may hear it yet.
-void StoreServer::State::push_out() {
-  const auto until = Clock::now() + kServerFarewell;
+// Sends the last messages, for which clients may still wait.
+void StoreServer::State::flush_last_messages() {
+  const auto until = Clock::now() + kServerFlushLimit;
   const auto waits = [](auto& one) { return !one.second.stream.flush() && one.second.stream.end_reason().empty(); };
   while (std::count_if(clients.begin(), clients.end(), waits) > 0 && Clock::now() < until) {
     std::this_thread::sleep_for(1ms);

@@ -8,7 +8,7 @@ namespace herd::launch {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kSilent = 2s;  // ten missed heartbeats
+constexpr auto kSilent = 2s;  // a rank is silent after ten missed heartbeats
 
 template <typename T>
 bool parse(std::string_view text, T& value) {
@@ -73,10 +73,10 @@ std::vector<StoreTable::Answer> StoreTable::set(uint32_t scope_id, const Message
 std::optional<StoreTable::Answer> StoreTable::get(uint32_t scope_id, const Message& request,
                                                   const std::string& connection, SteadyTime now) {
   Scope& scope = scopes_[scope_id];
-  constexpr std::string_view kBeat = "heartbeat/";
-  if (request.key.starts_with(kBeat)) {
+  constexpr std::string_view kHeartbeatKey = "heartbeat/";
+  if (request.key.starts_with(kHeartbeatKey)) {
     for (const auto& [_, state] : scope.peers) {
-      if (request.key.substr(kBeat.size()) != std::to_string(state.rank)) continue;
+      if (request.key.substr(kHeartbeatKey.size()) != std::to_string(state.rank)) continue;
       const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - state.last_heard);
       return Answer{connection, answer(request, Verb::kOk, "", std::to_string(age.count()))};
     }
@@ -125,7 +125,8 @@ std::vector<StoreTable::Answer> StoreTable::handle(const std::string& connection
     return {{connection, answer(*request, Verb::kOk)}};
   }
   if (request->verb == Verb::kFail && id != kLaunchers && scopes_[kLaunchers].peers.contains(connection)) {
-    std::vector<Answer> answers = fail(id, {parse_code(request->key), request->value});  // on behalf of its ranks
+    // A launcher reports the failure of its ranks.
+    std::vector<Answer> answers = fail(id, {parse_code(request->key), request->value});
     answers.push_back({connection, answer(*request, Verb::kOk)});
     return answers;
   }
@@ -141,7 +142,7 @@ std::vector<StoreTable::Answer> StoreTable::handle(const std::string& connection
       return {{connection, answer(*request, Verb::kOk)}};
     case Verb::kBeat: {
       state.status_heard = now;
-      if (!request->key.empty()) {  // else it is the same as before
+      if (!request->key.empty()) {  // an empty key means that the status is unchanged
         scope.values["status/" + std::to_string(state.rank)] = request->key + " " + request->value;
         state.status_since = now;
       }
@@ -165,9 +166,9 @@ std::vector<StoreTable::Answer> StoreTable::handle(const std::string& connection
       scope.values.erase(request->key);
       return {{connection, answer(*request, Verb::kOk)}};
     case Verb::kCancel: {
-      const auto withdrawn = std::erase_if(
+      const auto num_withdrawn = std::erase_if(
           scope.waiters, [&](const Waiter& w) { return w.connection == connection && w.id == request->id; });
-      if (!withdrawn) return {};  // the get has its answer already: one answer per id
+      if (!num_withdrawn) return {};  // the get has its answer already: one answer per id
       return {{connection, answer(*request, Verb::kOk, "cancelled", summary(id, now))}};
     }
     case Verb::kFail: {
@@ -221,16 +222,16 @@ std::vector<ClientState> StoreTable::peers(uint32_t scope_id) const {
 }
 
 std::string StoreTable::summary(uint32_t scope_id, SteadyTime now) const {
-  const std::vector<ClientState> here = peers(scope_id);
-  if (here.empty()) return "no rank is here yet";
+  const std::vector<ClientState> present = peers(scope_id);
+  if (present.empty()) return "no rank is here yet";
   std::vector<std::string> absent, left, silent;
   size_t next = 0;
-  for (int rank = 0; rank < here[0].size && absent.size() < 1000; ++rank) {
-    if (next == here.size() || here[next].rank != rank) {
+  for (int rank = 0; rank < present[0].size && absent.size() < 1000; ++rank) {
+    if (next == present.size() || present[next].rank != rank) {
       absent.push_back(std::to_string(rank));
       continue;
     }
-    const ClientState& state = here[next++];
+    const ClientState& state = present[next++];
     const double age_s = std::chrono::duration<double>(now - state.last_heard).count();
     char text[48];
     std::snprintf(text, sizeof text, "%d (%.1f s)", rank, age_s);
@@ -239,7 +240,7 @@ std::string StoreTable::summary(uint32_t scope_id, SteadyTime now) const {
     else if (now - state.last_heard > kSilent)
       silent.push_back(text);
   }
-  return "here: " + std::to_string(here.size()) + " of " + std::to_string(here[0].size) + " ranks" +
+  return "here: " + std::to_string(present.size()) + " of " + std::to_string(present[0].size) + " ranks" +
          ranks_text("not here yet", absent) + ranks_text("left", left) + ranks_text("silent", silent);
 }
 

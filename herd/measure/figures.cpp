@@ -10,10 +10,12 @@
 namespace herd::measure {
 namespace {
 
-constexpr double kCoresLimit = 1.25;  // both ways over one way, and a rate that is the link's
-constexpr double kBurstRates = 2;     // a burst over the link's rate
+// Cores limit a link where both ways take longer than this multiple of one way. A rate up to this multiple of the
+// link's rate counts as the link's own.
+constexpr double kMaxLinkRatio = 1.25;
+constexpr double kMinBurstRatio = 2;  // a burst passes at this multiple of the link's rate or faster
 
-// By ratio: one of the steps, from 1 to 10, times a power of ten.
+// Returns the nearest by ratio of the steps, which lie from 1 to 10, times a power of ten; 0 for what is not above 0.
 double nearest(double value, std::initializer_list<double> steps) {
   if (!(value > 0) || !std::isfinite(value)) return 0;
   const double power = std::pow(10, std::floor(std::log10(value)));
@@ -23,7 +25,7 @@ double nearest(double value, std::initializer_list<double> steps) {
   }
   return best;
 }
-double coarse(double value) { return nearest(value, {1.0, 3.15, 10.0}); }
+double rounded_to_half_decade(double value) { return nearest(value, {1.0, 3.15, 10.0}); }
 
 }  // namespace
 
@@ -36,30 +38,30 @@ Link link_of(const LinkProbe& probe) {
                                       " us");
   }
   const auto bytes = static_cast<double>(probe.long_bytes);
-  const double one_way = probe.long_us - probe.short_us, both = probe.both_us - probe.short_us;
-  const double core = both > kCoresLimit * one_way ? 2 * bytes / both : 0;
-  return {probe.short_us, bytes / one_way, std::min(probe.message_us, probe.short_us), core};
+  const double one_way = probe.long_us - probe.short_us, both_ways = probe.both_us - probe.short_us;
+  const double core_rate = both_ways > kMaxLinkRatio * one_way ? 2 * bytes / both_ways : 0;
+  return {probe.short_us, bytes / one_way, std::min(probe.message_us, probe.short_us), core_rate};
 }
 
 Link with_burst(Link link, const StreamProbe& stream) {
   const size_t pieces = stream.us.size();
-  const auto passed = [&](size_t count) {
+  const auto passed_bytes = [&](size_t count) {
     return static_cast<double>(count) * static_cast<double>(stream.piece_bytes);
   };
-  const double own_rate = kCoresLimit * link.bytes_per_us;  // and less is the link's own
-  size_t most = 0;                                          // pieces that had come when they were ahead of it the most
-  double ahead = 0;
+  const double link_rate = kMaxLinkRatio * link.bytes_per_us;
+  size_t burst_pieces = 0;  // pieces that had arrived when they were furthest ahead of the link's rate
+  double ahead_bytes = 0;
   for (size_t count = 1; count <= pieces; ++count) {
-    const double here = passed(count) - own_rate * stream.us[count - 1];
-    if (here > ahead) most = count;
-    ahead = std::max(ahead, here);
+    const double lead_bytes = passed_bytes(count) - link_rate * stream.us[count - 1];
+    if (lead_bytes > ahead_bytes) burst_pieces = count;
+    ahead_bytes = std::max(ahead_bytes, lead_bytes);
   }
-  if (most == 0 || pieces - most < std::max<size_t>(2, pieces / 4)) return link;
-  const double took = std::max(stream.us[most - 1], 1e-3), rest = stream.us.back() - took;
-  const bool limited = passed(pieces - most) <= own_rate * rest;
-  if (!limited || passed(most) < kBurstRates * link.bytes_per_us * took) return link;
-  link.burst_bytes = passed(most) - link.bytes_per_us * took;
-  link.burst_bytes_per_us = passed(most) / took;
+  if (burst_pieces == 0 || pieces - burst_pieces < std::max<size_t>(2, pieces / 4)) return link;
+  const double burst_us = std::max(stream.us[burst_pieces - 1], 1e-3), rest_us = stream.us.back() - burst_us;
+  const bool limited = passed_bytes(pieces - burst_pieces) <= link_rate * rest_us;
+  if (!limited || passed_bytes(burst_pieces) < kMinBurstRatio * link.bytes_per_us * burst_us) return link;
+  link.burst_bytes = passed_bytes(burst_pieces) - link.bytes_per_us * burst_us;
+  link.burst_bytes_per_us = passed_bytes(burst_pieces) / burst_us;
   return link;
 }
 
@@ -80,12 +82,12 @@ Link rounded(const Link& link) {
 }
 
 Host with_memory(Host host, const MemoryProbe& probe) {
-  // A copy reads and writes so much; of the two past the cache one writes memory, and one reads it.
+  // A copy reads and writes each byte. Past the cache there are two copies: one writes memory, and one reads it.
   const double moved = 2 * static_cast<double>(probe.bytes);
-  host.cached_core_bytes_per_us = coarse(moved / std::min(probe.alone_us, probe.all_us));
-  host.cached_bytes_per_us = probe.ranks * coarse(moved / probe.all_us);
-  host.core_bytes_per_us = coarse(moved / std::min(probe.alone_past_cache_us, probe.all_past_cache_us));
-  host.memory_bytes_per_us = probe.ranks * coarse(moved / probe.all_past_cache_us);
+  host.cached_core_bytes_per_us = rounded_to_half_decade(moved / std::min(probe.alone_us, probe.all_us));
+  host.cached_bytes_per_us = probe.ranks * rounded_to_half_decade(moved / probe.all_us);
+  host.core_bytes_per_us = rounded_to_half_decade(moved / std::min(probe.alone_past_cache_us, probe.all_past_cache_us));
+  host.memory_bytes_per_us = probe.ranks * rounded_to_half_decade(moved / probe.all_past_cache_us);
   return host;
 }
 

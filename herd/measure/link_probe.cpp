@@ -13,36 +13,39 @@ namespace {
 
 constexpr int64_t kShortBytes = 8, kFirstBytes = 64 << 10, kLastBytes = 4 << 20;
 constexpr size_t kMinPings = 4, kMaxPings = 60;
-constexpr double kPingsUs = 3000, kLongUs = 4000;
+constexpr double kPingsUs = 3000;  // time for pings at one moment
+constexpr double kLongUs = 4000;   // a message that takes so long is long enough
 constexpr double kExchangesUs = 2000, kMaxExchanges = 7;
-constexpr int kTries = 2;  // of the size that is long enough: one that was interrupted looks long, and is not
+constexpr int kTries = 2;  // tries of a long enough message: an interrupted shorter one takes as long
 constexpr double kBurstsUs = 1000;
-constexpr int64_t kMinBursts = 3, kMaxBursts = 9, kFirstBurst = 2, kLastBurst = 128;
-constexpr double kBurstLatencies = 2;      // a burst that takes as long is bound by the cores
-constexpr int64_t kPieceBytes = 16 << 10;  // of a stream
+constexpr int64_t kMinBursts = 3, kMaxBursts = 9;
+constexpr int64_t kFirstBurst = 2, kLastBurst = 128;  // messages of a burst
+constexpr double kBurstLatencies = 2;                 // the cores bind a burst that takes so many latencies
+constexpr int64_t kPieceBytes = 16 << 10;             // one message of a stream
+constexpr int64_t kMinPieces = 4, kMaxPieces = 64;    // messages of a stream
 constexpr double kStreamUs = 4000, kRestUs = 3000;
-constexpr int64_t kMinPieces = 4, kMaxPieces = 64;
 constexpr int kStreams = 2;
 
-enum class Ask : int64_t { kEnd, kPings, kBurst, kHalves, kExchanges, kStream };
-struct Question {
-  Ask ask = Ask::kEnd;
-  int64_t bytes = 0;     // of a message
-  int64_t times = 0;     // kBurst, kExchanges: how often; kStream: messages
-  int64_t messages = 0;  // kBurst: of each
+enum class Measurement : int64_t { kEnd, kPings, kBurst, kHalves, kExchanges, kStream };
+// Tells the other end which measurement comes next, so that it takes part.
+struct ProbeRequest {
+  Measurement measurement = Measurement::kEnd;
+  int64_t bytes = 0;     // bytes of a message
+  int64_t times = 0;     // number of bursts or exchanges; kStream: number of messages
+  int64_t messages = 0;  // kBurst: messages of one burst
 };
 
 std::span<std::byte> bytes_of(auto& value) { return std::as_writable_bytes(std::span(&value, 1)); }
 
-double least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
+double minimum(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
 
-// What is timed begins when both ends have their memory: to make some of it may take longer than a message.
-void say_ready(ProbeWire& wire) {
+// The receiver says that its memory is allocated. Timing starts then, since to allocate may take longer than a message.
+void send_ready(ProbeWire& wire) {
   std::array<std::byte, kShortBytes> word{};
   wire.send(word);
 }
 
-void hear_ready(ProbeWire& wire) {
+void receive_ready(ProbeWire& wire) {
   std::array<std::byte, kShortBytes> word{};
   wire.receive(word);
 }
@@ -53,7 +56,7 @@ void burst(ProbeWire& wire, int64_t messages) {
   for (int64_t i = 0; i < messages; ++i) wire.receive(bytes);
 }
 
-// One time each. The first waits until the other end begins, too.
+// Returns the time of each burst but the first, which includes the wait for the other end.
 std::vector<double> bursts_us(ProbeWire& wire, int64_t messages, int64_t times) {
   std::vector<double> us;
   for (int64_t i = 0; i < times; ++i) {
@@ -65,8 +68,9 @@ std::vector<double> bursts_us(ProbeWire& wire, int64_t messages, int64_t times) 
   return us;
 }
 
-// Of messages of so many bytes, each sent as one comes; one time each. They end with a word from the other end that it
-// has its message, too: of two ways one is done first, and finds its next message there earlier by as much.
+// Returns the time of each exchange, in which both ends send a message at once. An exchange ends with a short message
+// from the other end that it has its message, too. Otherwise the end that is done first would find its next message
+// there, and measure too little.
 std::vector<double> exchanges_us(ProbeWire& wire, int64_t bytes, int64_t times) {
   std::vector<std::byte> out(static_cast<size_t>(bytes)), in(out.size());
   std::vector<double> us;
@@ -79,76 +83,77 @@ std::vector<double> exchanges_us(ProbeWire& wire, int64_t bytes, int64_t times) 
   return us;
 }
 
-// The end that asks.
-class Asker {
+// Requests the measurements, and makes a link of them.
+class LinkProber {
  public:
-  explicit Asker(ProbeWire& wire) : wire_(wire) {}
+  explicit LinkProber(ProbeWire& wire) : wire_(wire) {}
 
-  Link ask() {
+  Link measure() {
     LinkProbe probe;
-    pings_us(kShortBytes, kMinPings);  // they make the connection
-    look(pings_us(kShortBytes, kMaxPings), probe);
+    pings_us(kShortBytes, kMinPings);  // the first pings open the connection
+    note_short(pings_us(kShortBytes, kMaxPings), probe);
     long_messages(probe);
-    const Link link = burst_of(link_of(probe), probe);
-    question({Ask::kEnd});
+    const Link link = measure_burst(link_of(probe), probe);
+    request({Measurement::kEnd});
     return link;
   }
 
  private:
-  // Short messages, at one moment of several. At some of them a machine has both ends on one core: then a message waits
-  // for its turn, and costs less than between two cores.
-  void look(const std::vector<double>& pings, LinkProbe& probe) {
+  // Notes the times of short messages at one of several moments. At some moments a machine has both ends on one core:
+  // then a message waits for its turn, and costs less than between two cores.
+  void note_short(const std::vector<double>& pings, LinkProbe& probe) {
     const double short_us = lower_quartile(pings);
     probe.short_us = probe.short_us > 0 ? std::min(probe.short_us, short_us) : short_us;
     probe.message_us = std::max(probe.message_us, message_us(short_us));
   }
 
-  void question(Question question) { wire_.send(bytes_of(question)); }
+  void request(ProbeRequest content) { wire_.send(bytes_of(content)); }
 
   std::vector<double> stream_us(int64_t pieces, double latency_us) {
-    question({Ask::kStream, kPieceBytes, pieces});
+    request({Measurement::kStream, kPieceBytes, pieces});
     std::vector<std::byte> piece(static_cast<size_t>(kPieceBytes));
     std::vector<double> us(static_cast<size_t>(pieces));
-    hear_ready(wire_);
+    receive_ready(wire_);
     for (int64_t i = 0; i < pieces; ++i) wire_.send(piece);
     wire_.receive(std::as_writable_bytes(std::span(us)));
-    for (double& at : us) at = std::max(0.0, at - 2 * latency_us);  // until it knew that its receiver was ready, too
+    // The receiver's clock starts two latencies early: its word that it is ready, and the first piece, are on the way.
+    for (double& arrival_us : us) arrival_us = std::max(0.0, arrival_us - 2 * latency_us);
     return us;
   }
 
-  // Looks at short messages, too, while the link has a rest.
-  Link burst_of(const Link& link, LinkProbe& probe) {
+  // Returns the link with its burst. Times short messages, too, while the link rests.
+  Link measure_burst(const Link& link, LinkProbe& probe) {
     const auto pieces =
         std::clamp(static_cast<int64_t>(kStreamUs * link.bytes_per_us) / kPieceBytes, kMinPieces, kMaxPieces);
     Link found = link;
     for (int i = 0; i < kStreams; ++i) {
-      const std::vector<double> pings = rest();
-      look(pings, probe);
-      // The least of this moment: by a longer one its pieces would seem to come before their time.
-      const Link one = with_burst(link, {kPieceBytes, stream_us(pieces, least(pings))});
-      if (one.burst_bytes > found.burst_bytes) found = one;  // what interrupts it makes it look smaller
+      const std::vector<double> pings = rest_link();
+      note_short(pings, probe);
+      // Takes the least latency of this moment: with a greater one, pieces would seem to arrive too early.
+      const Link candidate = with_burst(link, {kPieceBytes, stream_us(pieces, minimum(pings))});
+      if (candidate.burst_bytes > found.burst_bytes) found = candidate;  // an interruption makes a burst look smaller
     }
     if (found.burst_bytes > 0) {
-      look(rest(), probe);
-      const double short_us = least(pings_us(kShortBytes, kMinPings));
-      const double alone_us = std::max(1e-3, least(pings_us(kPieceBytes, kMinPings)) - short_us);
-      found.burst_bytes_per_us = std::max(found.burst_bytes_per_us, static_cast<double>(kPieceBytes) / alone_us);
+      note_short(rest_link(), probe);
+      const double short_us = minimum(pings_us(kShortBytes, kMinPings));
+      const double piece_us = std::max(1e-3, minimum(pings_us(kPieceBytes, kMinPings)) - short_us);
+      found.burst_bytes_per_us = std::max(found.burst_bytes_per_us, static_cast<double>(kPieceBytes) / piece_us);
     }
     found.latency_us = probe.short_us;
     found.message_us = std::min(probe.message_us, probe.short_us);
     return found;
   }
 
-  // While little passes a link may save up a burst.
-  std::vector<double> rest() { return pings_us(kShortBytes, std::numeric_limits<size_t>::max(), kRestUs); }
+  // Sends only pings for kRestUs: while little passes, a limited link may save up a burst.
+  std::vector<double> rest_link() { return pings_us(kShortBytes, std::numeric_limits<size_t>::max(), kRestUs); }
 
-  std::vector<double> pings_us(int64_t bytes, size_t at_most, double most_us = kPingsUs) {
-    question({Ask::kPings, bytes});
+  std::vector<double> pings_us(int64_t bytes, size_t max_pings, double max_us = kPingsUs) {
+    request({Measurement::kPings, bytes});
     std::vector<std::byte> ping(static_cast<size_t>(bytes));
     std::vector<double> us;
     const double begin = wire_.now_us();
     for (bool again = true; again;) {
-      again = us.size() + 1 < kMinPings || (us.size() + 1 < at_most && wire_.now_us() - begin < most_us);
+      again = us.size() + 1 < kMinPings || (us.size() + 1 < max_pings && wire_.now_us() - begin < max_us);
       ping[0] = std::byte{again};
       const double sent = wire_.now_us();
       wire_.send(ping);
@@ -161,7 +166,7 @@ class Asker {
   double message_us(double short_us) {
     const auto times = static_cast<int64_t>(std::clamp<double>(kBurstsUs / short_us, kMinBursts, kMaxBursts));
     for (;; messages_ *= 2) {
-      question({.ask = Ask::kBurst, .times = times, .messages = messages_});
+      request({.measurement = Measurement::kBurst, .times = times, .messages = messages_});
       const double burst_us = lower_quartile(bursts_us(wire_, messages_, times));
       if (burst_us >= kBurstLatencies * short_us || messages_ == kLastBurst) {
         return burst_us / static_cast<double>(2 * messages_);
@@ -170,33 +175,33 @@ class Asker {
   }
 
   void long_messages(LinkProbe& probe) {
-    std::array<double, 2> took = {0, 0};  // us: the whole message, its second half
+    std::array<double, 2> took_us = {0, 0};  // times of the whole message and of its second half
     int64_t bytes = kFirstBytes;
     double half_us = 0;
     for (int tries = 0; tries < kTries;) {
       if (tries == 0) bytes *= 2;
       std::vector<std::byte> half(static_cast<size_t>(bytes / 2));
-      question({Ask::kHalves, bytes});
-      hear_ready(wire_);
+      request({Measurement::kHalves, bytes});
+      receive_ready(wire_);
       for (int i = 0; i < 2; ++i) wire_.send(half);
-      wire_.receive(bytes_of(took));
-      took[0] -= 2 * probe.short_us;  // until it heard that its receiver was ready, and the first byte was there
-      took[1] = second_half_us(took[0], took[1]);
-      half_us = tries == 0 ? took[1] : std::min(half_us, took[1]);
-      tries = took[0] >= kLongUs || bytes >= kLastBytes ? tries + 1 : 0;
+      wire_.receive(bytes_of(took_us));
+      took_us[0] -= 2 * probe.short_us;  // the word that the receiver is ready, and the first byte, were on the way
+      took_us[1] = second_half_us(took_us[0], took_us[1]);
+      half_us = tries == 0 ? took_us[1] : std::min(half_us, took_us[1]);
+      tries = took_us[0] >= kLongUs || bytes >= kLastBytes ? tries + 1 : 0;
     }
-    // The first waits until both ends are ready, and may pass a limited link in a burst.
+    // The first exchange is dropped: it waits until both ends are ready, and may pass a limited link in a burst.
     const auto times = 1 + static_cast<int64_t>(std::clamp(kExchangesUs / half_us, 2.0, kMaxExchanges));
-    question({Ask::kExchanges, bytes / 2, times});
+    request({Measurement::kExchanges, bytes / 2, times});
     std::vector<double> us = exchanges_us(wire_, bytes / 2, times);
     us.erase(us.begin());
     probe.long_bytes = bytes / 2;
     probe.long_us = probe.short_us + std::max(half_us, 1e-3);
-    probe.both_us = lower_quartile(std::move(us));  // with the short one at its end
+    probe.both_us = lower_quartile(std::move(us));  // includes the short message at its end
   }
 
   ProbeWire& wire_;
-  int64_t messages_ = kFirstBurst;  // of a burst that the cores bind, as far as this is known
+  int64_t messages_ = kFirstBurst;  // messages of a burst, doubled until the cores bind it
 };
 
 void answer_pings(ProbeWire& wire, int64_t bytes) {
@@ -211,20 +216,20 @@ void answer_pings(ProbeWire& wire, int64_t bytes) {
 void answer_halves(ProbeWire& wire, int64_t bytes) {
   std::vector<std::byte> half(static_cast<size_t>(bytes / 2));
   const double begin = wire.now_us();
-  say_ready(wire);
+  send_ready(wire);
   wire.receive(half);
   const double middle = wire.now_us();
   wire.receive(half);
   const double end = wire.now_us();
-  std::array<double, 2> took = {end - begin, end - middle};
-  wire.send(bytes_of(took));
+  std::array<double, 2> took_us = {end - begin, end - middle};
+  wire.send(bytes_of(took_us));
 }
 
 void answer_stream(ProbeWire& wire, int64_t bytes, int64_t pieces) {
   std::vector<std::byte> piece(static_cast<size_t>(bytes));
   std::vector<double> us;
   const double begin = wire.now_us();
-  say_ready(wire);
+  send_ready(wire);
   for (int64_t i = 0; i < pieces; ++i) {
     wire.receive(piece);
     us.push_back(wire.now_us() - begin);
@@ -234,28 +239,28 @@ void answer_stream(ProbeWire& wire, int64_t bytes, int64_t pieces) {
 
 }  // namespace
 
-Link time_link(ProbeWire& wire) { return Asker(wire).ask(); }
+Link time_link(ProbeWire& wire) { return LinkProber(wire).measure(); }
 
 void answer_probe(ProbeWire& wire) {
-  for (Question question;;) {
-    wire.receive(bytes_of(question));
-    switch (question.ask) {
-      case Ask::kPings:
-        answer_pings(wire, question.bytes);
+  for (ProbeRequest request;;) {
+    wire.receive(bytes_of(request));
+    switch (request.measurement) {
+      case Measurement::kPings:
+        answer_pings(wire, request.bytes);
         break;
-      case Ask::kBurst:
-        bursts_us(wire, question.messages, question.times);
+      case Measurement::kBurst:
+        bursts_us(wire, request.messages, request.times);
         break;
-      case Ask::kHalves:
-        answer_halves(wire, question.bytes);
+      case Measurement::kHalves:
+        answer_halves(wire, request.bytes);
         break;
-      case Ask::kExchanges:
-        exchanges_us(wire, question.bytes, question.times);
+      case Measurement::kExchanges:
+        exchanges_us(wire, request.bytes, request.times);
         break;
-      case Ask::kStream:
-        answer_stream(wire, question.bytes, question.times);
+      case Measurement::kStream:
+        answer_stream(wire, request.bytes, request.times);
         break;
-      case Ask::kEnd:
+      case Measurement::kEnd:
         return;
     }
   }

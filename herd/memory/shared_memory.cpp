@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kHugePageBytes = 2 << 20;
 constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers lack; older kernels refuse it
 
-// A file size limit (ulimit -f) answers with a signal that ends the process; here it has to be an error.
+// Blocks SIGXFSZ, so that a file size limit (ulimit -f) makes an error instead of ending the process.
 class FileSizeSignalBlocked {
  public:
   FileSizeSignalBlocked() {
@@ -54,22 +54,23 @@ class FileSizeSignalBlocked {
                                   "limit of the container or `ulimit -f`");
 }
 
-// Address space at a multiple of a huge page, so that blocks of the memory can be mapped as such.
+// Maps the memory at an address that is a multiple of a huge page, so that it can be mapped as huge pages.
 void* map_aligned(int descriptor, size_t bytes) {
   constexpr auto kAlignment = static_cast<size_t>(kHugePageBytes);
   if (bytes < kAlignment) return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  const size_t room = bytes + kAlignment;
-  void* reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const size_t reserved_bytes = bytes + kAlignment;
+  void* reserved = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return reserved;
   auto* begin = static_cast<std::byte*>(reserved);
-  const size_t before = (kAlignment - reinterpret_cast<uintptr_t>(begin) % kAlignment) % kAlignment;
-  const size_t after = room - before - static_cast<size_t>(round_up(static_cast<int64_t>(bytes), kPageBytes));
-  if (before > 0) munmap(begin, before);
-  if (after > 0) munmap(begin + room - after, after);
-  void* mapped = mmap(begin + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0);
+  const size_t bytes_before = (kAlignment - reinterpret_cast<uintptr_t>(begin) % kAlignment) % kAlignment;
+  const size_t bytes_after =
+      reserved_bytes - bytes_before - static_cast<size_t>(round_up(static_cast<int64_t>(bytes), kPageBytes));
+  if (bytes_before > 0) munmap(begin, bytes_before);
+  if (bytes_after > 0) munmap(begin + reserved_bytes - bytes_after, bytes_after);
+  void* mapped = mmap(begin + bytes_before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0);
   if (mapped == MAP_FAILED) {
     const int error = errno;
-    munmap(begin + before, room - before - after);
+    munmap(begin + bytes_before, reserved_bytes - bytes_before - bytes_after);
     errno = error;
   }
   return mapped;
@@ -82,22 +83,22 @@ bool allocate(int descriptor, int64_t begin, int64_t bytes, int& error) {
   return error == 0;
 }
 
-// Huge pages for the whole blocks of the range, while the kernel has them at hand: fewer misses of the address cache
-// make large collectives up to an eighth faster. A block needs one page before it can be collapsed. Where blocks take
-// long, memory is scattered, and the rest is left to small pages.
+// Turns the whole 2 MiB blocks of the range into huge pages: fewer TLB misses make large collectives up to an eighth
+// faster. A block needs one page before it can be collapsed. Where blocks take long, memory is fragmented, and the rest
+// keeps small pages.
 void collapse(std::byte* data, int descriptor, int64_t begin, int64_t bytes) {
-  constexpr int64_t kStretch = 16 * kHugePageBytes;
-  constexpr auto kPatience = std::chrono::milliseconds(32);
+  constexpr int64_t kStretchBytes = 16 * kHugePageBytes;
+  constexpr auto kMaxStretchTime = std::chrono::milliseconds(32);
   const int64_t end = (begin + bytes) / kHugePageBytes * kHugePageBytes;
-  for (int64_t at = round_up(begin, kHugePageBytes); at < end; at += kStretch) {
+  for (int64_t at = round_up(begin, kHugePageBytes); at < end; at += kStretchBytes) {
     const auto start = std::chrono::steady_clock::now();
-    const int64_t stop = std::min(end, at + kStretch);
+    const int64_t stop = std::min(end, at + kStretchBytes);
     int error = 0;
     for (int64_t block = at; block < stop; block += kHugePageBytes) {
       if (!allocate(descriptor, block, kPageBytes, error)) return;
     }
     if (madvise(data + at, static_cast<size_t>(stop - at), kCollapse) != 0) return;
-    if (std::chrono::steady_clock::now() - start > kPatience) return;
+    if (std::chrono::steady_clock::now() - start > kMaxStretchTime) return;
   }
 }
 
@@ -122,7 +123,7 @@ SharedMemory SharedMemory::create(const std::string& label, int64_t bytes) {
     close(descriptor);
     throw_too_little(bytes, error);
   }
-  // Who gets the descriptor can't cut the memory off under those that map it, which would end them by SIGBUS.
+  // Seals the size: a peer that shrank the memory would end those that map it by SIGBUS.
   if (fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int error = errno;
     close(descriptor);

@@ -14,7 +14,7 @@ using nn::ParameterSpec;
 using Shape = spec::RunFile::Model;
 using Groups = std::vector<std::shared_ptr<nn::ParameterGroup>>;
 
-// Adds blocks and groups to a model, in the order of the chain.
+// Builds a model on one rank: adds blocks and groups in the order of the chain.
 class DecoderBuilder {
  public:
   DecoderBuilder(const Shape& shape, const ModelOptions& options)
@@ -29,8 +29,8 @@ class DecoderBuilder {
   }
 
  private:
-  // One group, none without parameters, or two where some of its parameters are frozen: what is trained first, as
-  // spec's freeze() has them.
+  // Adds one group; two where only some of its parameters are frozen, the trained ones first; none without parameters.
+  // spec's freeze() splits groups in the same way.
   Groups add_group(const std::string& name, const std::vector<ParameterSpec>& specs) {
     std::vector<ParameterSpec> trained, frozen;
     for (const ParameterSpec& spec : specs)
@@ -86,7 +86,7 @@ class DecoderBuilder {
   const Shape& shape_;
   ModelOptions options_;
   nn::TransformerShape layer_;
-  Groups tied_ = {};  // what the head shares with the embedding
+  Groups tied_ = {};  // group that the head shares with the embedding
   Model model_;
 };
 

@@ -8,7 +8,7 @@ using nn::Init;
 using nn::ParameterSpec;
 using Shape = spec::RunFile::Model;
 
-constexpr double kDeviation = 0.02;
+constexpr double kInitDeviation = 0.02;  // standard deviation of initial weights
 
 nn::NormKind norm_kind(const std::string& name) {
   if (name == "layernorm") return nn::NormKind::kLayerNorm;
@@ -55,13 +55,13 @@ nn::TransformerShape layer_shape(const Shape& shape, bool recompute_attention) {
 }
 
 ParameterSpec token_embedding(const Shape& shape) {
-  return {"wte.weight", {shape.vocab, shape.width}, true, Init::kNormal, kDeviation};
+  return {"wte.weight", {shape.vocab, shape.width}, true, Init::kNormal, kInitDeviation};
 }
 ParameterSpec position_embedding(const Shape& shape) {
-  return {"wpe.weight", {shape.context, shape.width}, false, Init::kNormal, kDeviation};
+  return {"wpe.weight", {shape.context, shape.width}, false, Init::kNormal, kInitDeviation};
 }
 ParameterSpec output_projection(const Shape& shape) {
-  return {"head.weight", {shape.vocab, shape.width}, true, Init::kNormal, kDeviation};
+  return {"head.weight", {shape.vocab, shape.width}, true, Init::kNormal, kInitDeviation};
 }
 std::vector<ParameterSpec> final_norm(const nn::TransformerShape& layer) {
   std::vector<ParameterSpec> specs = {{"ln_f.weight", {layer.width}, false, Init::kOnes}};

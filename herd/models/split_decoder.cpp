@@ -14,9 +14,10 @@ using nn::Parameter;
 using nn::ParameterSpec;
 using Shape = spec::RunFile::Model;
 
-class SplitBuilder {
+// Builds the part of a tensor parallel model that one rank holds, as the model table describes it.
+class SplitDecoderBuilder {
  public:
-  SplitBuilder(const Shape& shape, const spec::ModelTable& table, int place)
+  SplitDecoderBuilder(const Shape& shape, const spec::ModelTable& table, int place)
       : shape_(shape), table_(table), place_(place), layer_(layer_shape(shape, table.recomputes_attention)) {}
 
   Model build() {
@@ -31,9 +32,10 @@ class SplitBuilder {
   }
 
  private:
+  // Lists every parameter of the whole model by name.
   void describe_parameters() {
     const auto add = [&](const std::vector<ParameterSpec>& specs) {
-      for (const ParameterSpec& spec : specs) whole_.emplace(spec.name, spec);
+      for (const ParameterSpec& spec : specs) whole_specs_.emplace(spec.name, spec);
     };
     add({token_embedding(shape_), position_embedding(shape_), output_projection(shape_)});
     add(final_norm(layer_));
@@ -46,7 +48,7 @@ class SplitBuilder {
     bool is_cut = false;
     const int part = place_ / group.max_copies();
     for (const spec::ParameterShape& parameter : group.parameters) {
-      ParameterSpec spec = whole_.at(parameter.name);
+      ParameterSpec spec = whole_specs_.at(parameter.name);
       std::vector<nn::Span> spans;
       for (const spec::IndexSpan& span : cut_spans(parameter, table_.tp, place_))
         spans.push_back({span.begin, span.end});
@@ -64,34 +66,35 @@ class SplitBuilder {
   std::shared_ptr<nn::Block> make_block(const spec::BlockShape& block) const {
     GroupList groups;
     for (const int g : block.groups) groups.push_back(model_.groups[static_cast<size_t>(g)]);
-    const auto one = [&](const std::string& name) -> Parameter& { return nn::find(groups, name); };
-    const auto if_there = [&](bool there, const std::string& name) { return there ? &one(name) : nullptr; };
+    const auto parameter = [&](const std::string& name) -> Parameter& { return nn::find(groups, name); };
+    const auto parameter_if = [&](bool exists, const std::string& name) { return exists ? &parameter(name) : nullptr; };
     const auto norm = [&](const std::string& name) {
-      return std::make_shared<nn::Norm>(block.name, groups, layer_.norm, one(name + ".weight"),
-                                        if_there(layer_.norm.has_bias(), name + ".bias"));
+      return std::make_shared<nn::Norm>(block.name, groups, layer_.norm, parameter(name + ".weight"),
+                                        parameter_if(layer_.norm.has_bias(), name + ".bias"));
     };
     if (block.name == "embedding")
-      return std::make_shared<nn::CutEmbedding>(groups, one("wte.weight"), layer_.rotary ? shape_.dropout : 0);
-    if (block.name == "positions") return std::make_shared<nn::AddPositions>(groups, one("wpe.weight"), shape_.dropout);
+      return std::make_shared<nn::CutEmbedding>(groups, parameter("wte.weight"), layer_.rotary ? shape_.dropout : 0);
+    if (block.name == "positions")
+      return std::make_shared<nn::AddPositions>(groups, parameter("wpe.weight"), shape_.dropout);
     if (block.name == "norm_f") return norm("ln_f");
     if (block.name == "head")
-      return std::make_shared<nn::CutHead>(groups, one(shape_.tie_embeddings ? "wte.weight" : "head.weight"));
+      return std::make_shared<nn::CutHead>(groups, parameter(shape_.tie_embeddings ? "wte.weight" : "head.weight"));
     const size_t dot = block.name.rfind('.');
     const std::string layer = block.name.substr(0, dot + 1), part = block.name.substr(dot + 1);
     if (part == "norm_1") return norm(layer + "ln_1");
     if (part == "norm_2") return norm(layer + "ln_2");
     if (part == "attention") {
       const int64_t heads = layer_.heads / table_.tp;
-      nn::AttentionParameters parameters{one(layer + "attn.qkv.weight"),
-                                         if_there(layer_.biases, layer + "attn.qkv.bias"),
-                                         one(layer + "attn.proj.weight"), nullptr};
-      GroupList copied;  // has the keys and values, under the name of all three, where several ranks hold them
+      nn::AttentionParameters parameters{parameter(layer + "attn.qkv.weight"),
+                                         parameter_if(layer_.biases, layer + "attn.qkv.bias"),
+                                         parameter(layer + "attn.proj.weight"), nullptr};
+      GroupList kv_groups;  // groups with the keys and values, where several ranks hold the same heads
       for (const int g : block.groups)
         if (table_.groups[static_cast<size_t>(g)].max_copies() > 1)
-          copied.push_back(model_.groups[static_cast<size_t>(g)]);
-      if (!copied.empty()) {
-        parameters.kv_weight = &nn::find(copied, layer + "attn.qkv.weight");
-        parameters.kv_bias = layer_.biases ? &nn::find(copied, layer + "attn.qkv.bias") : nullptr;
+          kv_groups.push_back(model_.groups[static_cast<size_t>(g)]);
+      if (!kv_groups.empty()) {
+        parameters.kv_weight = &nn::find(kv_groups, layer + "attn.qkv.weight");
+        parameters.kv_bias = layer_.biases ? &nn::find(kv_groups, layer + "attn.qkv.bias") : nullptr;
       }
       return std::make_shared<nn::CutAttention>(block.name, groups, parameters,
                                                 nn::attention_shape(layer_, heads, heads * place_));
@@ -99,11 +102,11 @@ class SplitBuilder {
     if (part == "mlp")
       return std::make_shared<nn::CutFeedForward>(
           block.name, groups,
-          nn::FeedForwardParameters{if_there(layer_.gated, layer + "mlp.gate.weight"), one(layer + "mlp.up.weight"),
-                                    if_there(layer_.biases, layer + "mlp.up.bias"), one(layer + "mlp.down.weight"),
-                                    nullptr});
+          nn::FeedForwardParameters{
+              parameter_if(layer_.gated, layer + "mlp.gate.weight"), parameter(layer + "mlp.up.weight"),
+              parameter_if(layer_.biases, layer + "mlp.up.bias"), parameter(layer + "mlp.down.weight"), nullptr});
     HERD_CHECK(part == "add_1" || part == "add_2", "no block is called " + block.name);
-    Parameter* bias = if_there(layer_.biases, layer + (part == "add_1" ? "attn.proj.bias" : "mlp.down.bias"));
+    Parameter* bias = parameter_if(layer_.biases, layer + (part == "add_1" ? "attn.proj.bias" : "mlp.down.bias"));
     return std::make_shared<nn::AddResidual>(
         block.name, groups, bias, layer_.dropout,
         part == "add_1" ? nn::DropoutSite::kAttentionOutput : nn::DropoutSite::kFeedForward);
@@ -111,16 +114,16 @@ class SplitBuilder {
 
   const Shape& shape_;
   const spec::ModelTable& table_;
-  int place_;
+  int place_;  // of this rank along axis tp
   nn::TransformerShape layer_;
-  std::map<std::string, ParameterSpec> whole_;
+  std::map<std::string, ParameterSpec> whole_specs_;  // by name, before they are cut
   Model model_;
 };
 
 }  // namespace
 
 Model make_split_decoder(const Shape& shape, const spec::ModelTable& table, int place) {
-  return SplitBuilder(shape, table, place).build();
+  return SplitDecoderBuilder(shape, table, place).build();
 }
 
 }  // namespace herd::models

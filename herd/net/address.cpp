@@ -38,12 +38,12 @@ int bound_port(int socket) {
 }
 
 Descriptor start_connecting(const SocketAddress& to, std::string& error) {
-  Descriptor made(socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (made.fd < 0) throw_errno(Code::kStorage, "create a socket", errno);
+  Descriptor connection(socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (connection.fd < 0) throw_errno(Code::kStorage, "create a socket", errno);
   const int on = 1;
-  setsockopt(made.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (connect(made.fd, to.get(), to.size()) != 0 && errno != EINPROGRESS) error = std::strerror(errno);
-  return made;
+  setsockopt(connection.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (connect(connection.fd, to.get(), to.size()) != 0 && errno != EINPROGRESS) error = std::strerror(errno);
+  return connection;
 }
 
 }  // namespace herd::net

@@ -20,7 +20,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kBacklog = 1024;
-constexpr int kPerTurn = 64;          // connections accepted before others get their turn
+constexpr int kPerTurn = 64;          // connections accepted from one socket before others get their turn
 constexpr int kPerThrottledTick = 4;  // connections accepted per tick of the timer while nobody is expected
 
 void add(int epoll, int descriptor) {
@@ -30,7 +30,7 @@ void add(int epoll, int descriptor) {
   if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) != 0) throw_errno(Code::kStorage, "watch a socket", errno);
 }
 
-// What a TLS client says first: a handshake record.
+// Says what a connection has sent first; a TLS client starts with a handshake record.
 enum class FirstBytes : uint8_t { kNone, kHandshake, kOther };
 
 FirstBytes first_bytes(int socket) {
@@ -54,20 +54,20 @@ Listener::Listener(const SecureContext& context, const std::vector<std::string>&
   if (epoll_.fd < 0 || timer_.fd < 0) throw_errno(Code::kStorage, "create a descriptor to listen with", errno);
   for (const std::string& address : addresses) {
     SocketAddress at = numeric_address(address, port_);
-    Descriptor made(socket(at.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    Descriptor listening(socket(at.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const int on = 1;
-    if (made.fd >= 0) {
-      setsockopt(made.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-      if (at.family() == AF_INET6) setsockopt(made.fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    if (listening.fd >= 0) {
+      setsockopt(listening.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      if (at.family() == AF_INET6) setsockopt(listening.fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
     }
-    if (made.fd < 0 || bind(made.fd, at.get(), at.size()) != 0 || listen(made.fd, kBacklog) != 0) {
+    if (listening.fd < 0 || bind(listening.fd, at.get(), at.size()) != 0 || listen(listening.fd, kBacklog) != 0) {
       const int why = errno;
       if (error_number != nullptr) *error_number = why;
       throw Error(Code::kBadConfig,
                   "can't listen on " + address + " port " + std::to_string(port_) + ": " + std::strerror(why));
     }
-    if (port_ == 0) port_ = bound_port(made.fd);
-    listening_.push_back(std::move(made));
+    if (port_ == 0) port_ = bound_port(listening.fd);
+    listening_.push_back(std::move(listening));
   }
   add(epoll_.fd, timer_.fd);
   watch_listening(true);
@@ -97,7 +97,7 @@ std::vector<std::unique_ptr<SecureSocket>> Listener::accept() {
   return welcome;
 }
 
-// One of the strangers has said something. The others are not looked at: many that wait cost no more than one.
+// Handles input of one stranger. The others are not looked at, so that many that wait cost no more than one.
 void Listener::on_readable(int descriptor, std::vector<std::unique_ptr<SecureSocket>>& welcome) {
   const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
                                      [&](const Stranger& one) { return one.descriptor() == descriptor; });
@@ -117,19 +117,19 @@ void Listener::throttle(bool on) {
 }
 
 void Listener::accept_from(int listening) {
-  if (throttled_) watch_listening(false);  // until the timer
+  if (throttled_) watch_listening(false);  // until the timer ticks
   for (int turn = 0; turn < (throttled_ ? kPerThrottledTick : kPerTurn); ++turn) {
-    Descriptor made(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (made.fd < 0) {
+    Descriptor connection(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (connection.fd < 0) {
       const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      // Until the timer: the system has none left for us.
+      // The system has no descriptor left: pauses until the timer ticks.
       if (full && strangers_.empty() && !paused_) watch_listening(false);
       if (full && !strangers_.empty()) make_room();
       return;
     }
     if (static_cast<int>(strangers_.size()) >= limits_.max_strangers) make_room();
-    add(epoll_.fd, made.fd);
-    strangers_.push_back({std::move(made), nullptr, steady_clock::now()});
+    add(epoll_.fd, connection.fd);
+    strangers_.push_back({std::move(connection), nullptr, steady_clock::now()});
   }
 }
 
@@ -167,14 +167,14 @@ void Listener::watch_listening(bool listening) {
   }
 }
 
-// Ticks while somebody's timeout may end, or while nothing is accepted.
+// Arms the timer while a stranger's timeout may end, or while nothing is accepted.
 void Listener::set_timer() {
-  const bool wanted = paused_ || !strangers_.empty();
-  if (wanted == timer_armed_) return;
-  timer_armed_ = wanted;
-  itimerspec every = {};
-  if (wanted) every.it_interval.tv_nsec = every.it_value.tv_nsec = 250'000'000;
-  timerfd_settime(timer_.fd, 0, &every, nullptr);
+  const bool needed = paused_ || !strangers_.empty();
+  if (needed == timer_armed_) return;
+  timer_armed_ = needed;
+  itimerspec period = {};
+  if (needed) period.it_interval.tv_nsec = period.it_value.tv_nsec = 250'000'000;
+  timerfd_settime(timer_.fd, 0, &period, nullptr);
 }
 
 }  // namespace herd::net

@@ -15,10 +15,10 @@ namespace herd::net {
 namespace {
 
 constexpr std::array<unsigned char, 2> kCipher = {0x13, 0x01};  // TLS_AES_128_GCM_SHA256
-constexpr size_t kMaxName = 64;
+constexpr size_t kMaxNameBytes = 64;                            // bytes of a client's name
 constexpr size_t kReadAhead = 64 << 10;  // bytes of several records that one system call may bring
 
-// Sends without SIGPIPE, which a library may not depend on.
+// Sends without SIGPIPE, since a library can't assume that the signal is ignored.
 int bio_write(BIO* bio, const char* data, int bytes) {
   const int fd = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
   const ssize_t sent = ::send(fd, data, static_cast<size_t>(bytes), MSG_NOSIGNAL);
@@ -53,8 +53,8 @@ BIO_METHOD* socket_method() {
   return method;
 }
 
-// What went wrong, from the library's queue of errors; empties it.
-std::string library_reason() {
+// Returns the first reason in libssl's queue of errors, and empties the queue.
+std::string libssl_reason() {
   std::string reason;
   while (const unsigned long code = ERR_get_error()) {
     const char* text = ERR_reason_error_string(code);
@@ -74,6 +74,7 @@ struct SecureContext::State {
   }
 };
 
+// Gives libssl the pre-shared key and the name of a socket during its handshake.
 struct SocketCallbacks {
   static SSL_SESSION* session(SSL* tls) {
     const auto* socket = static_cast<const SecureSocket*>(SSL_get_app_data(tls));
@@ -99,7 +100,7 @@ struct SocketCallbacks {
   static int find_session(SSL* tls, const unsigned char* id, size_t id_bytes, SSL_SESSION** found) {
     auto* socket = static_cast<SecureSocket*>(SSL_get_app_data(tls));
     *found = nullptr;
-    if (id_bytes == 0 || id_bytes > kMaxName) return 1;
+    if (id_bytes == 0 || id_bytes > kMaxNameBytes) return 1;
     socket->peer_.assign(reinterpret_cast<const char*>(id), id_bytes);
     *found = session(tls);
     return *found != nullptr ? 1 : 0;
@@ -110,14 +111,14 @@ SecureContext::SecureContext(const std::string& key) : state_(std::make_unique<S
   HERD_CHECK_EQ(key.size(), kKeyBytes);
   std::memcpy(state_->key.data(), key.data(), kKeyBytes);
   SSL_CTX* tls = state_->tls = SSL_CTX_new(TLS_method());
-  const bool made = tls != nullptr && SSL_CTX_set_min_proto_version(tls, TLS1_3_VERSION) == 1 &&
-                    SSL_CTX_set_ciphersuites(tls, "TLS_AES_128_GCM_SHA256") == 1 &&
-                    SSL_CTX_set1_groups_list(tls, "X25519") == 1 && SSL_CTX_set_num_tickets(tls, 0) == 1;
-  if (!made) throw Error(Code::kBug, "libssl can't be set up for TLS 1.3: " + library_reason());
+  const bool is_set_up = tls != nullptr && SSL_CTX_set_min_proto_version(tls, TLS1_3_VERSION) == 1 &&
+                         SSL_CTX_set_ciphersuites(tls, "TLS_AES_128_GCM_SHA256") == 1 &&
+                         SSL_CTX_set1_groups_list(tls, "X25519") == 1 && SSL_CTX_set_num_tickets(tls, 0) == 1;
+  if (!is_set_up) throw Error(Code::kBug, "libssl can't be set up for TLS 1.3: " + libssl_reason());
   SSL_CTX_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_options(tls, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_session_cache_mode(tls, SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_max_cert_list(tls, 4096);  // a stranger's, which is refused, costs no more
+  SSL_CTX_set_max_cert_list(tls, 4096);  // bytes; a stranger's certificates are refused anyway
   SSL_CTX_set_psk_use_session_callback(tls, SocketCallbacks::use_session);
   SSL_CTX_set_psk_find_session_callback(tls, SocketCallbacks::find_session);
 }
@@ -135,10 +136,10 @@ SecureSocket::SecureSocket(const SecureContext& context, Descriptor socket)
 
 std::unique_ptr<SecureSocket> SecureSocket::connect(const SecureContext& context, Descriptor socket,
                                                     const std::string& name) {
-  HERD_CHECK(!name.empty() && name.size() <= kMaxName, "name");
+  HERD_CHECK(!name.empty() && name.size() <= kMaxNameBytes, "name");
   std::unique_ptr<SecureSocket> made(new SecureSocket(context, std::move(socket)));
   made->name_ = name;
-  SSL_set_verify(made->tls_, SSL_VERIFY_PEER, nullptr);  // refuses who offers a certificate instead of the key
+  SSL_set_verify(made->tls_, SSL_VERIFY_PEER, nullptr);  // refuses a server with a certificate instead of the key
   SSL_set_connect_state(made->tls_);
   return made;
 }
@@ -174,10 +175,10 @@ bool SecureSocket::check_result(int result) {
       return false;
     case SSL_ERROR_SYSCALL:
       ended_ = system != 0 ? std::strerror(system) : "the connection has ended";
-      library_reason();
+      libssl_reason();
       return false;
     default:
-      const std::string reason = library_reason();
+      const std::string reason = libssl_reason();
       ended_ =
           open_ ? "the connection has ended (" + reason + ")" : "no handshake with this job's token (" + reason + ")";
       return false;

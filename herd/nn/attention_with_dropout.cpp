@@ -14,14 +14,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// x (B, H, ..) times each key head's matrix (B, K, ..): heads that share one are rows of one product.
-// The product keeps its factors: a copy of the matrices, not the tensor of which they are a part.
+// Multiplies x (B, H, ..) by the matrix of each key head (B, K, ..). Query heads that share a key head are rows of one
+// product. The matrices are copied, so that autograd keeps the copy and not the tensor of which they are a part.
 at::Tensor times_shared(const at::Tensor& x, const at::Tensor& matrices) {
   const int64_t B = x.size(0), H = x.size(1), T = x.size(2), K = matrices.size(1);
   return at::matmul(x.reshape({B, K, H / K * T, x.size(3)}), matrices.contiguous()).view({B, H, T, matrices.size(3)});
 }
 
-at::Tensor weights_of(const at::Tensor& q, const at::Tensor& k, bool causal) {
+// Returns softmax(q k^T / sqrt(d)) (B, H, T, T).
+at::Tensor attention_weights(const at::Tensor& q, const at::Tensor& k, bool causal) {
   const int64_t T = q.size(2);
   at::Tensor scores = times_shared(q * (1 / std::sqrt(static_cast<double>(q.size(3)))), k.transpose(-2, -1));
   if (causal) scores = scores + at::full({T, T}, -INFINITY, scores.options()).triu_(1);
@@ -30,12 +31,13 @@ at::Tensor weights_of(const at::Tensor& q, const at::Tensor& k, bool causal) {
 
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionDropout& options, const Context& context) {
-  const int64_t first = options.first_head * q.size(2) * k.size(2);
-  return times_shared(
-      dropout(weights_of(q, k, options.causal), options.probability, DropoutSite::kAttention, context, first), v);
+  const int64_t first_element = options.first_head * q.size(2) * k.size(2);
+  return times_shared(dropout(attention_weights(q, k, options.causal), options.probability, DropoutSite::kAttention,
+                              context, first_element),
+                      v);
 }
 
-// What dropout draws by.
+// Saves the options, and what dropout derives its random numbers from.
 void save(AutogradContext* to, const AttentionDropout& options, const Context& context) {
   to->saved_data["causal"] = options.causal;
   to->saved_data["first_head"] = options.first_head;
@@ -46,6 +48,7 @@ void save(AutogradContext* to, const AttentionDropout& options, const Context& c
   to->saved_data["samples"] = context.samples;
 }
 
+// Keeps q, k and v only; backward computes the attention again, with the same dropout.
 struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const AttentionDropout& options, const Context& context) {
@@ -68,7 +71,7 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
     at::AutoGradMode with_grad(true);
     const at::Tensor y = plain_attention(inputs[0], inputs[1], inputs[2], options, context);
     variable_list gradients = torch::autograd::grad({y}, inputs, {dy[0]});
-    gradients.resize(5);  // none for options and context
+    gradients.resize(5);  // options and context have no gradient
     return gradients;
   }
 };

@@ -24,22 +24,23 @@ void check_targets(const at::Tensor& targets, int64_t vocabulary) {
                                     std::to_string(highest + 1));
 }
 
-// logits -> log probabilities, in place; returns the sum of the token losses.
+// Turns logits into log probabilities in place, and returns the sum of the token losses. Rows are counted where
+// counted_C is true; safe_C1 holds their targets, and 0 in the other rows.
 double log_softmax_loss(at::Tensor& logits_CV, const at::Tensor& safe_C1, const at::Tensor& counted_C) {
   at::_log_softmax_out(logits_CV, logits_CV, 1, false);
   const at::Tensor picked = logits_CV.gather(1, safe_C1).squeeze(1);
   return -at::where(counted_C, picked, at::zeros({}, picked.options())).sum(at::kDouble).item<double>();
 }
 
-// log probabilities -> softmax - one-hot, in place; rows that are not counted become 0. The caller multiplies them by
-// the loss weight.
+// Turns log probabilities into softmax - one-hot in place; rows that are not counted become 0. The caller multiplies
+// them by the loss weight.
 void into_gradient(at::Tensor& logp_CV, const at::Tensor& safe_C1, const at::Tensor& counted_C) {
   logp_CV.exp_();
   logp_CV.scatter_add_(1, safe_C1, at::full_like(safe_C1, -1.0, logp_CV.options()));
   if (!counted_C.all().item<bool>()) logp_CV.mul_(counted_C.unsqueeze(1));
 }
 
-// The same two steps where ranks share the vocabulary, rows C.
+// Computes the loss and its gradient by the same two steps where ranks share the vocabulary.
 class SharedSoftmax {
  public:
   SharedSoftmax(const SharedVocabulary& shared, const at::Tensor& targets_C, int64_t own_words)
@@ -49,26 +50,26 @@ class SharedSoftmax {
     safe_ = at::where(own_, local, at::zeros({}, local.options())).unsqueeze(1);
   }
 
-  // logits -> exp(logit - own maximum), in place; returns the sum of the token losses.
+  // Turns logits into exp(logit - this rank's maximum) in place, and returns the sum of the token losses.
   double loss(at::Tensor& logits_CV) {
     const int64_t C = logits_CV.size(0);
-    const at::Tensor mine = at::empty({3, C}, logits_CV.options());
-    at::Tensor maximum = mine.select(0, 0), sum = mine.select(0, 1), picked = mine.select(0, 2);
+    const at::Tensor own_stats = at::empty({3, C}, logits_CV.options());
+    at::Tensor maximum = own_stats.select(0, 0), sum = own_stats.select(0, 1), picked = own_stats.select(0, 2);
     at::amax_out(maximum, logits_CV, {1});
     picked.copy_(at::where(own_, logits_CV.gather(1, safe_).squeeze(1), at::zeros({}, logits_CV.options())));
     logits_CV.sub_(maximum.unsqueeze(1)).exp_();
     at::sum_out(sum, logits_CV, at::IntArrayRef{1});
-    const at::Tensor all = at::empty({shared_.ranks->size(), 3, C}, logits_CV.options());
-    shared_.ranks->all_gather(mine, all, {.name = "parts of the loss"});
-    const at::Tensor parts = all.to(at::kDouble), maxima = parts.select(1, 0);
+    const at::Tensor all_stats = at::empty({shared_.ranks->size(), 3, C}, logits_CV.options());
+    shared_.ranks->all_gather(own_stats, all_stats, {.name = "parts of the loss"});
+    const at::Tensor stats = all_stats.to(at::kDouble), maxima = stats.select(1, 0);
     const at::Tensor largest = maxima.amax(0);
-    const at::Tensor total = (parts.select(1, 1) * (maxima - largest).exp()).sum(0);
+    const at::Tensor total = (stats.select(1, 1) * (maxima - largest).exp()).sum(0);
     scale_ = (maximum.to(at::kDouble) - largest).exp() / total;
-    const at::Tensor losses = largest + total.log() - parts.select(1, 2).sum(0);
+    const at::Tensor losses = largest + total.log() - stats.select(1, 2).sum(0);
     return at::where(counted_, losses, at::zeros({}, losses.options())).sum().item<double>();
   }
 
-  // What loss() has left -> weight * (softmax - one-hot), in place; rows that are not counted become 0.
+  // Turns what loss() has left into weight * (softmax - one-hot) in place; rows that are not counted become 0.
   void into_gradient(at::Tensor& exp_CV, double weight) const {
     const at::Tensor factor = (scale_ * weight * counted_).to(exp_CV.scalar_type()).unsqueeze(1);
     exp_CV.mul_(factor);
@@ -77,10 +78,12 @@ class SharedSoftmax {
 
  private:
   SharedVocabulary shared_;
-  at::Tensor counted_, own_, safe_, scale_;
+  at::Tensor counted_;     // rows with a target
+  at::Tensor own_, safe_;  // rows whose target is in this rank's part, and its index there; 0 in other rows
+  at::Tensor scale_;       // factor of each row from exp(logit - this rank's maximum) to the softmax
 };
 
-// logits = n W^T, and dn = dlogits W, with fp32 copies of W piece by piece.
+// Computes logits = n W^T, and dn = dlogits W, from fp32 copies of W piece by piece.
 void products_in_fp32(at::Tensor& logits_CV, const at::Tensor& n_CD, const at::Tensor& w_VD) {
   const at::Tensor n = exact(n_CD);
   by_pieces(w_VD.size(0), [&](int64_t begin, int64_t count) {
@@ -107,12 +110,12 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
   check_targets(targets, shared.ranks != nullptr ? shared.words : V);
   const bool in_fp32 = multiplies_in_fp32(n_ND);
   const at::Tensor w_VD = weight_VD.value().detach(), counted = targets >= 0, safe = targets.clamp_min(0).unsqueeze(1);
-  // The longest of ranks' parts, so that all make as many chunks.
+  // Every rank takes the longest part of the vocabulary, so that all ranks make as many chunks.
   const int64_t most_words =
       shared.ranks != nullptr ? (shared.words + shared.ranks->size() - 1) / shared.ranks->size() : V;
   const int64_t row_bytes = most_words * static_cast<int64_t>(sizeof(float));
-  const int64_t most = std::clamp<int64_t>(options.chunk_bytes / row_bytes, 1, std::max<int64_t>(N, 1));
-  const int64_t chunks = (N + most - 1) / std::max<int64_t>(most, 1);
+  const int64_t max_rows = std::clamp<int64_t>(options.chunk_bytes / row_bytes, 1, std::max<int64_t>(N, 1));
+  const int64_t chunks = (N + max_rows - 1) / std::max<int64_t>(max_rows, 1);
 
   CrossEntropyResult result;
   result.count = counted.sum().item<int64_t>();

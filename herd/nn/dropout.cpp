@@ -15,16 +15,17 @@
 namespace herd::nn {
 namespace {
 
-constexpr int64_t kCounters = 64;          // drawn at a time
-constexpr int64_t kPiece = 4 * kCounters;  // elements
+constexpr int64_t kCounters = 64;          // counters whose random words are drawn at a time
+constexpr int64_t kPiece = 4 * kCounters;  // elements; a counter gives one word to each of four
 
-// Elements [first, first + count) of a sample, which lie from `at` on.
-struct Range {
+// Holds elements [first, first + count) of a sample, which lie in the tensor from element `at` on.
+struct SampleRange {
   uint64_t key;
   int64_t first, at, count;
 };
+// Says which random words decide which elements of a tensor are dropped.
 struct Draw {
-  std::vector<Range> ranges;
+  std::vector<SampleRange> ranges;
   uint32_t layer, site;
   uint32_t threshold;  // dropped if word < threshold
 };
@@ -43,12 +44,13 @@ Draw make_draw(double p, DropoutSite site, const Context& context) {
       {}, static_cast<uint32_t>(context.layer), static_cast<uint32_t>(site), static_cast<uint32_t>(p * 4294967296.0)};
 }
 
-// use(where a piece lies, its words, elements in it)
+// Calls use(first element of a piece in the tensor, its random words, its number of elements) for each piece.
 template <typename Use>
 void for_each_piece(const Draw& draw, const Use& use) {
-  std::vector<std::pair<size_t, int64_t>> pieces;  // range, element of the sample with which a piece's words begin
+  // Index of the range, and the element of the sample to which a piece's first word belongs.
+  std::vector<std::pair<size_t, int64_t>> pieces;
   for (size_t r = 0; r < draw.ranges.size(); ++r) {
-    const Range& range = draw.ranges[r];
+    const SampleRange& range = draw.ranges[r];
     for (int64_t at = range.first / kPiece * kPiece; at < range.first + range.count; at += kPiece)
       pieces.emplace_back(r, at);
   }
@@ -56,7 +58,7 @@ void for_each_piece(const Draw& draw, const Use& use) {
     uint32_t words[kPiece];
     for (int64_t i = begin; i < end; ++i) {
       const auto [r, at] = pieces[static_cast<size_t>(i)];
-      const Range& range = draw.ranges[r];
+      const SampleRange& range = draw.ranges[r];
       kernels::philox_words({philox_key(range.key), draw.layer, draw.site}, static_cast<uint64_t>(at / 4), kCounters,
                             words);
       const int64_t from = std::max(at, range.first), to = std::min(at + kPiece, range.first + range.count);
@@ -65,11 +67,11 @@ void for_each_piece(const Draw& draw, const Use& use) {
   });
 }
 
-// x * keep / (1 - p); the same for gradients. What no range holds stays as it is.
+// Returns x * keep / (1 - p), for values and gradients alike. Elements behind the ranges stay as they are.
 at::Tensor apply_mask(const at::Tensor& x, const Draw& draw, double p) {
   const at::Tensor in = x.contiguous();
-  int64_t drawn = 0;
-  for (const Range& range : draw.ranges) drawn += range.count;
+  int64_t num_drawn = 0;
+  for (const SampleRange& range : draw.ranges) num_drawn += range.count;
   if (in.scalar_type() != at::kFloat || !in.is_cpu()) {
     at::Tensor keep = at::ones(in.sizes(), at::kBool);
     bool* mask = keep.mutable_data_ptr<bool>();
@@ -77,8 +79,10 @@ at::Tensor apply_mask(const at::Tensor& x, const Draw& draw, double p) {
       for (int64_t i = 0; i < count; ++i) mask[at + i] = words[i] >= draw.threshold;
     });
     at::Tensor out = in * keep.to(in.device()) * (1 / (1 - p));
-    if (drawn < in.numel())
-      out.view(-1).narrow(0, drawn, in.numel() - drawn).copy_(in.view(-1).narrow(0, drawn, in.numel() - drawn));
+    if (num_drawn < in.numel())
+      out.view(-1)
+          .narrow(0, num_drawn, in.numel() - num_drawn)
+          .copy_(in.view(-1).narrow(0, num_drawn, in.numel() - num_drawn));
     return out;
   }
   at::Tensor out = at::empty_like(in);
@@ -88,15 +92,16 @@ at::Tensor apply_mask(const at::Tensor& x, const Draw& draw, double p) {
   for_each_piece(draw, [&](int64_t at, const uint32_t* words, int64_t count) {
     for (int64_t i = 0; i < count; ++i) to[at + i] = words[i] >= draw.threshold ? from[at + i] * scale : 0.0f;
   });
-  std::copy(from + drawn, from + in.numel(), to + drawn);
+  std::copy(from + num_drawn, from + in.numel(), to + num_drawn);
   return out;
 }
 
+// Saves the ranges and not the mask: backward draws the same words again.
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const Draw& draw,
                             double p) {
     std::vector<int64_t> ranges;
-    for (const Range& range : draw.ranges)
+    for (const SampleRange& range : draw.ranges)
       ranges.insert(ranges.end(), {static_cast<int64_t>(range.key), range.first, range.at, range.count});
     context->saved_data["ranges"] = std::move(ranges);
     context->saved_data["where"] = std::vector<int64_t>{draw.layer, draw.site, draw.threshold};

@@ -13,7 +13,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The weight is an input so that backward reaches this node; its gradient is written, not returned.
+// Looks up rows of the weight. The weight is an input so that backward reaches this node; its gradient is written to
+// the parameter, not returned.
 struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& weight,
                             Parameter* parameter) {
@@ -34,6 +35,7 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   }
 };
 
+// Looks up this rank's rows of the weight only; the result is 0 where another rank has the row.
 struct CutEmbeddingFunction : torch::autograd::Function<CutEmbeddingFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& weight,
                             Parameter* parameter) {

@@ -10,8 +10,8 @@ namespace herd::nn {
 at::Tensor feed_forward(const at::Tensor& x, const FeedForwardParameters& parameters) {
   const auto& [gate, up, up_bias, down, down_bias] = parameters;
   if (gate == nullptr) return linear(at::gelu(linear(x, up, up_bias), "tanh"), down, down_bias);
-  const at::Tensor open = at::silu(linear(x, *gate));
-  return linear(open * linear(x, up, up_bias), down, down_bias);
+  const at::Tensor gated = at::silu(linear(x, *gate));
+  return linear(gated * linear(x, up, up_bias), down, down_bias);
 }
 
 }  // namespace herd::nn

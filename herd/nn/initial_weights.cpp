@@ -15,20 +15,21 @@ namespace {
 
 constexpr int64_t kPiece = 1 << 20;  // elements that are converted at a time
 
+// Writes elements [begin, begin + count) of a whole parameter; each counter of the stream gives four elements.
 void write_normal(const ParameterSpec& spec, uint64_t seed, int64_t begin, float* out, int64_t count) {
   const kernels::PhiloxStream stream{.key = philox_key(mix(seed, hash_name(spec.name)))};
   const float scale = static_cast<float>(spec.standard_deviation);
   const int64_t end = begin + count;
-  const auto part = [&](int64_t four) {  // of a counter's four elements, those in the range
+  const auto write_partly = [&](int64_t counter) {  // writes those of a counter's elements that are in the range
     float values[4];
-    kernels::philox_normals(stream, static_cast<uint64_t>(four), 1, scale, values);
-    for (int64_t at = std::max(begin, 4 * four); at < std::min(end, 4 * four + 4); ++at)
-      out[at - begin] = values[at - 4 * four];
+    kernels::philox_normals(stream, static_cast<uint64_t>(counter), 1, scale, values);
+    for (int64_t at = std::max(begin, 4 * counter); at < std::min(end, 4 * counter + 4); ++at)
+      out[at - begin] = values[at - 4 * counter];
   };
-  const int64_t first = (begin + 3) / 4, last = end / 4;  // counters whose elements are all wanted
-  if (first > last) return part(last);                    // inside one counter
-  if (begin % 4 != 0) part(first - 1);
-  if (end % 4 != 0) part(last);
+  const int64_t first = (begin + 3) / 4, last = end / 4;  // counters with all four elements in the range
+  if (first > last) return write_partly(last);            // the range is inside one counter
+  if (begin % 4 != 0) write_partly(first - 1);
+  if (end % 4 != 0) write_partly(last);
   at::parallel_for(first, last, 1 << 14, [&](int64_t from, int64_t to) {
     kernels::philox_normals(stream, static_cast<uint64_t>(from), to - from, scale, out + 4 * from - begin);
   });
@@ -38,17 +39,18 @@ void write_normal(const ParameterSpec& spec, uint64_t seed, int64_t begin, float
 
 namespace {
 
+// Writes a contiguous run of a whole parameter from element `begin` on: as fp32, as 16 bits, or as the lower halves.
 void write_run(const ParameterSpec& spec, uint64_t seed, int64_t begin, const at::Tensor& out) {
   const bool is_low = out.scalar_type() == at::kShort;
   if (spec.init != Init::kNormal) {
-    out.fill_(spec.init == Init::kOnes && !is_low ? 1.0 : 0.0);  // whose lower half is zero, too
+    out.fill_(spec.init == Init::kOnes && !is_low ? 1.0 : 0.0);  // the lower half of 1.0 is 0
   } else if (out.scalar_type() == at::kFloat && out.is_cpu()) {
     write_normal(spec, seed, begin, out.mutable_data_ptr<float>(), out.numel());
   } else {
-    // On the host's heap: the device may have no more than weights and states when they are drawn.
-    const auto room = static_cast<size_t>(std::min(kPiece, out.numel()));
-    std::vector<float> drawn(room);
-    std::vector<uint16_t> halves(room);
+    // The pieces are on the host's heap: the device may have no more room than for weights and states.
+    const auto piece_elements = static_cast<size_t>(std::min(kPiece, out.numel()));
+    std::vector<float> drawn(piece_elements);
+    std::vector<uint16_t> halves(piece_elements);
     for (int64_t at = 0; at < out.numel(); at += kPiece) {
       const at::Tensor piece = out.view(-1).narrow(0, at, std::min(kPiece, out.numel() - at));
       const at::Tensor values = at::from_blob(drawn.data(), piece.sizes(), at::kFloat);

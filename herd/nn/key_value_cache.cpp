@@ -14,9 +14,9 @@ KeyValueCache::KeyValueCache(int64_t bytes)
 std::pair<at::Tensor, at::Tensor> KeyValueCache::append(const at::Tensor& k, const at::Tensor& v, int64_t past) {
   const int64_t B = k.size(0), H = k.size(1), T = k.size(2), d = k.size(3), end = past + T;
   if (!keys_.defined()) {
-    const int64_t token = B * H * d * static_cast<int64_t>(k.element_size());  // bytes
-    HERD_CHECK_EQ(key_bytes_.numel() % token, 0);
-    const int64_t capacity = key_bytes_.numel() / token;
+    const int64_t token_bytes = B * H * d * static_cast<int64_t>(k.element_size());
+    HERD_CHECK_EQ(key_bytes_.numel() % token_bytes, 0);
+    const int64_t capacity = key_bytes_.numel() / token_bytes;
     keys_ = key_bytes_.view(k.scalar_type()).view({B, H, capacity, d});
     values_ = value_bytes_.view(v.scalar_type()).view({B, H, capacity, d});
   }

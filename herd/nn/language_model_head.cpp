@@ -17,7 +17,7 @@ Tuple LanguageModelHead::forward(const Tuple& x_BTD, const Context&) {
 LossResult LanguageModelHead::loss(const Tuple& x_BTD, const at::Tensor& targets_BT, const Context& context,
                                    bool with_gradients, DeferredGradients* deferred) {
   at::AutoGradMode grad_mode(with_gradients);
-  Graph graph;  // of the norm alone
+  Graph graph;  // graph of the norm; the projection differentiates itself
   graph.groups = groups();
   const at::Tensor x = x_BTD.at(0).detach();
   graph.inputs = {with_gradients ? x.requires_grad_() : x};

@@ -13,14 +13,14 @@
 namespace herd::nn {
 namespace {
 
-// Position in its sample of each row of a shard; rows of padding count on.
+// Returns the position of each row of a shard in its sample; rows of padding continue the count.
 at::Tensor positions_of(int64_t rows, const Context& context) {
-  const at::Tensor place =
+  const at::Tensor positions =
       at::arange(context.first_row, context.first_row + rows, at::kLong).remainder_(context.tokens);
-  return context.past == 0 ? place : place + context.past;
+  return context.past == 0 ? positions : positions + context.past;
 }
 
-// Adds the sum over rows, in the gradient's precision.
+// Adds the sum over rows to the gradient, in the gradient's precision.
 void add_row_sum(Parameter& parameter, const at::Tensor& dy_SD) {
   if (!parameter.frozen()) parameter.add_gradient(dy_SD.sum(0, false, parameter.gradient().scalar_type()));
 }
@@ -80,8 +80,8 @@ AddResidual::AddResidual(std::string name, GroupList groups, Parameter* bias, do
 Tuple AddResidual::forward(const Tuple& x_and_y_SD, const Context& context) {
   const at::Tensor &x = x_and_y_SD.at(0), &y = x_and_y_SD.at(1);
   const at::Tensor sum = bias_ != nullptr ? y + bias_->value() : y;
-  const at::Tensor left = dropout_rows(sum, dropout_, site_, context);
-  return {x + left};
+  const at::Tensor branch = dropout_rows(sum, dropout_, site_, context);
+  return {x + branch};
 }
 
 Tuple AddResidual::backward(const Tuple& dz_SD, const Context& context) {

@@ -12,10 +12,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-int64_t as_int(Parameter* parameter) { return reinterpret_cast<int64_t>(parameter); }
-Parameter* as_parameter(const c10::IValue& value) { return reinterpret_cast<Parameter*>(value.toInt()); }
+int64_t to_int(Parameter* parameter) { return reinterpret_cast<int64_t>(parameter); }
+Parameter* to_parameter(const c10::IValue& value) { return reinterpret_cast<Parameter*>(value.toInt()); }
 
-constexpr int64_t kConvertedRows = 64;  // at a time: torch makes an fp32 copy of 16-bit terms of an fp32 sum
+constexpr int64_t kConvertedRows = 64;  // rows at a time, which bounds the fp32 copy that torch makes of 16-bit terms
 
 void add_bias_gradient(Parameter& bias, const at::Tensor& dy) {
   if (bias.frozen()) return;
@@ -35,6 +35,7 @@ void add_bias_gradient(Parameter& bias, const at::Tensor& dy) {
   }
 }
 
+// Adds a 16-bit product to an fp32 sum.
 void add_in_fp32(const at::Tensor& sum, const at::Tensor& product) {
   by_pieces(
       sum.size(0),
@@ -48,8 +49,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
                             const std::optional<at::Tensor>& bias, Parameter* weight_parameter,
                             Parameter* bias_parameter) {
     context->save_for_backward({x, weight});
-    context->saved_data["weight"] = as_int(weight_parameter);
-    context->saved_data["bias"] = as_int(bias_parameter);
+    context->saved_data["weight"] = to_int(weight_parameter);
+    context->saved_data["bias"] = to_int(bias_parameter);
     const at::Tensor rows = x.reshape({-1, x.size(-1)});
     const at::Tensor y =
         (bias ? at::addmm(exact(*bias), exact(rows), exact(weight).t()) : at::mm(exact(rows), exact(weight).t()))
@@ -64,8 +65,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor dy = gradients[0].reshape({-1, weight.size(0)});
     const auto add_gradients = [dy, rows = x.reshape({-1, x.size(-1)}),
-                                weight_parameter = as_parameter(context->saved_data["weight"]),
-                                bias = as_parameter(context->saved_data["bias"])] {
+                                weight_parameter = to_parameter(context->saved_data["weight"]),
+                                bias = to_parameter(context->saved_data["bias"])] {
       add_weight_gradient(*weight_parameter, dy, rows);
       if (bias != nullptr) add_bias_gradient(*bias, dy);
     };
@@ -90,19 +91,19 @@ void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tens
   at::NoGradGuard no_grad;
   at::Tensor gradient = weight.gradient();
   if (multiplies_in_fp32(x)) {
-    const bool anew = weight.take_beta() == 0.0;
+    const bool overwrites = weight.take_beta() == 0.0;
     const at::Tensor rows = exact(x);
     by_pieces(gradient.size(0), [&](int64_t begin, int64_t count) {
       at::Tensor piece = gradient.narrow(0, begin, count);
       const at::Tensor dy_piece = exact(dy.narrow(1, begin, count));
-      piece.copy_(anew ? at::mm(dy_piece.t(), rows) : exact(piece).addmm_(dy_piece.t(), rows));
+      piece.copy_(overwrites ? at::mm(dy_piece.t(), rows) : exact(piece).addmm_(dy_piece.t(), rows));
     });
   } else if (gradient.scalar_type() != x.scalar_type()) {
-    const bool anew = weight.take_beta() == 0.0;
+    const bool overwrites = weight.take_beta() == 0.0;
     by_pieces(gradient.size(0), [&](int64_t begin, int64_t count) {
       at::Tensor piece = gradient.narrow(0, begin, count);
       const at::Tensor product = at::mm(dy.narrow(1, begin, count).t(), x);
-      if (anew)
+      if (overwrites)
         piece.copy_(product);
       else
         add_in_fp32(piece, product);

@@ -14,22 +14,23 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Parts of the rows whose sums for the gain are made apart: so many whatever the threads, so that the bits are the
+// The gain's gradient is summed in so many parts of the rows, whatever the number of threads, so that the bits are the
 // same.
-constexpr int64_t kParts = 16;
+constexpr int64_t kGainParts = 16;
 
 template <typename T>
 T* row_of(const at::Tensor& tensor, int64_t row) {
   return reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + row * tensor.size(-1) * tensor.element_size());
 }
 
-// Keeps its input and one fp32 number a row; torch's makes fp32 copies of a 16-bit input, and keeps its scaled form.
+// Keeps its input and one fp32 number per row. torch's own rms_norm makes fp32 copies of a 16-bit input, and keeps the
+// scaled input.
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& gain, double eps) {
     const at::Tensor x = input.contiguous(), y = at::empty_like(x);
     const int64_t width = x.size(-1), rows = width == 0 ? 0 : x.numel() / width;
     const at::Tensor r = at::empty({rows}, x.options().dtype(at::kFloat));
-    each_part(rows, [&](int64_t begin, int64_t end, int64_t) {
+    for_each_part(rows, [&](int64_t begin, int64_t end, int64_t) {
       kernels::rms_norm({dtype_of(x.scalar_type()), end - begin, width}, row_of<const void>(x, begin), gain.data_ptr(),
                         static_cast<float>(eps), row_of<void>(y, begin), r.mutable_data_ptr<float>() + begin);
     });
@@ -42,8 +43,8 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     const at::Tensor &x = saved[0], &gain = saved[1], &r = saved[2];
     const at::Tensor dy = gradients[0].contiguous(), dx = at::empty_like(x);
     const int64_t width = x.size(-1), rows = r.numel();
-    const at::Tensor parts = at::zeros({std::min(kParts, rows), width}, r.options());
-    each_part(rows, [&](int64_t begin, int64_t end, int64_t part) {
+    const at::Tensor parts = at::zeros({std::min(kGainParts, rows), width}, r.options());
+    for_each_part(rows, [&](int64_t begin, int64_t end, int64_t part) {
       kernels::rms_norm_backward({dtype_of(x.scalar_type()), end - begin, width}, row_of<const void>(dy, begin),
                                  row_of<const void>(x, begin), gain.data_ptr(), r.const_data_ptr<float>() + begin,
                                  row_of<void>(dx, begin), row_of<float>(parts, part));
@@ -52,10 +53,10 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   }
 
  private:
-  // work(first row, last row, part)
+  // Calls work(first row, row after the last, part) for each part of the rows.
   template <typename Work>
-  static void each_part(int64_t rows, const Work& work) {
-    const int64_t parts = std::min(kParts, rows);
+  static void for_each_part(int64_t rows, const Work& work) {
+    const int64_t parts = std::min(kGainParts, rows);
     at::parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
       for (int64_t part = first; part < last; ++part) work(rows * part / parts, rows * (part + 1) / parts, part);
     });

@@ -15,9 +15,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kTurnedTokens = 64;  // at a time: products of 16-bit values with fp32 ones are fp32
+constexpr int64_t kRotatedTokens = 64;  // tokens rotated at a time, which bounds the fp32 copies of 16-bit values
 
-double scaled(const Rotary& rotary, double f) {
+// Returns frequency f as the model's context extension scales it.
+double scaled_frequency(const Rotary& rotary, double f) {
   if (rotary.scaling == RotaryScaling::kNone) return f;
   if (rotary.scaling == RotaryScaling::kLinear) return f / rotary.factor;
   const double rounds = static_cast<double>(rotary.original_context) * f / (2 * std::numbers::pi);
@@ -27,8 +28,8 @@ double scaled(const Rotary& rotary, double f) {
   return (1 - blend) * f / rotary.factor + blend * f;
 }
 
-// Turns by sign * angle.
-void turn(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads, int64_t first, double sign) {
+// Rotates the first `heads` heads in place by sign * angle; `first` is the position of the first token.
+void rotate(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads, int64_t first, double sign) {
   const at::NoGradGuard no_grad;
   const int64_t B = x_BTC.size(0), T = x_BTC.size(1), half = frequencies.numel();
   const at::Tensor pairs = x_BTC.narrow(2, 0, heads * 2 * half).view({B, T, heads, 2, half});
@@ -39,27 +40,28 @@ void turn(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads,
         const at::Tensor angles = (positions.unsqueeze(1) * frequencies).unsqueeze(1).to(x_BTC.device());
         const at::Tensor cosine = angles.cos(), sine = angles.sin().mul_(sign);
         const at::Tensor a = pairs.narrow(1, begin, count).select(3, 0), b = pairs.narrow(1, begin, count).select(3, 1);
-        const at::Tensor turned = (a * cosine).sub_(b * sine);
+        const at::Tensor rotated = (a * cosine).sub_(b * sine);
         b.copy_((b * cosine).add_(a * sine));
-        a.copy_(turned);
+        a.copy_(rotated);
       },
-      kTurnedTokens);
+      kRotatedTokens);
 }
 
+// Rotates heads in place, and their gradient back.
 struct RotateHeads : torch::autograd::Function<RotateHeads> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& frequencies, int64_t heads,
                             int64_t first) {
     context->saved_data["frequencies"] = frequencies;
     context->saved_data["heads"] = heads;
     context->saved_data["first"] = first;
-    const at::Tensor turned = x.detach();
-    turn(turned, frequencies, heads, first, 1);
-    return turned;
+    const at::Tensor rotated = x.detach();
+    rotate(rotated, frequencies, heads, first, 1);
+    return rotated;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    turn(gradients[0], context->saved_data["frequencies"].toTensor(), context->saved_data["heads"].toInt(),
-         context->saved_data["first"].toInt(), -1);
+    rotate(gradients[0], context->saved_data["frequencies"].toTensor(), context->saved_data["heads"].toInt(),
+           context->saved_data["first"].toInt(), -1);
     return {gradients[0], at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
@@ -71,7 +73,8 @@ at::Tensor rotary_frequencies(const Rotary& rotary, int64_t head_width) {
   at::Tensor frequencies = at::empty({head_width / 2}, at::kFloat);
   for (int64_t i = 0; i < head_width / 2; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_width);
-    frequencies.mutable_data_ptr<float>()[i] = static_cast<float>(scaled(rotary, std::pow(rotary.theta, exponent)));
+    frequencies.mutable_data_ptr<float>()[i] =
+        static_cast<float>(scaled_frequency(rotary, std::pow(rotary.theta, exponent)));
   }
   return frequencies;
 }

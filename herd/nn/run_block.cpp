@@ -39,9 +39,9 @@ Tuple take_outputs(Graph& graph) {
   // Replaces each output whole, since a view would keep its base even with its data replaced.
   for (at::Tensor& output : graph.outputs) {
     if (!output.requires_grad()) continue;
-    at::Tensor way_back = at::empty({0}, output.options().requires_grad(false));
-    torch::autograd::impl::set_gradient_edge(way_back, torch::autograd::impl::gradient_edge(output));
-    output = way_back;
+    at::Tensor edge = at::empty({0}, output.options().requires_grad(false));
+    torch::autograd::impl::set_gradient_edge(edge, torch::autograd::impl::gradient_edge(output));
+    output = edge;
   }
   return out;
 }

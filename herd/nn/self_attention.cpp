@@ -13,25 +13,25 @@ namespace herd::nn {
 at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& parameters, const AttentionShape& shape,
                           const Context& context) {
   const int64_t B = x_BTD.size(0), T = x_BTD.size(1), H = shape.heads, K = shape.kv_heads;
-  const bool apart = parameters.kv_weight != nullptr;
-  const int64_t d = parameters.qkv_weight.spec().sizes[0] / (apart ? H : H + 2 * K);
-  // The heads of one product, of which the first `turned` ones turn.
-  const auto project = [&](Parameter& weight, Parameter* bias, int64_t turned, std::vector<int64_t> parts) {
-    at::Tensor all = linear(x_BTD, weight, bias);
-    if (shape.rotary.defined()) all = rotate_heads(all, shape.rotary, turned, context.past);
+  const bool has_kv_weight = parameters.kv_weight != nullptr;
+  const int64_t d = parameters.qkv_weight.spec().sizes[0] / (has_kv_weight ? H : H + 2 * K);
+  // Returns the heads of one product, of which the first `num_rotated` have rotary embeddings.
+  const auto project = [&](Parameter& weight, Parameter* bias, int64_t num_rotated, std::vector<int64_t> parts) {
+    at::Tensor product = linear(x_BTD, weight, bias);
+    if (shape.rotary.defined()) product = rotate_heads(product, shape.rotary, num_rotated, context.past);
     for (int64_t& part : parts) part *= d;
-    Tuple heads = all.split_with_sizes(parts, -1);
+    Tuple heads = product.split_with_sizes(parts, -1);
     for (at::Tensor& part : heads) part = part.view({B, T, -1, d}).transpose(1, 2);
     return heads;
   };
-  Tuple qkv = project(parameters.qkv_weight, parameters.qkv_bias, apart ? H : H + K,
-                      apart ? std::vector<int64_t>{H} : std::vector<int64_t>{H, K, K});
-  if (apart) {
+  Tuple qkv = project(parameters.qkv_weight, parameters.qkv_bias, has_kv_weight ? H : H + K,
+                      has_kv_weight ? std::vector<int64_t>{H} : std::vector<int64_t>{H, K, K});
+  if (has_kv_weight) {
     for (at::Tensor& part : project(*parameters.kv_weight, parameters.kv_bias, K, {K, K})) qkv.push_back(part);
   }
   at::Tensor q = qkv[0], k = qkv[1], v = qkv[2];
   qkv.clear();
-  if (x_BTD.is_cpu() && x_BTD.scalar_type() == at::kHalf)  // as in linear.h
+  if (x_BTD.is_cpu() && x_BTD.scalar_type() == at::kHalf)  // multiplies in fp32, as linear.h does
     q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
   bool causal = shape.causal;
   if (context.cache != nullptr) {

@@ -10,7 +10,7 @@
 namespace herd::nn {
 namespace {
 
-constexpr double kDeviation = 0.02;
+constexpr double kInitDeviation = 0.02;  // standard deviation of initial weights
 
 void add_norm(std::vector<ParameterSpec>& specs, const std::string& name, const TransformerShape& shape) {
   specs.push_back({name + ".weight", {shape.width}, false, Init::kOnes});
@@ -34,15 +34,15 @@ std::vector<ParameterSpec> transformer_parameters(const std::string& prefix, con
   }
   const int64_t D = shape.width, F = shape.ffn, A = shape.heads * shape.width_of_head();
   const int64_t K = A / shape.query_heads_per_key();
-  const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(layers));
+  const double residual_deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(layers));
   std::vector<ParameterSpec> specs;
   add_norm(specs, prefix + "ln_1", shape);
-  add_linear(specs, prefix + "attn.qkv", A + 2 * K, D, kDeviation, shape.biases);
-  add_linear(specs, prefix + "attn.proj", D, A, residual, shape.biases);
+  add_linear(specs, prefix + "attn.qkv", A + 2 * K, D, kInitDeviation, shape.biases);
+  add_linear(specs, prefix + "attn.proj", D, A, residual_deviation, shape.biases);
   add_norm(specs, prefix + "ln_2", shape);
-  if (shape.gated) add_linear(specs, prefix + "mlp.gate", F, D, kDeviation, false);
-  add_linear(specs, prefix + "mlp.up", F, D, kDeviation, shape.biases);
-  add_linear(specs, prefix + "mlp.down", D, F, residual, shape.biases);
+  if (shape.gated) add_linear(specs, prefix + "mlp.gate", F, D, kInitDeviation, false);
+  add_linear(specs, prefix + "mlp.up", F, D, kInitDeviation, shape.biases);
+  add_linear(specs, prefix + "mlp.down", D, F, residual_deviation, shape.biases);
   return specs;
 }
 
@@ -77,8 +77,9 @@ TransformerBlock::Weights TransformerBlock::find(const std::string& name, bool h
 Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
   const at::Tensor& x = x_BTD.at(0);
   const at::Tensor n1 = norm(shape_.norm, x, *ln_1_.weight, ln_1_.bias);
-  const at::Tensor mixed = self_attention(n1, {*qkv_.weight, qkv_.bias, *out_.weight, out_.bias}, attention_, context);
-  const at::Tensor h = x + dropout(mixed, shape_.dropout, DropoutSite::kAttentionOutput, context);
+  const at::Tensor attended =
+      self_attention(n1, {*qkv_.weight, qkv_.bias, *out_.weight, out_.bias}, attention_, context);
+  const at::Tensor h = x + dropout(attended, shape_.dropout, DropoutSite::kAttentionOutput, context);
   const at::Tensor n2 = norm(shape_.norm, h, *ln_2_.weight, ln_2_.bias);
   const at::Tensor fed = feed_forward(n2, {gate_.weight, *up_.weight, up_.bias, *down_.weight, down_.bias});
   return {h + dropout(fed, shape_.dropout, DropoutSite::kFeedForward, context)};

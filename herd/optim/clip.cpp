@@ -13,12 +13,12 @@ namespace herd::optim {
 double sum_of_squares(const at::Tensor& gradient) {
   HERD_CHECK(gradient.is_cpu() && gradient.is_floating_point() && gradient.is_contiguous(),
              "the gradient of a norm must be floating, contiguous, on the CPU");
-  if (gradient.scalar_type() != at::kFloat) {  // by pieces that stay in the cache
-    constexpr int64_t kElements = 1 << 14;
-    const at::Tensor piece = at::empty({std::min(kElements, gradient.numel())}, at::kFloat);
+  if (gradient.scalar_type() != at::kFloat) {  // converts pieces that stay in the cache
+    constexpr int64_t kPieceElements = 1 << 14;
+    const at::Tensor piece = at::empty({std::min(kPieceElements, gradient.numel())}, at::kFloat);
     double sum = 0;
-    for (int64_t begin = 0; begin < gradient.numel(); begin += kElements) {
-      const int64_t size = std::min(kElements, gradient.numel() - begin);
+    for (int64_t begin = 0; begin < gradient.numel(); begin += kPieceElements) {
+      const int64_t size = std::min(kPieceElements, gradient.numel() - begin);
       piece.narrow(0, 0, size).copy_(gradient.narrow(0, begin, size));
       sum += kernels::sum_of_squares(piece.const_data_ptr<float>(), size);
     }

@@ -10,23 +10,24 @@
 namespace herd::optim {
 namespace {
 
-constexpr int64_t kElements = 1 << 13;  // of a piece: 32 KiB of each fp32 array
-constexpr size_t kMostStates = 2;       // of any optimizer
+constexpr int64_t kPieceElements = 1 << 13;  // elements of a piece, 32 KiB of each fp32 array
+constexpr size_t kMaxStates = 2;             // states of an optimizer at most
 
-bool is_full(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat; }
+bool is_fp32(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat; }
 
 uint16_t* halves(const at::Tensor& tensor, int64_t begin) {
   return static_cast<uint16_t*>(tensor.mutable_data_ptr()) + begin;
 }
 
-// Elements [begin, begin + size) as fp32: in place, or in `room`.
-float* widen(const at::Tensor& flat, int64_t begin, int64_t size, float* room) {
-  if (is_full(flat)) return flat.mutable_data_ptr<float>() + begin;
-  kernels::widen(dtype_of(flat.scalar_type()), halves(flat, begin), room, size);
-  return room;
+// Returns elements [begin, begin + size) as fp32: in place where they are fp32, otherwise a copy in `scratch`.
+float* widen(const at::Tensor& flat, int64_t begin, int64_t size, float* scratch) {
+  if (is_fp32(flat)) return flat.mutable_data_ptr<float>() + begin;
+  kernels::widen(dtype_of(flat.scalar_type()), halves(flat, begin), scratch, size);
+  return scratch;
 }
+// Writes fp32 values back to elements [begin, begin + size) of a 16-bit tensor; fp32 ones were changed in place.
 void narrow(const float* values, const at::Tensor& flat, int64_t begin, int64_t size) {
-  if (!is_full(flat)) kernels::narrow(dtype_of(flat.scalar_type()), values, halves(flat, begin), size);
+  if (!is_fp32(flat)) kernels::narrow(dtype_of(flat.scalar_type()), values, halves(flat, begin), size);
 }
 
 void check(const at::Tensor& tensor, int64_t count) {
@@ -39,7 +40,7 @@ void check(const at::Tensor& tensor, int64_t count) {
 
 void mixed_step(const Optimizer& optimizer, const MixedShard& shard, const StepOptions& options) {
   const auto& states = shard.master.states;
-  if (is_full(shard.gradient) && std::all_of(states.begin(), states.end(), is_full) && !shard.weights.defined()) {
+  if (is_fp32(shard.gradient) && std::all_of(states.begin(), states.end(), is_fp32) && !shard.weights.defined()) {
     Shard master = shard.master;
     master.gradient = shard.gradient;
     return optimizer.step(master, options);
@@ -47,26 +48,26 @@ void mixed_step(const Optimizer& optimizer, const MixedShard& shard, const StepO
   const int64_t count = shard.gradient.numel();
   const bool split = shard.low.defined(), rounded = shard.weights.defined() && !split;
   HERD_CHECK_EQ(static_cast<int>(states.size()), optimizer.num_states());
-  HERD_CHECK_LE(states.size(), kMostStates);
+  HERD_CHECK_LE(states.size(), kMaxStates);
   for (const at::Tensor& state : states) check(state, count);
   for (const at::Tensor& weights : {split || rounded ? shard.weights : shard.master.weights,
                                     split ? shard.low : shard.master.weights, shard.gradient})
     check(weights, count);
-  // On the stack of its thread: it is no memory of the device, so that a step needs none beside its values.
-  alignas(64) float room[2 + kMostStates][kElements];
-  uint16_t low[kElements];
-  float* moments[kMostStates];
-  for (int64_t begin = 0; begin < count; begin += kElements) {
-    const int64_t size = std::min(kElements, count - begin);
-    float* const weights = split ? room[0] : shard.master.weights.mutable_data_ptr<float>() + begin;
+  // The scratch is on the stack, so that a step needs no memory of the device beside its values.
+  alignas(64) float scratch[2 + kMaxStates][kPieceElements];
+  uint16_t low[kPieceElements];
+  float* moments[kMaxStates];
+  for (int64_t begin = 0; begin < count; begin += kPieceElements) {
+    const int64_t size = std::min(kPieceElements, count - begin);
+    float* const weights = split ? scratch[0] : shard.master.weights.mutable_data_ptr<float>() + begin;
     if (split) kernels::join_float(halves(shard.weights, begin), halves(shard.low, begin), weights, size);
-    const float* const gradient = widen(shard.gradient, begin, size, room[1]);
-    for (size_t k = 0; k < states.size(); ++k) moments[k] = widen(states[k], begin, size, room[2 + k]);
+    const float* const gradient = widen(shard.gradient, begin, size, scratch[1]);
+    for (size_t k = 0; k < states.size(); ++k) moments[k] = widen(states[k], begin, size, scratch[2 + k]);
     optimizer.step_raw(
         {weights, gradient, {moments, states.size()}, size, shard.master.offset + begin, shard.master.decay}, options);
     for (size_t k = 0; k < states.size(); ++k) narrow(moments[k], states[k], begin, size);
     if (split) kernels::split_float(weights, halves(shard.weights, begin), halves(shard.low, begin), size);
-    if (rounded && shard.weights.scalar_type() == at::kBFloat16)  // as where the lower halves are kept
+    if (rounded && shard.weights.scalar_type() == at::kBFloat16)  // rounds as where the lower halves are kept
       kernels::split_float(weights, halves(shard.weights, begin), low, size);
     else if (rounded)
       narrow(weights, shard.weights, begin, size);

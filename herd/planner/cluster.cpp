@@ -18,28 +18,29 @@
 namespace herd::planner {
 namespace {
 
-struct Rate {
+// Maps a key of [device] to the rate that it sets.
+struct RateKey {
   const char* key;
   double DeviceRates::*member;
 };
 
-constexpr std::array kRates = {Rate{"matmul_flops_per_us", &DeviceRates::matmul_flops_per_us},
-                               Rate{"matmul_16bit_flops_per_us", &DeviceRates::matmul_16bit_flops_per_us},
-                               Rate{"attention_flops_per_us", &DeviceRates::attention_flops_per_us},
-                               Rate{"attention_16bit_flops_per_us", &DeviceRates::attention_16bit_flops_per_us},
-                               Rate{"bytes_per_us", &DeviceRates::bytes_per_us},
-                               Rate{"host_link_bytes_per_us", &DeviceRates::host_link_bytes_per_us},
-                               Rate{"nvme_bytes_per_us", &DeviceRates::nvme_bytes_per_us},
-                               Rate{"op_overhead_us", &DeviceRates::op_overhead_us}};
+constexpr std::array kRates = {RateKey{"matmul_flops_per_us", &DeviceRates::matmul_flops_per_us},
+                               RateKey{"matmul_16bit_flops_per_us", &DeviceRates::matmul_16bit_flops_per_us},
+                               RateKey{"attention_flops_per_us", &DeviceRates::attention_flops_per_us},
+                               RateKey{"attention_16bit_flops_per_us", &DeviceRates::attention_16bit_flops_per_us},
+                               RateKey{"bytes_per_us", &DeviceRates::bytes_per_us},
+                               RateKey{"host_link_bytes_per_us", &DeviceRates::host_link_bytes_per_us},
+                               RateKey{"nvme_bytes_per_us", &DeviceRates::nvme_bytes_per_us},
+                               RateKey{"op_overhead_us", &DeviceRates::op_overhead_us}};
 
 [[noreturn]] void refuse(const std::string& name, const std::string& rule, const std::string& fix) {
   throw Error(Code::kBadConfig, printable(name) + ": " + printable(rule) + "\n  fix: " + fix);
 }
 
-// The value of a key, by type; refuses what no key is named.
-class Reader {
+// Reads the values of one table by key and type, and refuses keys that were not read.
+class TableReader {
  public:
-  Reader(const toml::table& table, std::string name, std::string section)
+  TableReader(const toml::table& table, std::string name, std::string section)
       : table_(table), name_(std::move(name)), section_(std::move(section)) {}
 
   const toml::node* find(const std::string& key) {
@@ -59,7 +60,7 @@ class Reader {
       refuse(name_, section_ + key + " expects bytes", "\"80GiB\"");
     return *node->value<int64_t>();
   }
-  void rate(const Rate& rate, DeviceRates& device) {
+  void rate(const RateKey& rate, DeviceRates& device) {
     const toml::node* node = find(rate.key);
     if (node == nullptr) return;
     if (!is_amount(*node) || *node->value<double>() == 0)
@@ -76,9 +77,9 @@ class Reader {
     std::vector<double> out;
     if (node == nullptr) return out;
     if (!node->is_array()) refuse(name_, section_ + key + " expects a list of numbers", "[1.5, 2.0]");
-    for (const toml::node& one : *node->as_array()) {
-      if (!is_amount(one)) refuse(name_, section_ + key + " expects numbers >= 0", "[1.5, 2.0]");
-      out.push_back(*one.value<double>());
+    for (const toml::node& element : *node->as_array()) {
+      if (!is_amount(element)) refuse(name_, section_ + key + " expects numbers >= 0", "[1.5, 2.0]");
+      out.push_back(*element.value<double>());
     }
     return out;
   }
@@ -108,7 +109,7 @@ class Reader {
 };
 
 Measured read_measured(const toml::table& table, const std::string& name) {
-  Reader keys(table, name, "measured.");
+  TableReader keys(table, name, "measured.");
   Measured out;
   out.configuration = keys.text("of");
   out.forward_us = keys.numbers("forward_us");
@@ -123,15 +124,15 @@ Measured read_measured(const toml::table& table, const std::string& name) {
   return out;
 }
 
-// What passes of a block depend on.
+// Returns the text of all that the times of a block's passes depend on.
 std::string configuration_of(const spec::RunFile& run, const spec::Layout& layout, int threads) {
-  spec::RunFile own;
-  own.model = run.model;
-  const std::string text = spec::to_toml(own);
-  std::string of = text.substr(0, text.find("[data]"));
-  std::replace(of.begin(), of.end(), '\n', ' ');
-  std::replace(of.begin(), of.end(), '"', ' ');
-  return of + "micro_batch = " + std::to_string(layout.micro_batch) + " threads = " + std::to_string(threads);
+  spec::RunFile model_only;
+  model_only.model = run.model;
+  const std::string text = spec::to_toml(model_only);
+  std::string model = text.substr(0, text.find("[data]"));
+  std::replace(model.begin(), model.end(), '\n', ' ');
+  std::replace(model.begin(), model.end(), '"', ' ');
+  return model + "micro_batch = " + std::to_string(layout.micro_batch) + " threads = " + std::to_string(threads);
 }
 
 std::string list(const std::vector<double>& values) {
@@ -140,7 +141,7 @@ std::string list(const std::vector<double>& values) {
   return out.empty() ? "[]" : out + "]";
 }
 
-// Lines as they are, where no quotes in them would end the text.
+// Returns the topology's lines as a TOML text of several lines, or as one line where they contain '''.
 std::string topology_toml(const Topology& topology) {
   const std::string text = to_text(topology);
   return text.find("'''") == text.npos ? "'''\n" + text + "'''" : spec::toml_quoted(text);
@@ -169,7 +170,7 @@ Cluster parse_cluster(std::string_view text, const std::string& name) {
     refuse(name + ", line " + std::to_string(error.source().begin.line),
            "is no TOML: " + std::string(error.description()), "docs/formats/cluster.md has an example");
   }
-  Reader top(root, name, "");
+  TableReader top(root, name, "");
   const toml::node* version = top.find("herd_cluster");
   if (version == nullptr || version->value<int64_t>() != 1)
     refuse(name, "is no cluster file: herd_cluster = 1 must stand in it", "herd_cluster = 1 as its first line");
@@ -180,10 +181,10 @@ Cluster parse_cluster(std::string_view text, const std::string& name) {
   cluster.host_memory_bytes = top.bytes("host_memory");
   if (const toml::node* device = top.find("device")) {
     if (!device->is_table()) refuse(name, "device must be a table", "[device]");
-    Reader keys(*device->as_table(), name, "device.");
+    TableReader keys(*device->as_table(), name, "device.");
     cluster.device.has_own_device = keys.flag("own");
     cluster.device.memory_bytes = keys.bytes("memory");
-    for (const Rate& rate : kRates) keys.rate(rate, cluster.device);
+    for (const RateKey& rate : kRates) keys.rate(rate, cluster.device);
     keys.refuse_others();
   }
   if (const toml::node* measured = top.find("measured")) {
@@ -203,7 +204,7 @@ std::string to_toml(const Cluster& cluster) {
   out += "topology = " + topology_toml(cluster.topology) + "\n\n[device]\n";
   out += std::string("own = ") + (cluster.device.has_own_device ? "true" : "false") + "\n";
   out += "memory = " + std::to_string(cluster.device.memory_bytes) + "\n";
-  for (const Rate& rate : kRates) {
+  for (const RateKey& rate : kRates) {
     const double value = cluster.device.*rate.member;
     if (value > 0) out += std::string(rate.key) + " = " + spec::toml_number(value) + "\n";
   }
@@ -227,11 +228,11 @@ Cluster small_server(int cores) {
 Cluster with_ranks(Cluster cluster, int ranks) {
   Topology& topology = cluster.topology;
   const Host first = topology.hosts.at(0);
-  const bool equal =
+  const bool all_equal =
       std::all_of(topology.hosts.begin(), topology.hosts.end(), [&](const Host& host) { return host == first; });
   // Ranks that share one host's cores fill it, however many they are.
   if (!cluster.device.has_own_device && topology.hosts.size() == 1) topology.hosts[0].ranks = ranks;
-  if (topology.num_ranks() < ranks && equal) {
+  if (topology.num_ranks() < ranks && all_equal) {
     const double scale = (ranks + first.ranks - 1) / first.ranks / static_cast<double>(topology.hosts.size());
     topology.spine_bytes_per_us *= scale;
     topology.hosts.assign(static_cast<size_t>((ranks + first.ranks - 1) / first.ranks), first);
@@ -257,13 +258,13 @@ Measured measured_of(const program::Calibration& calibration, const spec::RunFil
 program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile& run, const spec::Layout& layout) {
   const Host& host = cluster.topology.hosts.at(0);
   const DeviceRates& device = cluster.device;
-  const bool narrow = run.strategy.precision == "bf16";  // fp16 products run in fp32 on cores
+  const bool is_bf16 = run.strategy.precision == "bf16";  // cores compute fp16 products in fp32
   program::Calibration machine;
-  const bool fast = narrow || (device.has_own_device && run.strategy.precision == "fp16");
-  machine.matmul_flops_per_us = fast ? device.matmul_16bit_flops_per_us : device.matmul_flops_per_us;
-  machine.attention_flops_per_us = fast ? device.attention_16bit_flops_per_us : device.attention_flops_per_us;
+  const bool has_16bit_rate = is_bf16 || (device.has_own_device && run.strategy.precision == "fp16");
+  machine.matmul_flops_per_us = has_16bit_rate ? device.matmul_16bit_flops_per_us : device.matmul_flops_per_us;
+  machine.attention_flops_per_us = has_16bit_rate ? device.attention_16bit_flops_per_us : device.attention_flops_per_us;
   machine.op_overhead_us = device.op_overhead_us;
-  if (device.has_own_device) {  // a device's copy engines move data beside its kernels
+  if (device.has_own_device) {  // a device's copy engines move data while its kernels run
     machine.cores = 2 * host.ranks;
     machine.threads = 1;
     machine.core_bytes_per_us = device.bytes_per_us;

@@ -9,7 +9,8 @@
 namespace herd::planner {
 namespace {
 
-constexpr int64_t kShort = 64 << 10, kMiddle = 4 << 20, kLong = 64 << 20;  // bytes that lines go through
+// Sizes of the messages that the lines go through.
+constexpr int64_t kShortBytes = 64 << 10, kMiddleBytes = 4 << 20, kLongBytes = 64 << 20;
 
 // Returns start and slope of the line through two points; never below zero.
 std::pair<double, double> line_through(int64_t a, double a_us, int64_t b, double b_us) {
@@ -37,28 +38,28 @@ double moved_bytes(program::OpKind kind, int64_t bytes) {
 Topology group_topology(const Topology& topology, const Mesh& mesh, int axis) {
   Topology group{topology.name, {}, topology.spine_bytes_per_us};
   size_t at = 0;
-  int first = 0;  // rank of hosts[at]
-  double share = 1;
-  int previous = -1;
+  int first = 0;  // first rank of hosts[at]
+  double rank_share = 1;
+  int previous_host = -1;
   for (const int rank : mesh.ranks(axis, 0)) {
     while (rank >= first + topology.hosts[at].ranks) first += topology.hosts[at++].ranks;
-    if (previous != static_cast<int>(at)) {
+    if (previous_host != static_cast<int>(at)) {
       group.hosts.push_back(topology.hosts[at]);
       group.hosts.back().ranks = 0;
-      previous = static_cast<int>(at);
+      previous_host = static_cast<int>(at);
     }
     ++group.hosts.back().ranks;
-    share = static_cast<double>(group.hosts.back().ranks) / topology.hosts[at].ranks;
+    rank_share = static_cast<double>(group.hosts.back().ranks) / topology.hosts[at].ranks;
     Host& host = group.hosts.back();
     host.cores = host.ranks;
     host.memory_bytes_per_us = host.core_bytes_per_us * host.ranks;
     host.cached_bytes_per_us = host.cached_core_bytes_per_us * host.ranks;
     const Link& whole = topology.hosts[at].uplink;
-    host.uplink.bytes_per_us = whole.bytes_per_us * share;
-    host.uplink.burst_bytes = whole.burst_bytes * share;
-    host.uplink.burst_bytes_per_us = whole.burst_bytes_per_us * share;
+    host.uplink.bytes_per_us = whole.bytes_per_us * rank_share;
+    host.uplink.burst_bytes = whole.burst_bytes * rank_share;
+    host.uplink.burst_bytes_per_us = whole.burst_bytes_per_us * rank_share;
   }
-  group.spine_bytes_per_us *= share;
+  group.spine_bytes_per_us *= rank_share;
   return group;
 }
 
@@ -75,7 +76,8 @@ double CollectiveCostModel::chosen_us(program::OpKind kind, int64_t bytes, const
   return choose(request, group).candidates[0].us;
 }
 
-// Both ends copy the message, one after the other within a host; between hosts the link takes its time as well.
+// Returns the price of a message: both ends copy it, one after the other within a host, and between hosts the link adds
+// its time.
 program::CollectivePrice CollectiveCostModel::message_price(int64_t bytes, const Topology& group) const {
   const Host& host = group.hosts[0];
   const double size = static_cast<double>(bytes);
@@ -87,35 +89,36 @@ program::CollectivePrice CollectiveCostModel::message_price(int64_t bytes, const
 
 double CollectiveCostModel::line_us(program::OpKind kind, int64_t bytes, const Axis& axis,
                                     const Topology& group) const {
-  LineCache& memory = shared_ != nullptr ? *shared_ : own_;
+  LineCache& cache = shared_ != nullptr ? *shared_ : own_;
   const std::string key = shape_of(axis) + std::string(program::op_name(kind));
-  const auto at = memory.try_emplace(key + " " + std::string(dtype_name(dtype_)));
-  Line& line = at.first->second;
-  if (at.second) {
-    const double few = chosen_us(kind, kShort, group), some = chosen_us(kind, kMiddle, group),
-                 many = chosen_us(kind, kLong, group);
-    std::tie(line.fixed_us, line.us_per_byte) = line_through(kShort, few, kMiddle, some);
-    std::tie(line.long_fixed_us, line.long_us_per_byte) = line_through(kMiddle, some, kLong, many);
+  const auto [entry, inserted] = cache.try_emplace(key + " " + std::string(dtype_name(dtype_)));
+  Line& line = entry->second;
+  if (inserted) {
+    const double short_us = chosen_us(kind, kShortBytes, group), middle_us = chosen_us(kind, kMiddleBytes, group),
+                 long_us = chosen_us(kind, kLongBytes, group);
+    std::tie(line.fixed_us, line.us_per_byte) = line_through(kShortBytes, short_us, kMiddleBytes, middle_us);
+    std::tie(line.long_fixed_us, line.long_us_per_byte) = line_through(kMiddleBytes, middle_us, kLongBytes, long_us);
   }
   const double size = static_cast<double>(bytes);
-  return bytes <= kMiddle ? line.fixed_us + line.us_per_byte * size : line.long_fixed_us + line.long_us_per_byte * size;
+  return bytes <= kMiddleBytes ? line.fixed_us + line.us_per_byte * size
+                               : line.long_fixed_us + line.long_us_per_byte * size;
 }
 
 program::CollectivePrice CollectiveCostModel::price(program::OpKind kind, int64_t bytes, const Mesh& mesh,
                                                     int axis) const {
   if (mesh.size(axis) < 2 || bytes == 0) return {};
   const Axis& along = mesh.axes[static_cast<size_t>(axis)];
-  const auto known = known_prices_.find({kind, bytes, shape_of(along)});
-  if (known != known_prices_.end()) return known->second;
+  const auto cached = known_prices_.find({kind, bytes, shape_of(along)});
+  if (cached != known_prices_.end()) return cached->second;
   const Topology group = group_topology(topology_, mesh, axis);
   if (kind == program::OpKind::kSend || kind == program::OpKind::kReceive)
     return known_prices_[{kind, bytes, shape_of(along)}] = message_price(bytes, group);
-  const double us = timing_ == Timing::kEachSize && bytes <= kLong ? chosen_us(kind, bytes, group)
-                                                                   : line_us(kind, bytes, along, group);
+  const double us = timing_ == Timing::kEachSize && bytes <= kLongBytes ? chosen_us(kind, bytes, group)
+                                                                        : line_us(kind, bytes, along, group);
   const Host& host = group.hosts[0];
   program::CollectivePrice price;
-  const double alone_us = moved_bytes(kind, bytes) / host.core_bytes_per_us;
-  price.work_us = group.hosts.size() == 1 ? us : std::min(us, alone_us);
+  const double copy_us = moved_bytes(kind, bytes) / host.core_bytes_per_us;
+  price.work_us = group.hosts.size() == 1 ? us : std::min(us, copy_us);
   price.latency_us = us - price.work_us;
   price.host_bytes = std::min(moved_bytes(kind, bytes), price.work_us * host.core_bytes_per_us);
   return known_prices_[{kind, bytes, shape_of(along)}] = price;

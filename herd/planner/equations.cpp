@@ -1,5 +1,5 @@
-// Memory, time and traffic of a step in closed form, over the same layer table that Programs are built from: of the
-// pipeline's stages, the one that holds most and the one that takes longest.
+// Computes memory, time and traffic of a step in closed form, from the same model table that programs are built from.
+// Memory is that of the pipeline stage that holds most, and time that of the stage that takes longest.
 #include "herd/planner/equations_internal.h"
 #include "herd/planner/prediction.h"
 #include "herd/spec/pipeline.h"
@@ -13,32 +13,32 @@ double idle_share(const PartitionedModel& cut) {
 
 namespace {
 
-// Without `line_cache` it predicts memory alone.
+// Predicts a step by equations; without `line_cache` only its memory.
 Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
                         CollectiveCostModel::LineCache* line_cache) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
-  const Cluster used = with_ranks(cluster, ranks);
-  const PartitionedModel cut(run, layout, used);
-  CollectiveCostModel cost(used.topology, cut.model.compute_dtype, CollectiveCostModel::Timing::kFitLine);
+  const Cluster sized_cluster = with_ranks(cluster, ranks);
+  const PartitionedModel cut(run, layout, sized_cluster);
+  CollectiveCostModel cost(sized_cluster.topology, cut.model.compute_dtype, CollectiveCostModel::Timing::kFitLine);
   if (line_cache != nullptr) cost.share_lines_in(*line_cache);
   Prediction out;
   out.layout = layout;
   out.parameters = cut.model.parameters();
   out.frozen = cut.model.frozen_parameters();
   for (int stage = 0; stage < layout.pp; ++stage) {
-    Prediction one;
-    add_memory(cut, stage, one);
-    if (line_cache != nullptr) add_time(cut, stage, used, cost, one);
-    if (one.device.total() > out.device.total()) {
-      out.device = one.device;
-      out.host = one.host;
-      out.nvme = one.nvme;
+    Prediction of_stage;
+    add_memory(cut, stage, of_stage);
+    if (line_cache != nullptr) add_time(cut, stage, sized_cluster, cost, of_stage);
+    if (of_stage.device.total() > out.device.total()) {
+      out.device = of_stage.device;
+      out.host = of_stage.host;
+      out.nvme = of_stage.nvme;
     }
-    if (one.step_us > out.step_us) {
-      out.step_us = one.step_us;
-      out.flops = one.flops;
-      out.compute_us = one.compute_us;
-      out.sent = one.sent;
+    if (of_stage.step_us > out.step_us) {
+      out.step_us = of_stage.step_us;
+      out.flops = of_stage.flops;
+      out.compute_us = of_stage.compute_us;
+      out.sent = of_stage.sent;
     }
   }
   out.device_bound = out.device.total();

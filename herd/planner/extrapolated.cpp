@@ -18,11 +18,11 @@ class Line {
   explicit Line(double steps) : steps_(steps) {}
   double at(double first, double second) const { return second + steps_ * (second - first); }
   // Extrapolates memory. It never falls as micro-batches are added, except where an order has uneven groups of them.
-  double most(double first, double second) const { return at(std::min(first, second), second); }
-  TierBytes most(const TierBytes& first, const TierBytes& second) const {
-    return {most(first.weights, second.weights), most(first.gradients, second.gradients),
-            most(first.states, second.states), most(first.activations, second.activations),
-            most(first.buffers, second.buffers)};
+  double bytes_at(double first, double second) const { return at(std::min(first, second), second); }
+  TierBytes bytes_at(const TierBytes& first, const TierBytes& second) const {
+    return {bytes_at(first.weights, second.weights), bytes_at(first.gradients, second.gradients),
+            bytes_at(first.states, second.states), bytes_at(first.activations, second.activations),
+            bytes_at(first.buffers, second.buffers)};
   }
 
  private:
@@ -32,25 +32,26 @@ class Line {
 }  // namespace
 
 std::optional<Prediction> extrapolate(const spec::RunFile& run, int ranks, const Cluster& cluster) {
-  if (!spec::order_file_of(run).empty()) return std::nullopt;  // which is of one number of micro-batches
+  if (!spec::order_file_of(run).empty()) return std::nullopt;  // the file holds an order of one number of micro-batches
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
-  // Orders may go by groups of pp micro-batches: the line lies through steps with as many beyond whole groups.
-  const int least = 2 + 2 * layout.pp;
-  const int few = least + (layout.micro_batches - least % layout.pp + layout.pp) % layout.pp, more = few + layout.pp;
-  if (layout.micro_batches <= more) return std::nullopt;
-  const spec::RunFile longer = with_micro_batches(run, layout, more);
+  // Orders may work in groups of pp micro-batches, so all three steps have as many micro-batches beyond whole groups.
+  const int min_count = 2 + 2 * layout.pp;
+  const int first_count = min_count + (layout.micro_batches - min_count % layout.pp + layout.pp) % layout.pp;
+  const int second_count = first_count + layout.pp;
+  if (layout.micro_batches <= second_count) return std::nullopt;
+  const spec::RunFile longer = with_micro_batches(run, layout, second_count);
   if (!why_no_program(longer, spec::resolve_mesh(longer, ranks)).empty()) return std::nullopt;
-  const Prediction first = predict(with_micro_batches(run, layout, few), ranks, cluster);
+  const Prediction first = predict(with_micro_batches(run, layout, first_count), ranks, cluster);
   Prediction out = predict(longer, ranks, cluster);
-  const Line line(1.0 * (layout.micro_batches - more) / (more - few));
+  const Line line(1.0 * (layout.micro_batches - second_count) / (second_count - first_count));
   out.layout = layout;
   out.simulation.reset();
-  out.device = line.most(first.device, out.device);
-  out.host = line.most(first.host, out.host);
-  out.nvme = line.most(first.nvme, out.nvme);
-  out.device_bound = line.most(first.device_bound, out.device_bound);
-  for (const auto number : {&Prediction::flops, &Prediction::compute_us, &Prediction::step_us})
-    out.*number = line.at(first.*number, out.*number);
+  out.device = line.bytes_at(first.device, out.device);
+  out.host = line.bytes_at(first.host, out.host);
+  out.nvme = line.bytes_at(first.nvme, out.nvme);
+  out.device_bound = line.bytes_at(first.device_bound, out.device_bound);
+  for (const auto figure : {&Prediction::flops, &Prediction::compute_us, &Prediction::step_us})
+    out.*figure = line.at(first.*figure, out.*figure);
   for (auto& [axis, bytes] : out.sent) bytes = line.at(first.sent.at(axis), bytes);
   return out;
 }

@@ -19,7 +19,7 @@ void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layo
   const auto found = std::ranges::find(all, name, &AlgorithmInfo::name);
   if (found == all.end()) {
     std::string valid = "auto";
-    for (const AlgorithmInfo& one : all) valid += ", " + std::string(one.name);
+    for (const AlgorithmInfo& info : all) valid += ", " + std::string(info.name);
     throw Error(Code::kBadConfig,
                 "comm.algorithm = \"" + name + "\": all_reduce has no algorithm of this name\n  fix: one of " + valid);
   }

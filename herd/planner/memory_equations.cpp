@@ -9,51 +9,55 @@
 namespace herd::planner {
 namespace {
 
-double kept(const PartitionedModel& cut, size_t b) {  // of one micro-batch, from forward to backward
+// Returns the bytes that a block keeps of one micro-batch from its forward to its backward.
+double kept_bytes(const PartitionedModel& cut, size_t b) {
   const auto& block = cut.model.blocks[b];
   if (cut.recomputed(b)) return cut.index_in_segment(b) == 0 ? static_cast<double>(block.input_bytes) : 0;
   return static_cast<double>(block.graph_bytes);
 }
 
-// The most that is held of the micro-batch whose turn it is, and scratch of the op in question apart.
-double walk(const PartitionedModel& cut, const BlockInterval& blocks, double& scratch) {
-  double before = 0, best = 0;
-  const auto offer = [&](double held, int64_t more) {
-    if (held + static_cast<double>(more) <= best + scratch) return;
-    best = held;
+// Returns the bytes that one micro-batch holds at its peak, without scratch. `scratch` becomes the scratch bytes of the
+// op at the peak.
+double peak_of_micro_batch(const PartitionedModel& cut, const BlockInterval& blocks, double& scratch) {
+  double kept_before = 0, peak = 0;
+  // Raises the peak to `held` bytes, with the op's scratch bytes apart, where both together are more.
+  const auto consider = [&](double held, int64_t more) {
+    if (held + static_cast<double>(more) <= peak + scratch) return;
+    peak = held;
     scratch = static_cast<double>(more);
   };
   const double targets = blocks.end == cut.model.blocks.size() ? static_cast<double>(cut.model.target_bytes) : 0;
-  for (size_t b = blocks.begin; b < blocks.end; ++b) {  // forward, in case a small model peaks there
+  for (size_t b = blocks.begin; b < blocks.end; ++b) {  // forward, where a small model may peak
     const auto& block = cut.model.blocks[b];
     const double in = static_cast<double>(block.input_bytes);
     if (cut.is_head(b)) {
-      offer(before + targets + (b > cut.first ? 2 : 1) * in, block.forward.scratch_bytes);
+      consider(kept_before + targets + (b > cut.first ? 2 : 1) * in, block.forward.scratch_bytes);
       break;
     }
-    const double graph = cut.recomputed(b) ? in : kept(cut, b) + in;
-    offer(before + targets + graph + static_cast<double>(block.output_bytes), block.forward.scratch_bytes);
-    before += kept(cut, b);
+    const double graph = cut.recomputed(b) ? in : kept_bytes(cut, b) + in;
+    consider(kept_before + targets + graph + static_cast<double>(block.output_bytes), block.forward.scratch_bytes);
+    kept_before += kept_bytes(cut, b);
   }
   for (size_t b = blocks.end; b-- > blocks.begin;) {  // backward
     const auto& block = cut.model.blocks[b];
     if (cut.is_head(b) || b < cut.first) continue;
-    before -= kept(cut, b);
-    double own = static_cast<double>(block.graph_bytes);
-    if (cut.recomputed(b)) {  // its segment is whole again, up to this block
+    kept_before -= kept_bytes(cut, b);
+    double graphs = static_cast<double>(block.graph_bytes);
+    if (cut.recomputed(b)) {  // the graphs of its segment exist again up to this block
       const size_t first = b - cut.index_in_segment(b);
       for (size_t other = std::max(first, blocks.begin); other < b; ++other)
-        own += static_cast<double>(cut.model.blocks[other].graph_bytes) - kept(cut, other);
+        graphs += static_cast<double>(cut.model.blocks[other].graph_bytes) - kept_bytes(cut, other);
     }
-    const double arriving = static_cast<double>(block.output_bytes);
+    const double dy_bytes = static_cast<double>(block.output_bytes);
     if (cut.ends_segment(b, blocks))
-      offer(before + own + arriving + static_cast<double>(block.input_bytes), block.forward.scratch_bytes);
-    const double leaving = b > cut.first ? static_cast<double>(block.input_bytes) : 0;
-    offer(before + own + arriving + leaving, block.backward.scratch_bytes);
+      consider(kept_before + graphs + dy_bytes + static_cast<double>(block.input_bytes), block.forward.scratch_bytes);
+    const double dx_bytes = b > cut.first ? static_cast<double>(block.input_bytes) : 0;
+    consider(kept_before + graphs + dy_bytes + dx_bytes, block.backward.scratch_bytes);
   }
-  return best;
+  return peak;
 }
 
+// Returns the bytes of the buffers that the uses of a pool need.
 double pool_bytes(const PartitionedModel& cut, const std::vector<program::PoolUse>& uses, int depth) {
   std::vector<int64_t> bytes;
   for (int g = 0; g < static_cast<int>(cut.model.groups.size()); ++g) bytes.push_back(cut.shard_bytes(g) * cut.shards);
@@ -81,14 +85,14 @@ void add_memory(const PartitionedModel& cut, int stage, Prediction& out) {
   }
   const std::string& offload = cut.run.strategy.offload;
   (offload == "states" ? out.host.states : offload == "nvme" ? out.nvme.states : out.device.states) = states;
-  double scratch = 0, all = 0;
-  const double now = walk(cut, blocks, scratch);
-  for (size_t b = blocks.begin; b < blocks.end; ++b) all += cut.is_head(b) ? 0 : kept(cut, b);
+  double scratch = 0, kept_per_micro_batch = 0;
+  const double current_peak = peak_of_micro_batch(cut, blocks, scratch);
+  for (size_t b = blocks.begin; b < blocks.end; ++b) kept_per_micro_batch += cut.is_head(b) ? 0 : kept_bytes(cut, b);
   const double in_flight = spec::micro_batches_in_flight(spec::parse_pipeline(cut.run.strategy.pipeline), cut.layout.pp,
                                                          cut.layout.micro_batches, stage);
-  out.device.activations = now + (cut.layout.pp > 1 ? (in_flight - 1) * all : 0);
-  if (cut.layout.pp > 1 && cut.run.strategy.pipeline == "zero_bubble_h1") {  // what waits between the halves
-    double pending = 0;
+  out.device.activations = current_peak + (cut.layout.pp > 1 ? (in_flight - 1) * kept_per_micro_batch : 0);
+  if (cut.layout.pp > 1 && cut.run.strategy.pipeline == "zero_bubble_h1") {
+    double pending = 0;  // bytes that wait between the two halves of backward
     for (size_t b = blocks.begin; b < blocks.end; ++b)
       pending += static_cast<double>(cut.model.blocks[b].pending_bytes);
     out.device.activations += std::min(stage, cut.layout.micro_batches) * pending;

@@ -12,27 +12,27 @@
 namespace herd::planner {
 namespace {
 
-constexpr double kWidth = 1000, kBar = 34;
+constexpr double kWidth = 1000, kBarHeight = 34;  // pixels
 
-struct Part {
+struct MemoryPart {
   const char* name;
   double bytes;
 };
 
-// One bar a tier, its parts beside each other, the budget as a line across it.
+// Draws the memory of one tier as a bar of its parts, with the budget as a line across it.
 std::string memory_bar(const std::string& tier, const TierBytes& bytes, double budget) {
-  const Part parts[] = {{"weights", bytes.weights},
-                        {"gradients", bytes.gradients},
-                        {"optimizer states", bytes.states},
-                        {"activations", bytes.activations},
-                        {"buffers", bytes.buffers}};
+  const MemoryPart parts[] = {{"weights", bytes.weights},
+                              {"gradients", bytes.gradients},
+                              {"optimizer states", bytes.states},
+                              {"activations", bytes.activations},
+                              {"buffers", bytes.buffers}};
   const double scale = (kWidth - 20) / std::max({bytes.total(), budget, 1.0});
   draw::Svg svg(kWidth, 96);
   double x = 10, legend = 10;
-  for (int i = 0; const Part& part : parts) {
+  for (int i = 0; const MemoryPart& part : parts) {
     const std::string css = draw::colour_class(i++), label = std::string(part.name) + " " + format_bytes(part.bytes);
     if (part.bytes <= 0) continue;
-    svg.rectangle(x, 20, part.bytes * scale, kBar, css, label);
+    svg.rectangle(x, 20, part.bytes * scale, kBarHeight, css, label);
     x += part.bytes * scale;
     svg.rectangle(legend, 76, 10, 10, css);
     svg.text(legend + 15, 85, label);
@@ -46,7 +46,7 @@ std::string memory_bar(const std::string& tier, const TierBytes& bytes, double b
   return svg.finish(tier + " memory of a rank");
 }
 
-draw::Section memory(const Plan& plan) {
+draw::Section memory_section(const Plan& plan) {
   std::string html = "<p>" + draw::escape(verdict(plan)) + "</p>\n<figure>" +
                      memory_bar("Device", plan.prediction.device, static_cast<double>(plan.budget.device)) +
                      "</figure>\n";
@@ -56,13 +56,13 @@ draw::Section memory(const Plan& plan) {
   return {"Memory", html + draw::html_table(memory_rows(plan))};
 }
 
-draw::Section costs(const Plan& plan) {
+draw::Section cost_section(const Plan& plan) {
   draw::Table table{{{""}, {""}}, {}};
   for (const auto& [name, value] : cost_rows(plan)) table.rows.push_back({name, value});
   return {"A step", draw::html_table(table) + "<p>Predicted " + draw::escape(method(plan)) + ".</p>\n"};
 }
 
-draw::Section suggestions(const Plan& plan) {
+draw::Section suggestion_section(const Plan& plan) {
   std::string html;
   if (!plan.variants.fitting.empty()) html += draw::html_table(variant_rows(plan));
   if (plan.variants.built > 0) html += "<p>" + draw::escape(variant_remark(plan)) + ".</p>\n";
@@ -75,7 +75,7 @@ draw::Section suggestions(const Plan& plan) {
   return {"What would make it fit", html};
 }
 
-draw::Section equations(const Plan& plan) {
+draw::Section equation_section(const Plan& plan) {
   std::string html;
   for (const auto& [title, table] : paper_tables(plan.paper_formulas()))
     html += "<h3>" + draw::escape(title) + "</h3>\n" + draw::html_table(table);
@@ -90,9 +90,9 @@ std::string plan_page(const Plan& plan) {
       {"", "<p>" + draw::escape(headline(plan)) + "<br>" + draw::escape(spec::summary(plan.prediction.layout)) +
                "<br>" + draw::escape(plan.cluster.name) +
                (plan.automatic_choice.empty() ? "" : "<br>" + draw::escape(plan.automatic_choice)) + "</p>\n"});
-  sections.push_back(memory(plan));
-  sections.push_back(costs(plan));
-  if (!plan.fits()) sections.push_back(suggestions(plan));
+  sections.push_back(memory_section(plan));
+  sections.push_back(cost_section(plan));
+  if (!plan.fits()) sections.push_back(suggestion_section(plan));
   if (plan.prediction.simulation) {
     const auto& simulation = *plan.prediction.simulation;
     sections.push_back(
@@ -102,7 +102,7 @@ std::string plan_page(const Plan& plan) {
              program::memory_tables(simulation.memory, {})});
     sections.push_back({"Ops of a step", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>\n"});
   }
-  sections.push_back(equations(plan));
+  sections.push_back(equation_section(plan));
   sections.push_back({"Run file", "<pre>" + draw::escape(spec::to_toml(plan.run)) + "</pre>\n"});
   sections.push_back({"Machine", "<pre>" + draw::escape(to_toml(plan.cluster)) + "</pre>\n"});
   return draw::html_page("Plan of " + plan.name, sections);

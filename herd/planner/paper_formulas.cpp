@@ -24,39 +24,41 @@ std::vector<PrecisionRecipe> known_recipes() {
            {{"weight", 2}, {"gradient", 2}, {"master", 4}, {"momentum", 4}, {"variance", 4}, {"gradient copy", 4}}}};
 }
 
-// Tells whether a run with the recipe's keys keeps as many bytes per parameter as the recipe; false without keys.
-bool trains(const PrecisionRecipe& recipe) {
+// Says whether a run with the recipe's keys keeps as many bytes per parameter as the recipe; false without keys.
+bool keys_match_recipe(const PrecisionRecipe& recipe) {
   if (recipe.keys.empty()) return false;
   std::istringstream words(recipe.keys);
   const std::vector<std::string> keys{std::istream_iterator<std::string>(words), {}};
   return spec::state_bytes(spec::parse_run_text("", recipe.name, keys)).total() == recipe.bytes().total();
 }
 
+// Returns how many bytes per parameter this run keeps of each part.
 PrecisionRecipe recipe_of(const spec::RunFile& run) {
   const spec::StateBytes bytes = spec::state_bytes(run);
-  const double second = run.optimizer.kind == "adamw" ? 4 : 0;
-  const double first = run.optimizer.kind == "sgd" && run.optimizer.momentum == 0 ? 0
-                       : run.optimizer.momentum_precision == "bf16"               ? 2
-                                                                                  : 4;
-  // Bytes of what makes a 16-bit weight exact: 4 of fp32, or 2 of its lower half.
-  const double exact = bytes.states - first - second;
+  const double variance = run.optimizer.kind == "adamw" ? 4 : 0;
+  const double momentum = run.optimizer.kind == "sgd" && run.optimizer.momentum == 0 ? 0
+                          : run.optimizer.momentum_precision == "bf16"               ? 2
+                                                                                     : 4;
+  // A 16-bit weight has an fp32 master of 4 bytes, or the lower half of the fp32 number, 2 bytes.
+  const double master = bytes.states - momentum - variance;
   PrecisionRecipe out{.name = run.model.frozen == "none" ? "this run" : "this run, nothing frozen"};
   const std::pair<const char*, double> parts[] = {{"weight", bytes.weight},
                                                   {"gradient", bytes.gradient},
-                                                  {exact == 2 ? "low half" : "master", exact},
-                                                  {"momentum", first},
-                                                  {"variance", second}};
+                                                  {master == 2 ? "low half" : "master", master},
+                                                  {"momentum", momentum},
+                                                  {"variance", variance}};
   for (const auto& [name, size] : parts) {
     if (size > 0) out.parts.emplace_back(name, size);
   }
   return out;
 }
 
+// Adds the bytes of model states of each recipe, on one rank for each ZeRO stage.
 void add_states(const spec::RunFile& run, PaperFormulas& out) {
   std::vector<PrecisionRecipe> recipes = known_recipes();
   recipes.insert(recipes.begin(), recipe_of(run));
   for (PrecisionRecipe& recipe : recipes) {
-    if (!trains(recipe)) recipe.keys.clear();
+    if (!keys_match_recipe(recipe)) recipe.keys.clear();
     const spec::StateBytes bytes = recipe.bytes();
     StateRow row{.recipe = std::move(recipe), .whole = out.parameters * bytes.total()};
     for (int stage = 0; stage < 4; ++stage)
@@ -66,6 +68,7 @@ void add_states(const spec::RunFile& run, PaperFormulas& out) {
   }
 }
 
+// Adds the elements that a rank sends for each ZeRO stage.
 void add_traffic(spec::RunFile run, PaperFormulas& out) {
   const char* names[] = {"data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3"};
   for (int stage = 0; stage < 4; ++stage) {
@@ -74,20 +77,21 @@ void add_traffic(spec::RunFile run, PaperFormulas& out) {
                            spec::hybrid_elements_sent(out.parameters_of_rank, out.shards, out.replicas, stage),
                            not_built(run)});
   }
-  constexpr double kElement = 2;  // bytes of a 16-bit weight
-  out.zero3_cross_host = kElement * spec::zero3_elements_across_hosts(out.parameters_of_rank);
-  out.zero_plus_plus_cross_host = kElement * spec::zero_plus_plus_elements_across_hosts(out.parameters_of_rank);
+  constexpr double kWeightBytes = 2;  // bytes of one 16-bit weight
+  out.zero3_cross_host = kWeightBytes * spec::zero3_elements_across_hosts(out.parameters_of_rank);
+  out.zero_plus_plus_cross_host = kWeightBytes * spec::zero_plus_plus_elements_across_hosts(out.parameters_of_rank);
 }
 
-// Returns what this version lacks to train with this recomputation; empty = it can.
-std::string lacks(spec::RunFile run, RecomputeKind recompute) {
+// Returns why this version can't train with this recomputation; empty = it can.
+std::string why_recompute_not_built(spec::RunFile run, RecomputeKind recompute) {
   run.strategy.recompute = recompute == RecomputeKind::kNone   ? "none"
                            : recompute == RecomputeKind::kFull ? "full"
                                                                : "selective";
   return not_built(run);
 }
 
-void add_layers(const spec::RunFile& run, const spec::Layout& layout, PaperFormulas& out) {
+// Adds the activations of one layer for each technique, and those of a rank for each distance of checkpoints.
+void add_layers_and_checkpoints(const spec::RunFile& run, const spec::Layout& layout, PaperFormulas& out) {
   const auto& model = run.model;
   out.layer = {.s = static_cast<double>(model.context) / layout.cp,
                .b = static_cast<double>(layout.micro_batch),
@@ -98,19 +102,20 @@ void add_layers(const spec::RunFile& run, const spec::Layout& layout, PaperFormu
     for (const RecomputeKind recompute : {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
       out.layers.push_back({layout.tp, sequence_parallel, recompute,
                             spec::layer_activation_bytes(out.layer, layout.tp, sequence_parallel, recompute),
-                            lacks(run, recompute)});
+                            why_recompute_not_built(run, recompute)});
     }
   }
-  const int64_t layers = std::max<int64_t>(1, (model.layers + layout.pp - 1) / layout.pp);  // of the largest stage
+  // The largest stage has this many layers.
+  const int64_t layers = std::max<int64_t>(1, (model.layers + layout.pp - 1) / layout.pp);
   const int64_t best = spec::sqrt_interval(layers);
   for (const int64_t every : {int64_t{1}, best, layers}) {
     if (!out.checkpoints.empty() && out.checkpoints.back().every == every) continue;
-    const spec::RecomputeSegments held = spec::segments_every(layers, every);
+    const spec::RecomputeSegments segments = spec::segments_every(layers, every);
     out.checkpoints.push_back(
-        {every, held,
-         static_cast<double>(held.kept) *
+        {every, segments,
+         static_cast<double>(segments.kept) *
                  spec::layer_activation_bytes(out.layer, layout.tp, false, RecomputeKind::kFull) +
-             static_cast<double>(held.layers_per_segment) * spec::layer_activation_bytes(out.layer, layout.tp)});
+             static_cast<double>(segments.layers_per_segment) * spec::layer_activation_bytes(out.layer, layout.tp)});
   }
   const spec::StepShape step{.batch = static_cast<double>(layout.batch),
                              .context = static_cast<double>(model.context),
@@ -144,9 +149,10 @@ PaperFormulas paper_formulas_of(const spec::RunFile& run, const spec::Layout& la
         static_cast<double>(model.vocab), static_cast<double>(model.width), static_cast<double>(model.layers),
         static_cast<double>(model.heads), static_cast<double>(model.head_width), static_cast<double>(model.ffn));
   }
-  const bool as_counted = (gpt || model.kind == "bert") && model.ffn == 4 * model.width &&
-                          model.kv_heads == model.heads && model.heads * model.head_width == model.width;
-  if (as_counted) add_layers(run, layout, out);
+  // The formulas count layers with 4 h feed-forward units, and with as many key heads as query heads.
+  const bool formulas_apply = (gpt || model.kind == "bert") && model.ffn == 4 * model.width &&
+                              model.kv_heads == model.heads && model.heads * model.head_width == model.width;
+  if (formulas_apply) add_layers_and_checkpoints(run, layout, out);
   return out;
 }
 

@@ -14,7 +14,7 @@ std::string short_number(double value) {
 
 std::string gigabytes(double bytes) { return short_number(bytes / 1e9); }
 
-// "2 + 2 + 4 + 4 + 4", of each part times `scale`.
+// Returns "2 + 2 + 4 + 4 + 4": the bytes of each part times `scale`.
 std::string sum_of(const PrecisionRecipe& recipe, double scale) {
   std::string out;
   for (const auto& [name, bytes] : recipe.parts) out += (out.empty() ? "" : " + ") + short_number(bytes * scale);
@@ -105,10 +105,10 @@ std::vector<PaperTable> paper_tables(const PaperFormulas& p) {
     const std::string shape = short_number(p.layer.b) + " x " + short_number(p.layer.s) + " tokens";
     out.push_back({"activations of one layer in 16 bit, " + shape, layer_table(p)});
     out.push_back({"their terms", term_table(p.layer)});
-    char more[64];
-    std::snprintf(more, sizeof more, "full recompute takes %.0f %% more arithmetic",
+    char arithmetic[64];
+    std::snprintf(arithmetic, sizeof arithmetic, "full recompute takes %.0f %% more arithmetic",
                   100 * (p.full_recompute_flop_ratio - 1));
-    out.push_back({"recompute of every K layers; " + std::string(more), checkpoint_table(p)});
+    out.push_back({"recompute of every K layers; " + std::string(arithmetic), checkpoint_table(p)});
   }
   if (p.shards * p.replicas == 1) return out;
   out.push_back({"data-parallel traffic", traffic_table(p)});

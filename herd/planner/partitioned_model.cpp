@@ -10,9 +10,9 @@
 namespace herd::planner {
 
 std::optional<spec::Unsupported> beyond_equations(const spec::RunFile& run, const spec::Layout& layout) {
-  // Equations know what these would take, though no rewrite is there for them.
-  static const std::vector<spec::SupportedValues> without_rows = {{"mesh.cp", {}}, {"strategy.offload", {"nvme"}}};
-  if (auto setting = strategies::first_setting_without_equations(run, without_rows)) return setting;
+  // The equations cover these settings, though no rewrite exists for them.
+  static const std::vector<spec::SupportedValues> without_rewrite = {{"mesh.cp", {}}, {"strategy.offload", {"nvme"}}};
+  if (auto setting = strategies::first_setting_without_equations(run, without_rewrite)) return setting;
   const bool one_stage_a_rank = layout.pipeline.stages_per_rank == 1 && spec::order_file_of(run).empty();
   if (layout.pp == 1 || one_stage_a_rank) return std::nullopt;
   return spec::Unsupported{"strategy.pipeline = \"" + run.strategy.pipeline + "\"",
@@ -71,7 +71,7 @@ Visits PartitionedModel::visits(const BlockInterval& blocks) const {
   Visits out;
   std::map<int, int> gathers;
   int visit = 0;
-  const auto pass = [&](size_t b, bool weights) {
+  const auto visit_block = [&](size_t b, bool weights) {
     ++visit;
     for (const int g : model.blocks[b].groups) {
       if (!weights) continue;
@@ -79,29 +79,29 @@ Visits PartitionedModel::visits(const BlockInterval& blocks) const {
       ++gathers[g];
     }
   };
-  std::map<int, size_t> begun;
-  const auto differentiate = [&](size_t b, bool same_visit) {
+  std::map<int, size_t> use_of_group;
+  const auto visit_backward = [&](size_t b, bool same_visit) {
     const bool head = is_head(b);
-    if (!same_visit) pass(b, head || model.blocks[b].backward_reads_weights);
+    if (!same_visit) visit_block(b, head || model.blocks[b].backward_reads_weights);
     for (const int g : model.blocks[b].groups) {
       if (frozen(g)) continue;
-      const auto [at, fresh] = begun.try_emplace(g, out.gradients.size());
-      if (fresh) out.gradients.push_back({g, visit, visit});
+      const auto [at, inserted] = use_of_group.try_emplace(g, out.gradients.size());
+      if (inserted) out.gradients.push_back({g, visit, visit});
       out.gradients[at->second].last_visit = visit;
     }
   };
   for (int m = 0; m < std::min(layout.micro_batches, 2); ++m) {  // the second one follows the first as all others do
-    begun.clear();
+    use_of_group.clear();
     for (size_t b = blocks.begin; b < blocks.end; ++b) {
-      if (!is_head(b)) pass(b, true);
+      if (!is_head(b)) visit_block(b, true);
     }
     for (size_t b = blocks.end; b-- > blocks.begin;) {
       if (b < first) continue;
-      const bool again = ends_segment(b, blocks);
-      for (size_t other = b - (again ? index_in_segment(b) : 0); other < b; ++other)
-        pass(std::max(other, blocks.begin), true);
-      if (again) pass(b, true);
-      differentiate(b, again);
+      const bool recomputes = ends_segment(b, blocks);
+      for (size_t other = b - (recomputes ? index_in_segment(b) : 0); other < b; ++other)
+        visit_block(std::max(other, blocks.begin), true);
+      if (recomputes) visit_block(b, true);
+      visit_backward(b, recomputes);
     }
     if (m == 0) out.gathers = gathers;
   }

@@ -102,9 +102,9 @@ std::string plan_json(const Plan& plan) {
   out["choice"] = plan.automatic_choice;
   out["rewrites"] = Json::array();
   for (const Variant& variant : plan.variants.fitting) {
-    Json one = {{"changes", variant.changes}};
-    one.update(prediction_json(variant.prediction));
-    out["rewrites"].push_back(std::move(one));
+    Json entry = {{"changes", variant.changes}};
+    entry.update(prediction_json(variant.prediction));
+    out["rewrites"].push_back(std::move(entry));
   }
   out["programs_built"] = plan.variants.built;
   if (const auto& nearest = plan.variants.least_memory) {
@@ -112,9 +112,9 @@ std::string plan_json(const Plan& plan) {
   }
   out["remedies"] = Json::array();
   for (const Suggestion& suggestion : plan.suggestions) {
-    Json one = {{"changes", suggestion.changes}, {"ranks", suggestion.ranks}, {"not_built", suggestion.unsupported}};
-    one.update(prediction_json(suggestion.prediction));
-    out["remedies"].push_back(std::move(one));
+    Json entry = {{"changes", suggestion.changes}, {"ranks", suggestion.ranks}, {"not_built", suggestion.unsupported}};
+    entry.update(prediction_json(suggestion.prediction));
+    out["remedies"].push_back(std::move(entry));
   }
   return out.dump(2) + "\n";
 }

@@ -24,7 +24,7 @@ using program::OpKind;
 using program::Program;
 using program::Tier;
 
-constexpr size_t kMostOps = 20000;  // of a rank's step, for a simulation of about a second
+constexpr size_t kMaxSimulatedOps = 20000;  // ops of a rank's step; to simulate so many takes about 1 s
 
 TierBytes tier_bytes(const program::Peak& peak) {
   const program::BytesByUse bytes = by_use(peak.by_kind, peak.bytes);
@@ -37,7 +37,8 @@ TierBytes tier_bytes(const program::Peak& peak) {
   return out;
 }
 
-// Bytes that a rank sends: 2(n-1)/n of a reduction, (n-1)/n of a gather or of what ends as a shard.
+// Adds the bytes that a rank sends on each axis: 2(n-1)/n of an all-reduce's message, (n-1)/n of a gather's or a
+// reduce-scatter's, and what it sends to other stages.
 void add_traffic(const Program& step, std::map<std::string, double>& sent) {
   for (const program::Op& op : step.ops) {
     if (op.kind == OpKind::kSend)
@@ -48,17 +49,20 @@ void add_traffic(const Program& step, std::map<std::string, double>& sent) {
   }
 }
 
+// Adds the bytes that a rank sends in collectives inside blocks.
 void add_inner_traffic(const Program& step, const spec::ModelTable& model, std::map<std::string, double>& sent) {
   for (const program::Op& op : step.ops) {
     if (!is_pass(op)) continue;
-    for (const auto& one : model.blocks[static_cast<size_t>(op.block)].inner) {
-      const int times = runs_of_inner_collective(one, op);
-      const double n = step.mesh.size(step.mesh.find(one.axis));
-      sent[one.axis] += times * (one.is_all_reduce ? 2 : 1) * static_cast<double>(one.bytes) * (n - 1) / n;
+    for (const auto& collective : model.blocks[static_cast<size_t>(op.block)].inner) {
+      const int times = runs_of_inner_collective(collective, op);
+      const double n = step.mesh.size(step.mesh.find(collective.axis));
+      sent[collective.axis] +=
+          times * (collective.is_all_reduce ? 2 : 1) * static_cast<double>(collective.bytes) * (n - 1) / n;
     }
   }
 }
 
+// Returns the time of a rank's arithmetic alone, and adds its FLOPs to `flops`.
 double arithmetic_us(const Program& step, const spec::ModelTable& model, const program::Calibration& machine,
                      double& flops) {
   double us = 0;
@@ -72,16 +76,16 @@ double arithmetic_us(const Program& step, const spec::ModelTable& model, const p
   return us;
 }
 
-// Of programs, the first with the largest bound of device memory.
-size_t needs_most(const std::vector<Program>& programs) {
-  size_t most = 0;
+// Returns the index of the first program with the largest bound of device memory.
+size_t index_of_largest(const std::vector<Program>& programs) {
+  size_t largest = 0;
   int64_t bytes = -1;
   for (size_t i = 0; i < programs.size(); ++i) {
     if (i > 0 && programs[i].ops == programs[i - 1].ops && programs[i].values == programs[i - 1].values) continue;
     const int64_t bound = peak_bound(programs[i], Tier::kDevice, programs).bytes;
-    if (bound > bytes) most = i, bytes = bound;
+    if (bound > bytes) largest = i, bytes = bound;
   }
-  return most;
+  return largest;
 }
 
 }  // namespace
@@ -96,15 +100,15 @@ std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout)
   if (const auto without = strategies::first_unsupported_setting(run)) return without->setting + " has no rewrite";
   const size_t blocks = static_cast<size_t>(2 * run.model.layers + 4);
   const size_t ops = 2 * blocks * static_cast<size_t>(layout.micro_batches);
-  if (ops > kMostOps) return "a step of " + std::to_string(ops) + " ops is too long to simulate";
+  if (ops > kMaxSimulatedOps) return "a step of " + std::to_string(ops) + " ops is too long to simulate";
   return "";
 }
 
 std::vector<int> ranks_with_all_stages(std::vector<int> ranks, const spec::Layout& layout) {
   const size_t given = ranks.size();
   for (size_t i = 0; i < given; ++i) {
-    for (const int stage : layout.mesh.ranks(layout.stage_axis, ranks[i])) {
-      if (std::find(ranks.begin(), ranks.end(), stage) == ranks.end()) ranks.push_back(stage);
+    for (const int peer : layout.mesh.ranks(layout.stage_axis, ranks[i])) {
+      if (std::find(ranks.begin(), ranks.end(), peer) == ranks.end()) ranks.push_back(peer);
     }
   }
   return ranks;
@@ -116,7 +120,7 @@ program::Simulation simulate_on(const std::vector<Program>& programs, const spec
   const double hosts = static_cast<double>(programs.size()) / static_cast<double>(host_ranks);
   calibration.cores = static_cast<int>(std::lround(calibration.cores * hosts));
   calibration.host_bytes_per_us *= hosts;
-  // A reduction that was measured on this host is not predicted.
+  // A measured time of reductions on this host replaces the cost model.
   if (calibration.reduce_us_per_byte > 0 && cluster.topology.hosts.size() == 1)
     return simulate(programs, model, calibration, program::SharedMemoryCost(calibration), memory_rank);
   const CollectiveCostModel cost(cluster.topology, model.compute_dtype);
@@ -128,7 +132,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   const std::string why = why_no_program(run, layout);
   if (!why.empty()) {
     if (!strategies::first_unsupported_setting(run)) {
-      if (auto longer = extrapolate(run, ranks, cluster)) return std::move(*longer);
+      if (auto extrapolated = extrapolate(run, ranks, cluster)) return std::move(*extrapolated);
     }
     if (const auto beyond = beyond_equations(run, layout)) {
       throw Error(Code::kBadConfig, why + ", and no equation covers " + beyond->setting + "\n  fix: " +
@@ -140,24 +144,25 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
     out.why_equations = why;
     return out;
   }
-  const Cluster used = with_ranks(cluster, ranks);
-  const spec::ModelTable model = spec::program_table(run, layout.micro_batch, used.device.kernels());
-  // Ranks with a device each do not slow each other down, and all of a stage run the same step.
-  std::vector<int> ranks_of_host(used.device.has_own_device ? 1 : static_cast<size_t>(used.topology.hosts[0].ranks));
+  const Cluster sized_cluster = with_ranks(cluster, ranks);
+  const spec::ModelTable model = spec::program_table(run, layout.micro_batch, sized_cluster.device.kernels());
+  // Ranks with a device of their own do not slow each other down, so one rank of each stage is enough.
+  std::vector<int> ranks_of_host(
+      sized_cluster.device.has_own_device ? 1 : static_cast<size_t>(sized_cluster.topology.hosts[0].ranks));
   std::iota(ranks_of_host.begin(), ranks_of_host.end(), 0);
   std::vector<Program> programs;
   for (const int rank : ranks_with_all_stages(ranks_of_host, layout))
     programs.push_back(strategies::compile_step(run, model, layout, rank));
-  const size_t most = needs_most(programs);
-  const Program& step = programs[most];
-  const program::Calibration machine = calibration_of(used, run, layout);
+  const size_t largest = index_of_largest(programs);
+  const Program& step = programs[largest];
+  const program::Calibration machine = calibration_of(sized_cluster, run, layout);
 
   Prediction out;
   out.layout = layout;
   out.parameters = model.parameters();
   out.frozen = model.frozen_parameters();
   out.simulated = true;
-  out.simulation = simulate_on(programs, model, used, machine, ranks_of_host.size(), most);
+  out.simulation = simulate_on(programs, model, sized_cluster, machine, ranks_of_host.size(), largest);
   out.step_us = out.simulation->step_us;
   const program::Peak& peak = out.simulation->device_peak;
   out.device = tier_bytes(peak);

@@ -14,8 +14,9 @@
 namespace herd::planner {
 namespace {
 
-constexpr int kMostColumns = 400;  // of a picture: passes of a rank
+constexpr int kMaxColumns = 400;  // columns of a picture, one for each pass of a rank
 
+// Holds the blocks of a pipeline stage, with their parameters and their FLOPs per micro-batch.
 struct StageCost {
   std::string blocks;  // "h.3 to h.5"
   double parameters = 0, flops = 0;
@@ -41,12 +42,13 @@ std::string stages_text(const spec::RunFile& run, const spec::Layout& layout) {
   if (layout.pp == 1) return "no pipeline: mesh.pp = 1\n";
   const spec::PipelineOrder order = strategies::pipeline_order(run, layout);
   const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
-  const std::vector<int> cut = spec::stage_of_blocks(model, order.ranks, {order.stages_per_rank, order.folded});
+  const std::vector<int> stage_of_block =
+      spec::stage_of_blocks(model, order.ranks, {order.stages_per_rank, order.folded});
   std::vector<StageCost> stages;
-  double most = 0;
+  double max_flops = 0;
   for (int stage = 0; stage < order.stages(); ++stage) {
-    stages.push_back(cost_of(model, spec::blocks_of_stage(cut, stage)));
-    most = std::max(most, stages.back().flops);
+    stages.push_back(cost_of(model, spec::blocks_of_stage(stage_of_block, stage)));
+    max_flops = std::max(max_flops, stages.back().flops);
   }
   draw::Table table{{{"rank"}, {"stage", true}, {"blocks"}, {"parameters", true}, {"arithmetic", true}}, {}};
   for (int rank = 0; rank < order.ranks; ++rank) {
@@ -54,7 +56,7 @@ std::string stages_text(const spec::RunFile& run, const spec::Layout& layout) {
       const int stage = order.stage_of(rank, local_stage);
       const StageCost& cost = stages[static_cast<size_t>(stage)];
       char share[32];
-      std::snprintf(share, sizeof share, "%.0f %%", most > 0 ? 100 * cost.flops / most : 0);
+      std::snprintf(share, sizeof share, "%.0f %%", max_flops > 0 ? 100 * cost.flops / max_flops : 0);
       table.rows.push_back(
           {std::to_string(rank), std::to_string(stage), cost.blocks, format_count(cost.parameters), share});
     }
@@ -62,7 +64,7 @@ std::string stages_text(const spec::RunFile& run, const spec::Layout& layout) {
   std::string out = draw::text_table(table) + "arithmetic: beside the stage that has most, which sets the pace\n\n" +
                     run.strategy.pipeline + " with stages that take alike, " + std::to_string(order.micro_batches) +
                     " micro-batches:\n";
-  if (static_cast<int>(order.turns[0].size()) > kMostColumns)
+  if (static_cast<int>(order.turns[0].size()) > kMaxColumns)
     return out + "too long to draw; herd show order draws it with fewer micro-batches\n";
   return out + strategies::order_picture(order);
 }

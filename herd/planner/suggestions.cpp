@@ -10,9 +10,9 @@
 namespace herd::planner {
 namespace {
 
-constexpr int kMostRanks = 16384;
+constexpr int kMaxSuggestedRanks = 16384;  // ranks of a suggestion at most
 
-// Whether a mesh covers the ranks and has samples for all of them.
+// Says whether the mesh covers the ranks and the batch has a sample for each.
 bool has_work(const spec::RunFile& run, int ranks) {
   try {
     const spec::Layout layout = spec::resolve_mesh(run, ranks);
@@ -29,7 +29,8 @@ size_t num_changes(const Suggestion& suggestion, int ranks) {
   return suggestion.changes.size() + (suggestion.ranks == ranks ? 0 : 1);
 }
 
-// Of each number of changes the cheapest, unless fewer changes cost no more; and the cheapest that can be trained.
+// Returns the cheapest suggestion of each number of changes, unless fewer changes cost no more. The cheapest that this
+// version can train is always included.
 std::vector<Suggestion> best_of(std::vector<Suggestion> all, int ranks) {
   std::stable_sort(all.begin(), all.end(), [](const Suggestion& a, const Suggestion& b) {
     return device_seconds(a) != device_seconds(b) ? device_seconds(a) < device_seconds(b)
@@ -37,13 +38,13 @@ std::vector<Suggestion> best_of(std::vector<Suggestion> all, int ranks) {
   });
   std::vector<Suggestion> out;
   size_t fewest = SIZE_MAX;
-  bool runs = false;
+  bool has_trainable = false;
   for (Suggestion& suggestion : all) {
     const size_t changes = num_changes(suggestion, ranks);
-    const bool first_that_runs = suggestion.unsupported.empty() && !runs;
-    if (changes >= fewest && !first_that_runs) continue;
+    const bool first_trainable = suggestion.unsupported.empty() && !has_trainable;
+    if (changes >= fewest && !first_trainable) continue;
     fewest = std::min(fewest, changes);
-    runs = runs || suggestion.unsupported.empty();
+    has_trainable = has_trainable || suggestion.unsupported.empty();
     out.push_back(std::move(suggestion));
   }
   return out;
@@ -66,18 +67,18 @@ std::vector<Suggestion> suggest_changes(const spec::RunFile& run, int ranks, con
                                         const Search& search) {
   CollectiveCostModel::LineCache line_cache;
   std::vector<Suggestion> fitting;
-  for (int n = ranks; n <= std::max(ranks, kMostRanks) && fitting.empty(); n *= 2) {
-    const Cluster used = with_ranks(cluster, n);
-    const strategies::RankCounts all{n, used.topology.hosts[0].ranks};
+  for (int n = ranks; n <= std::max(ranks, kMaxSuggestedRanks) && fitting.empty(); n *= 2) {
+    const Cluster sized_cluster = with_ranks(cluster, n);
+    const strategies::RankCounts all{n, sized_cluster.topology.hosts[0].ranks};
     const auto consider = [&](const spec::RunFile& changed) {
       try {
         if (search.skip_automatic_keys && n == ranks && only_automatic(differences(run, changed))) return;
-        if (!search.budget.holds(memory_by_equations(changed, n, used))) return;
-        Prediction prediction = predict_by_equations(changed, n, used, line_cache);
+        if (!search.budget.holds(memory_by_equations(changed, n, sized_cluster))) return;
+        Prediction prediction = predict_by_equations(changed, n, sized_cluster, line_cache);
         prediction.step_us *= search.time_scale;
         fitting.push_back({differences(run, changed), n, std::move(prediction), not_built(changed)});
       } catch (const Error& error) {
-        if (error.code() != Code::kBadConfig) throw;  // a layout that the model does not allow
+        if (error.code() != Code::kBadConfig) throw;  // the model does not allow this layout
       }
     };
     each_layout(run, all, [&](const spec::RunFile& layout) {

@@ -9,7 +9,7 @@
 namespace herd::planner {
 namespace {
 
-constexpr double kFewBytes = 4096;  // losses and the factor, on the host: not worth a row
+constexpr double kMinHostBytes = 4096;  // a host that holds less, such as losses, gets no row
 
 std::string percent(double share) {
   char text[32];
@@ -49,7 +49,7 @@ std::string headline(const Plan& plan) {
 draw::Table memory_rows(const Plan& plan) {
   const Prediction& p = plan.prediction;
   draw::Table table{{{"of a rank, at its peak"}, {"device", true}}, {}};
-  const bool host = p.host.total() >= kFewBytes, nvme = p.nvme.total() > 0;
+  const bool host = p.host.total() >= kMinHostBytes, nvme = p.nvme.total() > 0;
   if (host) table.columns.push_back({"host", true});
   if (nvme) table.columns.push_back({"nvme", true});
   const auto row = [&](const char* name, double TierBytes::*member) {
@@ -81,7 +81,7 @@ std::string verdict(const Plan& plan) {
     text = (fits ? "fits: " : "does not fit: ") + need + " of " + budget + " a device, " +
            percent(p.device_bound / static_cast<double>(plan.budget.device));
   }
-  if (plan.budget.host > 0 && p.host.total() >= kFewBytes) {
+  if (plan.budget.host > 0 && p.host.total() >= kMinHostBytes) {
     const bool fits = p.host.total() <= static_cast<double>(plan.budget.host);
     text += std::string(fits ? "; host " : "; does not fit the host: ") + format_bytes(p.host.total()) + " of " +
             format_bytes(static_cast<double>(plan.budget.host));
@@ -129,9 +129,9 @@ std::string method(const Plan& plan) {
 
 draw::Table variant_rows(const Plan& plan) {
   draw::Table table{{{"change"}, {"device", true}, {"step", true}, {"of today's", true}}, {}};
-  for (const Variant& one : plan.variants.fitting) {
-    const Prediction& p = one.prediction;
-    table.rows.push_back({joined(one.changes), format_bytes(p.device_bound), format_us(p.step_us),
+  for (const Variant& variant : plan.variants.fitting) {
+    const Prediction& p = variant.prediction;
+    table.rows.push_back({joined(variant.changes), format_bytes(p.device_bound), format_us(p.step_us),
                           percent(p.step_us / plan.variants.unchanged.step_us)});
   }
   return table;
@@ -151,10 +151,10 @@ std::string variant_remark(const Plan& plan) {
   } else {
     out += " and those that fit simulated; they change no number. strategy.auto=true takes the first";
   }
-  for (const Variant& one : variants.with_other_results) {
-    const Prediction& p = one.prediction;
-    out += ". " + one.changes.at(0) + " alone " + (plan.budget.holds(p) ? "fits" : "does not fit") + ": " +
-           format_bytes(p.device_bound) + ", " + format_us(p.step_us) + ", but " + std::string(one.result_change);
+  for (const Variant& variant : variants.with_other_results) {
+    const Prediction& p = variant.prediction;
+    out += ". " + variant.changes.at(0) + " alone " + (plan.budget.holds(p) ? "fits" : "does not fit") + ": " +
+           format_bytes(p.device_bound) + ", " + format_us(p.step_us) + ", but " + std::string(variant.result_change);
   }
   return out;
 }

@@ -11,6 +11,7 @@ namespace {
 
 using program::OpKind;
 
+// Predicts the time and the traffic of one pipeline stage by equations.
 class StageTime {
  public:
   StageTime(const PartitionedModel& cut, const Cluster& cluster, const CollectiveCostModel& cost)
@@ -22,29 +23,34 @@ class StageTime {
 
   void add_to(int stage, Prediction& out) const {
     const BlockInterval blocks = cut_.blocks_of(stage);
-    const Passes one = passes(blocks);
-    const double m = cut_.layout.micro_batches, psi = cut_.trained_elements(blocks);
-    out.flops = m * one.flops;
-    out.compute_us = m * one.arithmetic;
-    double on_cores = 0;
-    const double talk = data_parallel_us(blocks, psi, on_cores, out.sent) + tied_us(stage, on_cores, out.sent);
-    const double backward = (cut_.zero >= 2 ? m : 1) * one.backward + (cut_.zero >= 3 ? m * one.forward : 0);
-    // A device sends while it computes; cores that all compute have to do both.
+    const Passes micro_batch = passes(blocks);
+    const double m = cut_.layout.micro_batches, trained = cut_.trained_elements(blocks);
+    out.flops = m * micro_batch.flops;
+    out.compute_us = m * micro_batch.arithmetic;
+    double cores_us = 0;
+    const double communication_us =
+        data_parallel_us(blocks, trained, cores_us, out.sent) + tied_us(stage, cores_us, out.sent);
+    const double backward =
+        (cut_.zero >= 2 ? m : 1) * micro_batch.backward + (cut_.zero >= 3 ? m * micro_batch.forward : 0);
+    // A device, or idle cores, send while the ranks compute. Cores that all compute have to do both.
     const double first_bucket =
-        psi > 0 ? talk * std::min(1.0, static_cast<double>(cut_.run.strategy.bucket) /
-                                           (psi * static_cast<double>(size_of(cut_.model.gradient_dtype))))
-                : 0;
-    const bool spare = machine_.cores > ranks_of_host_ * machine_.threads;
-    const double hidden = spare ? talk : talk - on_cores;
-    const double shown = talk - hidden + std::max(first_bucket * (spare ? 1 : 0), hidden - backward);
-    out.step_us = m * (one.forward + one.backward) / (1 - idle_share(cut_)) + std::max(0.0, shown) + update_us(psi);
-    const double rd = static_cast<double>(cut_.model.blocks[1].output_bytes);
-    if (cut_.layout.pp > 1) out.sent["pp"] += m * rd * (stage > 0 && stage + 1 < cut_.layout.pp ? 2 : 1);
+        trained > 0
+            ? communication_us * std::min(1.0, static_cast<double>(cut_.run.strategy.bucket) /
+                                                   (trained * static_cast<double>(size_of(cut_.model.gradient_dtype))))
+            : 0;
+    const bool has_idle_cores = machine_.cores > ranks_of_host_ * machine_.threads;
+    const double overlapped_us = has_idle_cores ? communication_us : communication_us - cores_us;
+    const double exposed_us =
+        communication_us - overlapped_us + std::max(first_bucket * (has_idle_cores ? 1 : 0), overlapped_us - backward);
+    out.step_us = m * (micro_batch.forward + micro_batch.backward) / (1 - idle_share(cut_)) +
+                  std::max(0.0, exposed_us) + update_us(trained);
+    const double boundary_bytes = static_cast<double>(cut_.model.blocks[1].output_bytes);
+    if (cut_.layout.pp > 1) out.sent["pp"] += m * boundary_bytes * (stage > 0 && stage + 1 < cut_.layout.pp ? 2 : 1);
     for (size_t b = blocks.begin; b < blocks.end; ++b) {
       for (const auto& inner : cut_.model.blocks[b].inner) {
         const double n = inner.axis == "tp" ? cut_.layout.tp : cut_.layout.cp;
         double times = inner.times_forward + (b >= cut_.first ? inner.times_backward : 0);
-        if (cut_.recomputed(b)) times += inner.*again(b, blocks);
+        if (cut_.recomputed(b)) times += inner.*times_again(b, blocks);
         out.sent[inner.axis] +=
             m * times * (inner.is_all_reduce ? 2 : 1) * static_cast<double>(inner.bytes) * (n - 1) / n;
       }
@@ -52,26 +58,30 @@ class StageTime {
   }
 
  private:
-  // The last block of a segment runs again for its graph alone, those before it for their outputs, too.
-  int spec::InnerCollective::*again(size_t b, const BlockInterval& blocks) const {
+  // Says how often a collective runs when its block is recomputed: the last block of a segment is run for its graph
+  // alone, the blocks before it for their outputs, too.
+  int spec::InnerCollective::*times_again(size_t b, const BlockInterval& blocks) const {
     return cut_.ends_segment(b, blocks) ? &spec::InnerCollective::times_recompute
                                         : &spec::InnerCollective::times_forward;
   }
 
+  // Returns the time of a block's inner collectives in one pass.
   double inner_us(const spec::BlockShape& block, int spec::InnerCollective::*times) const {
     double us = 0;
-    for (const auto& one : block.inner) {
-      const auto price = cost_.price(one.is_all_reduce ? OpKind::kAllReduce : OpKind::kAllGather, one.bytes,
-                                     cut_.layout.mesh, cut_.layout.mesh.find(one.axis));
-      us += one.*times * (price.latency_us + price.work_us * oversubscription_);
+    for (const auto& collective : block.inner) {
+      const auto price = cost_.price(collective.is_all_reduce ? OpKind::kAllReduce : OpKind::kAllGather,
+                                     collective.bytes, cut_.layout.mesh, cut_.layout.mesh.find(collective.axis));
+      us += collective.*times * (price.latency_us + price.work_us * oversubscription_);
     }
     return us;
   }
+  // Returns the time of a pass of one rank while all ranks of its host run the same: cores or the memory bus limit it.
   double pass_us(const spec::PassCost& cost, double more_bytes, int parts = 1) const {
     const auto [work_us, bytes] = program::pass_work(cost, more_bytes, machine_);
-    const double all_us = work_us + (parts - 1) * machine_.op_overhead_us;
-    return std::max(all_us * oversubscription_, bytes * ranks_of_host_ / machine_.host_bytes_per_us);
+    const double op_us = work_us + (parts - 1) * machine_.op_overhead_us;
+    return std::max(op_us * oversubscription_, bytes * ranks_of_host_ / machine_.host_bytes_per_us);
   }
+  // Returns the bytes of the gradients of a block's weights.
   double gradient_bytes(size_t b) const {
     double elements = 0;
     for (const int g : cut_.model.blocks[b].groups)
@@ -82,9 +92,10 @@ class StageTime {
   struct Passes {
     double forward = 0, backward = 0, arithmetic = 0, flops = 0;
   };
-  Passes passes(const BlockInterval& blocks) const {  // one micro-batch
+  // Adds up the passes of one micro-batch.
+  Passes passes(const BlockInterval& blocks) const {
     Passes out;
-    const double adds = cut_.layout.micro_batches > 1 ? 2 : 1;  // later micro-batches read the gradient too
+    const double gradient_accesses = cut_.layout.micro_batches > 1 ? 2 : 1;  // later micro-batches read it, too
     const auto count = [&](const spec::PassCost& cost) {
       out.flops += cost.matmul_flops + cost.attention_flops;
       out.arithmetic +=
@@ -94,79 +105,79 @@ class StageTime {
     for (size_t b = blocks.begin; b < blocks.end; ++b) {
       const auto& block = cut_.model.blocks[b];
       const double forward =
-          pass_us(block.forward, cut_.is_head(b) ? adds * gradient_bytes(b) : 0, block.num_program_blocks);
+          pass_us(block.forward, cut_.is_head(b) ? gradient_accesses * gradient_bytes(b) : 0, block.num_program_blocks);
       (cut_.is_head(b) ? out.backward : out.forward) +=
           forward + inner_us(block, &spec::InnerCollective::times_forward);
       count(block.forward);
       if (b < cut_.first) continue;
       out.backward += inner_us(block, &spec::InnerCollective::times_backward);
       if (cut_.is_head(b)) continue;
-      out.backward += pass_us(block.backward, adds * gradient_bytes(b), block.num_program_blocks);
+      out.backward += pass_us(block.backward, gradient_accesses * gradient_bytes(b), block.num_program_blocks);
       count(block.backward);
       if (cut_.recomputed(b)) {
-        out.backward += forward + inner_us(block, again(b, blocks));
+        out.backward += forward + inner_us(block, times_again(b, blocks));
         count(block.forward);
       }
     }
     return out;
   }
 
-  double price_us(OpKind kind, double bytes, const std::string& axis, double& on_cores) const {
+  double price_us(OpKind kind, double bytes, const std::string& axis, double& cores_us) const {
     const auto price = cost_.price(kind, std::llround(bytes), cut_.layout.mesh, cut_.layout.mesh.find(axis));
-    on_cores += price.work_us;
+    cores_us += price.work_us;
     return price.latency_us + price.work_us;
   }
 
-  // Prices the collectives of gradients, and of weights where they are shards. Returns their time, and its part on
-  // cores.
-  double data_parallel_us(const BlockInterval& blocks, double psi, double& on_cores,
+  // Returns the time of the collectives of gradients, and of weights where they are shards. Adds the part of it that
+  // cores spend to cores_us.
+  double data_parallel_us(const BlockInterval& blocks, double trained, double& cores_us,
                           std::map<std::string, double>& sent) const {
-    const double bytes = psi * static_cast<double>(size_of(cut_.model.gradient_dtype));
+    const double bytes = trained * static_cast<double>(size_of(cut_.model.gradient_dtype));
     const double m = cut_.layout.micro_batches;
     double us = 0;
     if (cut_.shards > 1) {
       const double n = cut_.shards,
-                   reduces = cut_.zero >= 2 ? m : 1;  // what is cut can't wait for the last micro-batch
+                   reduces = cut_.zero >= 2 ? m : 1;  // gradient shards are reduced in every micro-batch
       double whole = 0;
-      int trained = 0;
+      int num_trained_groups = 0;
       for (const int g : cut_.groups_of(blocks)) {
         if (cut_.frozen(g)) continue;
-        ++trained;
+        ++num_trained_groups;
         whole += static_cast<double>(cut_.zero > 0 ? cut_.shard_bytes(g) * cut_.shards : cut_.weight_bytes(g));
       }
       const double gathered = cut_.zero == 3 ? cut_.gathered_bytes(cut_.visits(blocks)) : cut_.zero > 0 ? whole : 0;
       const double reduced = whole * cut_.gradient_ratio();
-      // These are the bytes of reduce-scatters and all-gathers, each half of an all-reduce.
-      const double halves = cut_.zero == 0 ? 2 * reduced : reduces * reduced + gathered;
-      sent[cut_.axis] += halves * (n - 1) / n;
-      us += price_us(OpKind::kAllReduce, reduced, cut_.axis, on_cores) * halves / (2 * reduced);
-      on_cores *= halves / (2 * reduced);
-      if (cut_.zero > 0) sent[cut_.axis] += 2 * 8 * static_cast<double>(trained) * (n - 1) / n;  // norms
+      // Bytes of reduce-scatters and all-gathers, each of which is half of an all-reduce.
+      const double scatter_gather_bytes = cut_.zero == 0 ? 2 * reduced : reduces * reduced + gathered;
+      sent[cut_.axis] += scatter_gather_bytes * (n - 1) / n;
+      us += price_us(OpKind::kAllReduce, reduced, cut_.axis, cores_us) * scatter_gather_bytes / (2 * reduced);
+      cores_us *= scatter_gather_bytes / (2 * reduced);
+      if (cut_.zero > 0) sent[cut_.axis] += 2 * 8 * static_cast<double>(num_trained_groups) * (n - 1) / n;  // norms
     }
     if (cut_.layout.cp > 1) {
       sent["cp"] += 2 * bytes * (cut_.layout.cp - 1) / cut_.layout.cp;
-      us += price_us(OpKind::kAllReduce, bytes, "cp", on_cores);
+      us += price_us(OpKind::kAllReduce, bytes, "cp", cores_us);
     }
-    // Ranks that share rows each have the gradients of their own rows for weights that are whole. What ZeRO cuts is
-    // summed among them as shards.
+    // With sequence parallelism, each rank has the gradients of whole weights from its own rows only. They are summed
+    // over axis tp, as shards where ZeRO cuts them.
     if (cut_.layout.tp > 1 && cut_.run.strategy.sequence_parallel) {
       const double part = cut_.whole_elements(blocks) * static_cast<double>(size_of(cut_.model.gradient_dtype)) /
                           (cut_.zero > 0 ? cut_.shards : 1);
       sent["tp"] += 2 * part * (cut_.layout.tp - 1) / cut_.layout.tp;
-      us += price_us(OpKind::kAllReduce, part, "tp", on_cores);
+      us += price_us(OpKind::kAllReduce, part, "tp", cores_us);
     }
     if (cut_.layout.fsdp > 1 && cut_.layout.dp > 1) {
       double part = 0;
       for (const int g : cut_.groups_of(blocks))
         part += cut_.frozen(g) ? 0 : cut_.gradient_ratio() * static_cast<double>(cut_.shard_bytes(g));
       sent["dp"] += 2 * part * (cut_.layout.dp - 1) / cut_.layout.dp;
-      us += price_us(OpKind::kAllReduce, part, "dp", on_cores);
+      us += price_us(OpKind::kAllReduce, part, "dp", cores_us);
     }
     return us;
   }
 
-  // The first and the last stage sum the gradient of a tied embedding, or of its shard.
-  double tied_us(int stage, double& on_cores, std::map<std::string, double>& sent) const {
+  // Returns the time in which the first and the last stage sum the gradient of a tied embedding, or of its shard.
+  double tied_us(int stage, double& cores_us, std::map<std::string, double>& sent) const {
     const auto& layout = cut_.layout;
     if (layout.tied_axis == kNoAxis || (stage > 0 && stage + 1 < layout.pp)) return 0;
     const std::set<int> first = cut_.groups_of(cut_.blocks_of(0)), last = cut_.groups_of(cut_.blocks_of(layout.pp - 1));
@@ -177,23 +188,24 @@ class StageTime {
     }
     if (bytes == 0) return 0;
     const auto price = cost_.price(OpKind::kAllReduce, std::llround(bytes), layout.mesh, layout.tied_axis);
-    sent["pp"] += bytes;  // 2(n-1)/n of it for two stages
-    on_cores += price.work_us;
+    sent["pp"] += bytes;  // 2(n-1)/n of the bytes for n = 2 stages
+    cores_us += price.work_us;
     return price.latency_us + price.work_us;
   }
 
-  // Reads gradient, weight and states, and writes weight and states; the norm reads the gradient once more. States on
-  // another tier are updated there, at its rate; gradients go there and weights come back.
-  double update_us(double psi) const {
+  // Returns the time of the update of `trained` elements. It reads gradient, weight and states, and writes weight and
+  // states; the norm reads the gradient once more. States on another tier are updated there, at its rate; gradients go
+  // there and weights come back.
+  double update_us(double trained) const {
     const spec::StateBytes bytes = spec::state_bytes(cut_.run);
-    const double own = cut_.zero >= 1 ? psi / cut_.shards : psi;
-    const double here = pass_us({}, own * 2 * (bytes.gradient + bytes.weight));
+    const double own_elements = cut_.zero >= 1 ? trained / cut_.shards : trained;
+    const double weights_us = pass_us({}, own_elements * 2 * (bytes.gradient + bytes.weight));
     const std::string& offload = cut_.run.strategy.offload;
     if (offload == "none" || (offload == "states" && !cluster_.device.has_own_device))
-      return pass_us({}, own * 2 * (bytes.gradient + bytes.weight + bytes.states));
+      return pass_us({}, own_elements * 2 * (bytes.gradient + bytes.weight + bytes.states));
     const double rate = offload == "nvme" ? cluster_.device.nvme_bytes_per_us : cluster_.device.host_link_bytes_per_us;
-    return here + own * 2 * bytes.states / rate +
-           own * (bytes.gradient + bytes.weight) / cluster_.device.host_link_bytes_per_us;
+    return weights_us + own_elements * 2 * bytes.states / rate +
+           own_elements * (bytes.gradient + bytes.weight) / cluster_.device.host_link_bytes_per_us;
   }
 
   const PartitionedModel& cut_;

@@ -8,21 +8,22 @@ namespace {
 
 using strategies::Alternatives;
 
-// A key, and the rows that have values for it.
+// Holds a key of the run file, and the alternatives that list values for it.
 struct Dimension {
   const spec::Key* key;
   std::vector<const Alternatives*> rows;
 };
 
-template <class Takes>
-std::vector<Dimension> dimensions(const Takes& takes) {
+// Returns the keys of all techniques' alternatives for which accepts() is true.
+template <class Accepts>
+std::vector<Dimension> dimensions(const Accepts& accepts) {
   std::vector<Dimension> out;
   for (const strategies::Technique& row : strategies::techniques()) {
     for (const Alternatives& alternatives : row.alternatives) {
       const spec::Key* key = &spec::run_key(alternatives.key);
-      if (!takes(*key, alternatives)) continue;
-      const auto known = std::ranges::find(out, key, &Dimension::key);
-      (known == out.end() ? out.emplace_back(Dimension{key, {}}) : *known).rows.push_back(&alternatives);
+      if (!accepts(*key, alternatives)) continue;
+      const auto existing = std::ranges::find(out, key, &Dimension::key);
+      (existing == out.end() ? out.emplace_back(Dimension{key, {}}) : *existing).rows.push_back(&alternatives);
     }
   }
   return out;
@@ -30,21 +31,21 @@ std::vector<Dimension> dimensions(const Takes& takes) {
 
 bool is_layout(const spec::Key& key) { return key.section == "mesh"; }
 
-// Values of a dimension may depend on those before it.
-void walk(const std::vector<Dimension>& all, size_t at, const spec::RunFile& run, const strategies::RankCounts& ranks,
-          const VisitRun& visit) {
+// Visits every combination of values from dimension `at` on. The values of a dimension may depend on those before it.
+void visit_combinations(const std::vector<Dimension>& all, size_t at, const spec::RunFile& run,
+                        const strategies::RankCounts& ranks, const VisitRun& visit) {
   if (at == all.size()) return visit(run);
   const spec::Key& key = *all[at].key;
-  std::vector<spec::KeyValue> tried = {value_of(key, run)};
+  std::vector<spec::KeyValue> values = {value_of(key, run)};
   for (const Alternatives* row : all[at].rows) {
     for (spec::KeyValue& value : row->values(run, ranks)) {
-      if (std::ranges::count(tried, value) == 0) tried.push_back(std::move(value));
+      if (std::ranges::count(values, value) == 0) values.push_back(std::move(value));
     }
   }
-  for (const spec::KeyValue& value : tried) {
+  for (const spec::KeyValue& value : values) {
     spec::RunFile changed = run;
     set_value(key, changed, value);
-    walk(all, at + 1, changed, ranks, visit);
+    visit_combinations(all, at + 1, changed, ranks, visit);
   }
 }
 
@@ -52,7 +53,7 @@ void walk(const std::vector<Dimension>& all, size_t at, const spec::RunFile& run
 
 void each_layout(const spec::RunFile& run, const strategies::RankCounts& ranks, const VisitRun& visit) {
   const auto layouts = dimensions([](const spec::Key& key, const Alternatives&) { return is_layout(key); });
-  walk(layouts, 0, run, ranks, [&](const spec::RunFile& changed) {
+  visit_combinations(layouts, 0, run, ranks, [&](const spec::RunFile& changed) {
     spec::RunFile adapted = changed;
     for (const strategies::Technique& row : strategies::techniques()) {
       if (row.adapt != nullptr) row.adapt(adapted);
@@ -66,7 +67,7 @@ void each_variant(const spec::RunFile& run, const strategies::RankCounts& ranks,
   const auto keys = dimensions([&](const spec::Key& key, const Alternatives& alternatives) {
     return !is_layout(key) && (alternatives.automatic || !automatic_only);
   });
-  walk(keys, 0, run, ranks, visit);
+  visit_combinations(keys, 0, run, ranks, visit);
 }
 
 void each_result_change(
@@ -89,8 +90,8 @@ void each_result_change(
 bool only_automatic(const std::vector<std::string>& changes) {
   const auto automatic = dimensions([](const spec::Key&, const Alternatives& row) { return row.automatic; });
   return std::ranges::all_of(changes, [&](const std::string& change) {
-    return std::ranges::any_of(automatic,
-                               [&](const Dimension& one) { return change.starts_with(one.key->full_name() + "="); });
+    return std::ranges::any_of(
+        automatic, [&](const Dimension& dimension) { return change.starts_with(dimension.key->full_name() + "="); });
   });
 }
 

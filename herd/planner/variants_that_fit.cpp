@@ -15,18 +15,18 @@
 namespace herd::planner {
 namespace {
 
-constexpr double kAlike = 1.01;   // steps are, within this factor
-constexpr size_t kMostShown = 4;  // of what fits
+constexpr double kEqualTimeRatio = 1.01;  // steps within this factor count as equally fast
+constexpr size_t kMaxShown = 4;           // variants that are shown at most
 
-// A way to run it, before its time is known.
+// Holds a changed run whose memory is known, but not its time.
 struct Candidate {
   spec::RunFile run;
   std::vector<std::string> changes;
   spec::Layout layout;
-  int64_t device = 0, host = 0;  // bytes, with the smallest values of the numbers that are "auto"
+  int64_t device = 0, host = 0;  // bytes; numbers that are "auto" have their smallest values
 };
 
-// Holds a number of a technique that the run sets to "auto".
+// Holds a number of a technique that the run sets to "auto"; `applies` says whether the run uses the number.
 struct UnsetNumber {
   const spec::Key* key;
   const strategies::AutoNumber* number;
@@ -49,7 +49,7 @@ bool fits(const Candidate& one, const Budget& budget) {
   return (budget.device == 0 || one.device <= budget.device) && (budget.host == 0 || one.host <= budget.host);
 }
 
-// One rank of each stage.
+// Returns the steps of one rank of each stage.
 std::vector<program::Program> steps_of_stages(const spec::RunFile& run, const spec::ModelTable& model,
                                               const spec::Layout& layout) {
   std::vector<program::Program> steps;
@@ -58,28 +58,29 @@ std::vector<program::Program> steps_of_stages(const spec::RunFile& run, const sp
   return steps;
 }
 
-int64_t most_bytes(const std::vector<program::Program>& steps, program::Tier tier) {
+int64_t max_bytes(const std::vector<program::Program>& steps, program::Tier tier) {
   int64_t most = 0;
   for (const program::Program& step : steps) most = std::max(most, peak_bound(step, tier, steps).bytes);
   return most;
 }
 
+// Finds the variants of a run that fit.
 class Candidates {
  public:
   Candidates(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget)
-      : run_(run), ranks_(ranks), cluster_(cluster), budget_(budget), own_(spec::resolve_mesh(run, ranks)) {}
+      : run_(run), ranks_(ranks), cluster_(cluster), budget_(budget), own_layout_(spec::resolve_mesh(run, ranks)) {}
 
   Variants run() {
     Variants out;
     const std::vector<Candidate> all = candidates();
     out.built = static_cast<int>(all.size());
     if (all.empty()) return out;
-    out.unchanged = predicted(all[0].run, all[0].layout).prediction;
+    out.unchanged = predict_variant(all[0].run, all[0].layout).prediction;
     std::vector<Variant> fitting;
     for (const Candidate& one : all) {
-      if (fits(one, budget_)) fitting.push_back(predicted(one.run, one.layout));
+      if (fits(one, budget_)) fitting.push_back(predict_variant(one.run, one.layout));
     }
-    out.fitting = proved(cheapest_first(std::move(fitting)));
+    out.fitting = within_budget(cheapest_first(std::move(fitting)));
     if (out.fitting.empty()) {
       const auto least = std::min_element(all.begin(), all.end(),
                                           [](const Candidate& a, const Candidate& b) { return a.device < b.device; });
@@ -97,29 +98,29 @@ class Candidates {
   std::vector<Variant> with_other_results() const {
     std::vector<Variant> out;
     each_result_change(run_, ranks(), [&](const spec::RunFile& changed, std::string_view result_change) {
-      const std::optional<Candidate> one = built(changed);
+      const std::optional<Candidate> one = build_candidate(changed);
       if (!one) return;
-      out.push_back(predicted(changed, one->layout));
+      out.push_back(predict_variant(changed, one->layout));
       out.back().result_change = result_change;
     });
     return out;
   }
 
-  // The run as it is first, if its program can be built; nothing otherwise.
+  // Returns the run as it is and its variants; nothing if the run's own program can't be built.
   std::vector<Candidate> candidates() const {
     std::vector<Candidate> out;
     bool possible = true;
     each_variant(run_, ranks(), true, [&](const spec::RunFile& changed) {
       if (!possible) return;
-      std::optional<Candidate> one = built(changed);
+      std::optional<Candidate> one = build_candidate(changed);
       possible = one || !out.empty();
       if (one) out.push_back(std::move(*one));
     });
     return out;
   }
 
-  std::optional<Candidate> built(spec::RunFile changed) const {
-    // What this version can't run is no way out for a run that it can.
+  std::optional<Candidate> build_candidate(spec::RunFile changed) const {
+    // A run that this version can train gets no variant that it can't.
     if (not_built(run_).empty() && !not_built(changed).empty()) return std::nullopt;
     Candidate out{.run = changed, .changes = differences(run_, changed), .layout = spec::resolve_mesh(changed, ranks_)};
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
@@ -131,46 +132,48 @@ class Candidates {
     } catch (const Error& error) {
       const bool of_run = out.changes.empty();
       if (error.code() != Code::kBadConfig || of_run) throw;
-      return std::nullopt;  // what the run asks for besides does not go with the change
+      return std::nullopt;  // the change conflicts with another setting of the run
     }
-    out.device = most_bytes(steps, program::Tier::kDevice);
-    out.host = most_bytes(steps, program::Tier::kHost);
+    out.device = max_bytes(steps, program::Tier::kDevice);
+    out.host = max_bytes(steps, program::Tier::kHost);
     return out;
   }
 
-  Variant predicted(const spec::RunFile& changed, const spec::Layout& layout) const {
-    const Cluster cluster = with_micro_batch(cluster_, run_, own_, layout);
+  Variant predict_variant(const spec::RunFile& changed, const spec::Layout& layout) const {
+    const Cluster cluster = with_micro_batch(cluster_, run_, own_layout_, layout);
     spec::RunFile resolved = with_numbers(changed, ranks_, cluster, budget_);
     Prediction prediction = predict_extrapolated(resolved, ranks_, cluster);
     return {differences(run_, changed), std::move(resolved), std::move(prediction)};
   }
 
+  // Sorts by step time, and equally fast variants by fewer changes, then by memory. Drops a variant if one before it
+  // has no more changes and takes no more memory.
   static std::vector<Variant> cheapest_first(std::vector<Variant> all) {
     const auto by_time = [](const Variant& a, const Variant& b) { return a.prediction.step_us < b.prediction.step_us; };
     std::stable_sort(all.begin(), all.end(), by_time);
-    const double alike = all.empty() ? 0 : kAlike * all[0].prediction.step_us;
+    const double max_us = all.empty() ? 0 : kEqualTimeRatio * all[0].prediction.step_us;
     const auto end =
-        std::find_if(all.begin(), all.end(), [&](const Variant& one) { return one.prediction.step_us > alike; });
+        std::find_if(all.begin(), all.end(), [&](const Variant& one) { return one.prediction.step_us > max_us; });
     std::stable_sort(all.begin(), end, [](const Variant& a, const Variant& b) {
       return a.changes.size() != b.changes.size() ? a.changes.size() < b.changes.size()
                                                   : a.prediction.device_bound < b.prediction.device_bound;
     });
     std::vector<Variant> out;
     for (Variant& one : all) {
-      const bool no_better = std::any_of(out.begin(), out.end(), [&](const Variant& before) {
-        return before.changes.size() <= one.changes.size() &&
-               before.prediction.device_bound <= one.prediction.device_bound;
+      const bool dominated = std::any_of(out.begin(), out.end(), [&](const Variant& earlier) {
+        return earlier.changes.size() <= one.changes.size() &&
+               earlier.prediction.device_bound <= one.prediction.device_bound;
       });
-      if (!no_better) out.push_back(std::move(one));
+      if (!dominated) out.push_back(std::move(one));
     }
     return out;
   }
 
-  // What every rank would start with; ranks may hold different shards.
-  std::vector<Variant> proved(std::vector<Variant> all) const {
+  // Returns the variants whose programs fit on every rank, since ranks may hold different shards.
+  std::vector<Variant> within_budget(std::vector<Variant> all) const {
     std::vector<Variant> out;
     for (Variant& one : all) {
-      if (out.size() == kMostShown) break;
+      if (out.size() == kMaxShown) break;
       spec::RunFile limited = one.run;
       limited.memory.device_budget = budget_.device;
       limited.memory.host_budget = budget_.host;
@@ -191,12 +194,13 @@ class Candidates {
   const int ranks_;
   const Cluster cluster_;
   const Budget budget_;
-  const spec::Layout own_;
+  const spec::Layout own_layout_;
 };
 
-// The largest number in [0, most] that `fits`: more fits less, but for `most` itself, and 0 does.
+// Returns the largest number in [0, most] that `fits`. REQUIRES that 0 fits, and that below `most` a number fits if a
+// larger one does.
 template <class Fits>
-int64_t largest(int64_t most, const Fits& fits) {
+int64_t largest_that_fits(int64_t most, const Fits& fits) {
   if (fits(most)) return most;
   int64_t fitting = 0;
   while (most - fitting > 1) {
@@ -206,7 +210,7 @@ int64_t largest(int64_t most, const Fits& fits) {
   return fitting;
 }
 
-// Numbers that spend memory to save time.
+// Chooses the numbers of a run that are "auto", which spend memory to save time.
 class AutoNumbers {
  public:
   AutoNumbers(spec::RunFile run, int ranks, const Cluster& cluster)
@@ -217,22 +221,22 @@ class AutoNumbers {
         model_(spec::program_table(run_, layout_.micro_batch, cluster.device.kernels())) {}
 
   const spec::ModelTable& model() const { return model_; }
-  int64_t bytes() const { return most_bytes(steps_of_stages(run_, model_, layout_), program::Tier::kDevice); }
+  int64_t bytes() const { return max_bytes(steps_of_stages(run_, model_, layout_), program::Tier::kDevice); }
   const spec::RunFile& run() const { return run_; }
 
-  // Sets the key to the smallest number whose step is within 1 % of that with the largest up to `most` that takes
-  // `allowed` bytes, 0 = any.
+  // Sets the key to the smallest number whose step takes at most 1 % longer than with the largest number that fits.
+  // The largest number is at most `most`, and its step takes at most `allowed` bytes; 0 = any.
   void choose_smallest(const spec::Key& key, int64_t most, int64_t allowed) {
     const auto step_us = [&](int64_t value) {
       set_value(key, run_, value);
       return predict_extrapolated(run_, ranks_, cluster_).step_us;
     };
-    most = largest(most, [&](int64_t value) {
+    most = largest_that_fits(most, [&](int64_t value) {
       set_value(key, run_, value);
       return allowed == 0 || bytes() <= allowed;
     });
-    const double alike = kAlike * step_us(most);
-    const int64_t fewer = largest(most, [&](int64_t less) { return step_us(most - less) <= alike; });
+    const double max_us = kEqualTimeRatio * step_us(most);
+    const int64_t fewer = largest_that_fits(most, [&](int64_t less) { return step_us(most - less) <= max_us; });
     set_value(key, run_, most - fewer);
   }
 
@@ -302,18 +306,19 @@ std::string advice(const Variants& variants, const Budget& budget) {
 
 spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
-  std::vector<UnsetNumber> left = unset_numbers(run, layout);
-  const bool builds = why_no_program(run, layout).empty();
-  for (UnsetNumber& one : left) {
-    one.applies = one.applies && builds;
+  std::vector<UnsetNumber> unset = unset_numbers(run, layout);
+  const bool has_program = why_no_program(run, layout).empty();
+  for (UnsetNumber& one : unset) {
+    one.applies = one.applies && has_program;
     set_value(*one.key, run, one.applies ? 0 : one.number->value_if_inapplicable);
   }
-  std::erase_if(left, [](const UnsetNumber& one) { return !one.applies; });
-  if (left.empty()) return run;
+  std::erase_if(unset, [](const UnsetNumber& one) { return !one.applies; });
+  if (unset.empty()) return run;
   AutoNumbers search(std::move(run), ranks, cluster);
-  for (const UnsetNumber& one : left) {
-    const bool free = one.number->no_memory_without_budget && budget.device == 0;
-    search.choose_smallest(*one.key, one.number->max_value(search.model()), free ? search.bytes() : budget.device);
+  for (const UnsetNumber& one : unset) {
+    const bool no_extra_memory = one.number->no_memory_without_budget && budget.device == 0;
+    search.choose_smallest(*one.key, one.number->max_value(search.model()),
+                           no_extra_memory ? search.bytes() : budget.device);
   }
   return search.run();
 }

@@ -11,13 +11,14 @@
 namespace herd::program {
 namespace {
 
-class PlainStep {
+// Writes the training step of one rank without any strategy.
+class PlainStepWriter {
  public:
-  PlainStep(const spec::RunFile& run, const spec::ModelTable& model)
+  PlainStepWriter(const spec::RunFile& run, const spec::ModelTable& model)
       : run_(run), model_(model), first_(model.first_trained()) {}
 
   void write(Program& step) {
-    declare(step);
+    declare_values(step);
     const int last = step.num_blocks - 1;
     step.ops.push_back(
         {.kind = OpKind::kLoad, .reads = {}, .writes = {activation(0, 0), target(0)}, .block = 0, .micro_batch = 0});
@@ -35,11 +36,11 @@ class PlainStep {
  private:
   bool frozen(int group) const { return model_.groups[static_cast<size_t>(group)].frozen; }
 
-  void declare(Program& step) const {
-    const int64_t element = size_of(model_.compute_dtype);
+  void declare_values(Program& step) const {
+    const int64_t element_bytes = size_of(model_.compute_dtype);
     for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
       const int64_t elements = model_.group_elements(g);
-      step.values[weight(g)] = {.bytes = elements * element, .persistent = true};
+      step.values[weight(g)] = {.bytes = elements * element_bytes, .persistent = true};
       if (frozen(g)) continue;
       step.values[gradient(g)] = {.bytes = elements * size_of(model_.gradient_dtype)};
       step.values[state(g)] = {.bytes = elements * state_bytes_per_parameter(run_), .persistent = true};
@@ -56,7 +57,7 @@ class PlainStep {
         step.scratch[{OpKind::kBackward, b}] = block.backward.scratch_bytes;
     }
     step.values[target(0)] = {.bytes = model_.target_bytes};
-    step.values[loss(0)] = {.bytes = 16, .persistent = true};  // sum and count, for whoever reports them
+    step.values[loss(0)] = {.bytes = 16, .persistent = true};  // sum and count of the loss, 8 bytes each
   }
 
   std::vector<Value> weights(int block) const {
@@ -73,7 +74,7 @@ class PlainStep {
     return op;
   }
 
-  // The first op that touches a gradient writes it, later ones read it and add.
+  // The first op of a gradient writes it; later ops read it, too, and add to it.
   Op backward(OpKind kind, int b, const std::vector<Value>& reads, const std::vector<Value>& results) {
     Op op{.kind = kind, .reads = {}, .writes = {}, .block = b, .micro_batch = 0};
     for (const int input : model_.inputs_of(b)) {
@@ -84,11 +85,11 @@ class PlainStep {
     if (kind == OpKind::kLoss || model_.blocks[static_cast<size_t>(b)].backward_reads_weights) op.reads = weights(b);
     op.reads.insert(op.reads.end(), reads.begin(), reads.end());
     for (const Value& input : inputs) {
-      if (!begun_.insert(input).second) op.reads.push_back(input);
+      if (!written_inputs_.insert(input).second) op.reads.push_back(input);
     }
     for (const int g : model_.blocks[static_cast<size_t>(b)].groups) {
       if (frozen(g)) continue;
-      if (!written_.insert(g).second) op.reads.push_back(gradient(g));
+      if (!written_groups_.insert(g).second) op.reads.push_back(gradient(g));
       op.writes.push_back(gradient(g));
     }
     return op;
@@ -96,9 +97,9 @@ class PlainStep {
 
   const spec::RunFile& run_;
   const spec::ModelTable& model_;
-  const int first_;        // first block with a trained group: those before it are not differentiated
-  std::set<int> written_;  // gradients of groups that have their first contribution
-  std::set<Value> begun_;  // gradients of activations that have their first contribution
+  const int first_;                 // first block with a trained group; blocks before it have no backward
+  std::set<int> written_groups_;    // gradients of groups that have their first contribution
+  std::set<Value> written_inputs_;  // gradients of activations that have their first contribution
 };
 
 }  // namespace
@@ -115,7 +116,7 @@ Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, cons
   step.data_axis = layout.data_axis;
   step.tensor_axis = layout.tensor_axis;
   for (const spec::BlockShape& block : model.blocks) step.block_groups.push_back(block.groups);
-  PlainStep(run, model).write(step);
+  PlainStepWriter(run, model).write(step);
   return step;
 }
 

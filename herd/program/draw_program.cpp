@@ -35,7 +35,7 @@ const OpMemory* same_op(const std::vector<OpMemory>& step, int op) {
   return at == step.end() ? nullptr : &*at;
 }
 
-// An op counts until the next one begins.
+// Returns the time until which an op is drawn: the begin of the next one.
 double end_of(const std::vector<OpMemory>& step, size_t i) {
   return i + 1 < step.size() ? step[i + 1].begin_us : step[i].end_us;
 }
@@ -51,7 +51,7 @@ std::string memory_figure(const std::vector<OpMemory>& step, const std::vector<O
   const OpMemory* peak = peak_of(step);
   if (peak == nullptr) return "";
   draw::Chart chart{.title = "Device memory over a step", .x_label = "ms from the step's start", .y_label = "MiB"};
-  draw::Series other{"predicted", {}};
+  draw::Series predicted_line{"predicted", {}};
   for (int use = 0; use < kNumMemoryUses; ++use)
     chart.series.push_back({std::string(use_name(static_cast<MemoryUse>(use))), {}});
   for (size_t i = 0; i < step.size(); ++i) {
@@ -63,13 +63,13 @@ std::string memory_figure(const std::vector<OpMemory>& step, const std::vector<O
       hover += "\n" + std::string(use_name(static_cast<MemoryUse>(use))) + " " +
                format_bytes(static_cast<double>(one.bytes[use]));
     }
-    if (const OpMemory* twin = same_op(predicted, one.op)) {
-      add_step(other, one.begin_us, end, static_cast<double>(twin->total()));
-      hover += "\npredicted " + format_bytes(static_cast<double>(twin->total()));
+    if (const OpMemory* predicted_op = same_op(predicted, one.op)) {
+      add_step(predicted_line, one.begin_us, end, static_cast<double>(predicted_op->total()));
+      hover += "\npredicted " + format_bytes(static_cast<double>(predicted_op->total()));
     }
     chart.bands.push_back({one.begin_us / 1e3, end / 1e3, hover});
   }
-  if (!other.points.empty()) chart.lines.push_back(std::move(other));
+  if (!predicted_line.points.empty()) chart.lines.push_back(std::move(predicted_line));
   chart.mark_x = peak->begin_us / 1e3;
   chart.mark_name = "most: " + format_bytes(static_cast<double>(peak->total())) + " at " + peak->name;
   if (limit > 0 && static_cast<double>(limit) < 2 * static_cast<double>(peak->total())) {
@@ -90,10 +90,10 @@ std::string memory_tables(const std::vector<OpMemory>& predicted, const std::vec
     if (!measured.empty()) table->columns.push_back({"measured", true});
     if (both) table->columns.push_back({"measured / predicted", true});
   }
-  const auto add = [&](draw::Table& table, std::vector<std::string> row, int64_t thought, int64_t was) {
-    if (!predicted.empty()) row.push_back(mib(thought));
-    if (!measured.empty()) row.push_back(mib(was));
-    if (both) row.push_back(share(was, thought));
+  const auto add = [&](draw::Table& table, std::vector<std::string> row, int64_t expected, int64_t actual) {
+    if (!predicted.empty()) row.push_back(mib(expected));
+    if (!measured.empty()) row.push_back(mib(actual));
+    if (both) row.push_back(share(actual, expected));
     table.rows.push_back(std::move(row));
   };
   const OpMemory none;
@@ -101,10 +101,10 @@ std::string memory_tables(const std::vector<OpMemory>& predicted, const std::vec
     const OpMemory* found = same_op(in, op);
     return found == nullptr ? none : *found;
   };
-  const OpMemory &thought = find(predicted, peak->op), &was = find(measured, peak->op);
-  for (size_t use = 0; use < thought.bytes.size(); ++use)
-    add(uses, {std::string(use_name(static_cast<MemoryUse>(use)))}, thought.bytes[use], was.bytes[use]);
-  add(uses, {"total"}, thought.total(), was.total());
+  const OpMemory &expected = find(predicted, peak->op), &actual = find(measured, peak->op);
+  for (size_t use = 0; use < expected.bytes.size(); ++use)
+    add(uses, {std::string(use_name(static_cast<MemoryUse>(use)))}, expected.bytes[use], actual.bytes[use]);
+  add(uses, {"total"}, expected.total(), actual.total());
   for (const OpMemory& one : step) {
     char at[32];
     std::snprintf(at, sizeof at, "%.1f", one.begin_us / 1e3);

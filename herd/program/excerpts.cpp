@@ -15,8 +15,8 @@ bool backward_needs(const Value& value) {
          value.kind == ValueKind::kGradient || value.kind == ValueKind::kPending;
 }
 
-// Puts a gather before each pass whose weights are whole for as long as they are used only; passes over one block that
-// follow each other share it.
+// Puts a gather before each pass whose weights are whole only while they are used. Consecutive passes that use the same
+// weights share the gather.
 std::vector<Op> with_gathers(const Program& step, const std::vector<Op>& kept) {
   std::map<Value, const Op*> gathers;
   for (const Op& op : step.ops) {
@@ -24,30 +24,31 @@ std::vector<Op> with_gathers(const Program& step, const std::vector<Op>& kept) {
     for (const Value& value : op.writes) gathers[value] = &op;
   }
   std::vector<Op> out;
-  std::set<Value> held;  // by the pass before
+  std::set<Value> previous_weights;  // weights that the previous pass used
   for (const Op& op : kept) {
-    std::set<Value> used;
+    std::set<Value> weights;
     for (const Value& value : op.reads) {
       if (!is_plain_whole(value, ValueKind::kWeight) || step.values.at(value).persistent) continue;
-      if (!held.contains(value) && used.insert(value).second) out.push_back(*gathers.at(value));
-      used.insert(value);
+      if (!previous_weights.contains(value) && weights.insert(value).second) out.push_back(*gathers.at(value));
+      weights.insert(value);
     }
-    if (is_pass(op)) held = std::move(used);
+    if (is_pass(op)) previous_weights = std::move(weights);
     out.push_back(op);
   }
   return out;
 }
 
-Program of_ops(const Program& step, const std::vector<Op>& kept) {
+// Returns the step with the kept ops only: with gathers and releases for them, and without unused values.
+Program with_ops(const Program& step, const std::vector<Op>& kept) {
   Program out = step;
   out.ops = with_gathers(step, kept);
   out = add_releases(std::move(out));
-  std::set<Value> named;
+  std::set<Value> used_values;
   for (const Op& op : out.ops) {
-    for (const auto* side : {&op.reads, &op.writes}) named.insert(side->begin(), side->end());
+    for (const auto* side : {&op.reads, &op.writes}) used_values.insert(side->begin(), side->end());
   }
   std::erase_if(out.values,
-                [&](const auto& entry) { return !entry.second.persistent && !named.contains(entry.first); });
+                [&](const auto& entry) { return !entry.second.persistent && !used_values.contains(entry.first); });
   return out;
 }
 
@@ -55,8 +56,8 @@ Program of_ops(const Program& step, const std::vector<Op>& kept) {
 
 Program forward_only(const Program& step) {
   std::vector<Op> kept;
-  std::set<std::pair<int, int>> forwarded;  // block, micro-batch: recompute runs some a second time
-  std::set<Value> moved;                    // by collectives; likewise
+  std::set<std::pair<int, int>> forwarded;  // (block, micro-batch); a second forward is a recompute
+  std::set<Value> moved;                    // moved by a collective; recompute moves some again
   for (Op op : step.ops) {
     const bool message = (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) &&
                          (op.reads.empty() ? op.writes : op.reads)[0].kind == ValueKind::kActivation;
@@ -68,7 +69,7 @@ Program forward_only(const Program& step) {
     std::erase_if(op.writes, backward_needs);
     kept.push_back(std::move(op));
   }
-  return of_ops(step, kept);
+  return with_ops(step, kept);
 }
 
 Program passes_over(const Program& step, const std::set<int>& blocks) {
@@ -78,15 +79,16 @@ Program passes_over(const Program& step, const std::set<int>& blocks) {
     if (op.micro_batch != 0 || !(is_pass(op) || op.kind == OpKind::kLoad)) continue;
     if (op.kind != OpKind::kLoad && !blocks.contains(op.block)) continue;
     for (const Value& value : op.reads) {
-      const bool made_up = is_activation_or_gradient(value) && written.insert(value).second;
-      if (!made_up) continue;
+      // A receive stands for the ops that would have written the value.
+      const bool needs_receive = is_activation_or_gradient(value) && written.insert(value).second;
+      if (!needs_receive) continue;
       kept.push_back(
           {.kind = OpKind::kReceive, .lane = op.lane, .writes = {value}, .block = op.block, .micro_batch = 0});
     }
     written.insert(op.writes.begin(), op.writes.end());
     kept.push_back(std::move(op));
   }
-  return of_ops(step, kept);
+  return with_ops(step, kept);
 }
 
 }  // namespace herd::program

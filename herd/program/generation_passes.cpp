@@ -9,17 +9,17 @@
 namespace herd::program {
 namespace {
 
-bool is_of_training(const Value& value) { return value.kind == ValueKind::kGraph || value.kind == ValueKind::kTarget; }
+bool is_for_training(const Value& value) { return value.kind == ValueKind::kGraph || value.kind == ValueKind::kTarget; }
 
-// Ops up to the loss are those of forward passes.
+// Returns the ops of the step's forward, with the logits in place of the loss.
 std::vector<Op> forward_ops(const Program& step) {
   std::vector<Op> out;
   for (Op op : step.ops) {
     const bool last = op.kind == OpKind::kLoss;
     if (last) op.kind = OpKind::kLogits, op.writes = {logits(op.micro_batch)};
     std::erase_if(op.reads,
-                  [&](const Value& value) { return is_of_training(value) || value.kind == ValueKind::kGradient; });
-    std::erase_if(op.writes, is_of_training);
+                  [&](const Value& value) { return is_for_training(value) || value.kind == ValueKind::kGradient; });
+    std::erase_if(op.writes, is_for_training);
     out.push_back(std::move(op));
     if (last) break;
   }
@@ -43,11 +43,11 @@ Program generation_pass(const Program& step, const spec::ModelTable& table, Cach
     if (caches == Caches::kContinued) op.reads.push_back(cache(op.block));
     op.writes.push_back(cache(op.block));
   }
-  std::set<Value> named;
+  std::set<Value> used_values;
   for (const Op& op : pass.ops) {
-    for (const auto* side : {&op.reads, &op.writes}) named.insert(side->begin(), side->end());
+    for (const auto* side : {&op.reads, &op.writes}) used_values.insert(side->begin(), side->end());
   }
-  std::erase_if(pass.values, [&](const auto& entry) { return !named.contains(entry.first); });
+  std::erase_if(pass.values, [&](const auto& entry) { return !used_values.contains(entry.first); });
   pass.scratch.clear();
   for (const Op& op : pass.ops) {
     if (op.kind != OpKind::kForward && op.kind != OpKind::kLogits) continue;

@@ -20,8 +20,8 @@ Program add_releases(Program step) {
     std::set<Value> touched = reads;
     touched.insert(op->writes.begin(), op->writes.end());
     for (const Value& value : touched) {
-      const bool wanted = next[value] == Next::kRead;
-      if (!wanted && !persistent(value)) release.writes.push_back(value);
+      const bool is_read_later = next[value] == Next::kRead;
+      if (!is_read_later && !persistent(value)) release.writes.push_back(value);
       next[value] = reads.contains(value) ? Next::kRead : Next::kWrite;
     }
     if (!release.writes.empty()) reversed.push_back(std::move(release));

@@ -12,8 +12,9 @@
 namespace herd::program {
 namespace {
 
-// What always counts: persistent values, and each slot at the size of its largest value.
-Peak standing(const Program& step, Tier tier) {
+// Returns the bytes that are held throughout the step: persistent values, and each slot at the size of its largest
+// value.
+Peak held_throughout(const Program& step, Tier tier) {
   Peak base;
   struct Slot {
     int64_t bytes = 0;
@@ -36,6 +37,7 @@ Peak standing(const Program& step, Tier tier) {
   return base;
 }
 
+// Returns the info of a value with memory of its own on the tier; null if it is persistent or in a slot.
 const ValueInfo* own_memory(const Program& step, const Value& value, Tier tier) {
   const auto info = step.values.find(value);
   if (info == step.values.end() || value.tier != tier || info->second.persistent || info->second.slot >= 0)
@@ -48,88 +50,92 @@ int64_t scratch_of(const Program& step, const Op& op, Tier tier) {
   return tier == Tier::kDevice && scratch != step.scratch.end() ? scratch->second : 0;
 }
 
-void keep_larger(Peak& best, const Peak& now, int64_t scratch, int op) {
-  if (now.bytes + scratch <= best.bytes) return;
-  best = now;
+void keep_larger(Peak& best, const Peak& current, int64_t scratch, int op) {
+  if (current.bytes + scratch <= best.bytes) return;
+  best = current;
   best.bytes += scratch;
   best.op = op;
 }
 
-constexpr int kRepetitions = 3;  // what holds beside an op of the middle one holds beside it in any longer run
+// Ops of the middle repetition have the same ops beside them as in any longer run.
+constexpr int kRepetitions = 3;
 constexpr size_t kNever = static_cast<size_t>(-1);
 
-struct Life {
+// Holds the ops between which a value holds something, by their numbers through all repetitions.
+struct Lifetime {
   int64_t bytes = 0;
   size_t birth = 0, release = kNever;
 };
 
-// Lives of values with memory of their own, by birth, and the ops that begin one.
-struct Lives {
-  std::map<Value, std::vector<Life>> of;
-  std::vector<bool> takes;
+// Holds the lifetimes of values with memory of their own, by birth.
+struct Lifetimes {
+  std::map<Value, std::vector<Lifetime>> by_value;
+  std::vector<bool> begins_one;  // by op
 };
 
-Lives lives_of(const Program& step, Tier tier) {
+Lifetimes collect_lifetimes(const Program& step, Tier tier) {
   const size_t n = step.ops.size();
-  Lives out{{}, std::vector<bool>(kRepetitions * n, false)};
+  Lifetimes out{{}, std::vector<bool>(kRepetitions * n, false)};
   for (size_t i = 0; i < kRepetitions * n; ++i) {
     const Op& op = step.ops[i % n];
     for (const Value& value : op.writes) {
       const ValueInfo* info = own_memory(step, value, tier);
       if (info == nullptr) continue;
-      std::vector<Life>& lives = out.of[value];
-      const bool open = !lives.empty() && lives.back().release == kNever;
+      std::vector<Lifetime>& lifetimes = out.by_value[value];
+      const bool is_open = !lifetimes.empty() && lifetimes.back().release == kNever;
       if (op.kind == OpKind::kRelease) {
-        if (open) lives.back().release = i;
-      } else if (!open) {
-        lives.push_back({info->bytes, i});
-        out.takes[i] = true;
+        if (is_open) lifetimes.back().release = i;
+      } else if (!is_open) {
+        lifetimes.push_back({info->bytes, i});
+        out.begins_one[i] = true;
       }
     }
   }
   return out;
 }
 
-// Places [begin, end) of a lane: its ops that a life may last beside. Those before are over when it begins, those after
-// start when it is over.
-struct Range {
+// Holds ops [begin, end) of a lane, by their index on the lane.
+struct OpRange {
   int32_t begin = 0, end = 0;
 };
 
-Range beside(const OpOrder& order, const Life& life, size_t lane) {
+// Returns the ops of a lane that may run during a lifetime. Earlier ops have ended when it begins, and later ops start
+// when it is over.
+OpRange ops_beside(const OpOrder& order, const Lifetime& lifetime, size_t lane) {
   const auto length = static_cast<int32_t>(order.ops_of(lane).size());
-  return {order.num_ended_before(life.birth, lane),
-          life.release == kNever ? length : order.first_started_after(life.release, lane)};
+  return {order.num_ended_before(lifetime.birth, lane),
+          lifetime.release == kNever ? length : order.first_started_after(lifetime.release, lane)};
 }
 
-// Bytes that may be alive beside each op.
-std::vector<int64_t> held_beside(const OpOrder& order, const Lives& lives) {
-  std::vector<int64_t> out(lives.takes.size());
+// Returns the bytes that may be held while each op runs.
+std::vector<int64_t> held_beside(const OpOrder& order, const Lifetimes& lifetimes) {
+  std::vector<int64_t> out(lifetimes.begins_one.size());
   for (size_t lane = 0; lane < order.num_lanes(); ++lane) {
     const std::vector<size_t>& ops = order.ops_of(lane);
     std::vector<int64_t> change(ops.size() + 1);
-    for (const auto& [value, all] : lives.of) {
-      int32_t counted = 0;  // one name holds one value at a time
-      for (const Life& life : all) {
-        const Range range = beside(order, life, lane);
+    for (const auto& [value, all] : lifetimes.by_value) {
+      int32_t counted = 0;  // first op that has not counted the value; an op counts it once
+      for (const Lifetime& lifetime : all) {
+        const OpRange range = ops_beside(order, lifetime, lane);
         const int32_t begin = std::max(range.begin, counted);
         if (begin >= range.end) continue;
-        change[static_cast<size_t>(begin)] += life.bytes;
-        change[static_cast<size_t>(range.end)] -= life.bytes;
+        change[static_cast<size_t>(begin)] += lifetime.bytes;
+        change[static_cast<size_t>(range.end)] -= lifetime.bytes;
         counted = range.end;
       }
     }
-    int64_t now = 0;
-    for (size_t place = 0; place < ops.size(); ++place) out[ops[place]] = now += change[place];
+    int64_t held = 0;
+    for (size_t index = 0; index < ops.size(); ++index) out[ops[index]] = held += change[index];
   }
   return out;
 }
 
-// The values that held_beside() counts for an op.
-void add_held(Peak& peak, const OpOrder& order, const Lives& lives, size_t op) {
-  for (const auto& [value, all] : lives.of) {
-    const auto held = std::find_if(all.begin(), all.end(), [&](const Life& life) {
-      return !order.ends_before(op, life.birth) && (life.release == kNever || !order.ends_before(life.release, op));
+// Adds the values that held_beside() counts for an op.
+void add_held(Peak& peak, const OpOrder& order, const Lifetimes& lifetimes, size_t op) {
+  for (const auto& [value, all] : lifetimes.by_value) {
+    const auto held = std::find_if(all.begin(), all.end(), [&](const Lifetime& lifetime) {
+      return !order.ends_before(op, lifetime.birth) &&
+             (lifetime.release == kNever || !order.ends_before(lifetime.release, op));
     });
     if (held == all.end()) continue;
     peak.bytes += held->bytes;
@@ -137,30 +143,31 @@ void add_held(Peak& peak, const OpOrder& order, const Lives& lives, size_t op) {
   }
 }
 
-// The largest of some of a row of numbers, in O(1): maxima of 2^k of them from each place on.
+// Finds the maximum of any range of numbers in O(1): a sparse table of the maxima of 2^k numbers from each index on.
 class RangeMaximum {
  public:
-  explicit RangeMaximum(std::vector<int64_t> numbers) : of_({std::move(numbers)}) {
-    for (size_t width = 1; 2 * width <= of_[0].size(); width *= 2) {
-      std::vector<int64_t> wider(of_[0].size() - 2 * width + 1);
-      for (size_t i = 0; i < wider.size(); ++i) wider[i] = std::max(of_.back()[i], of_.back()[i + width]);
-      of_.push_back(std::move(wider));
+  explicit RangeMaximum(std::vector<int64_t> numbers) : maxima_({std::move(numbers)}) {
+    for (size_t width = 1; 2 * width <= maxima_[0].size(); width *= 2) {
+      std::vector<int64_t> wider(maxima_[0].size() - 2 * width + 1);
+      for (size_t i = 0; i < wider.size(); ++i) wider[i] = std::max(maxima_.back()[i], maxima_.back()[i + width]);
+      maxima_.push_back(std::move(wider));
     }
   }
-  int64_t operator()(Range range) const {  // 0 of an empty one
+  // Returns 0 for an empty range.
+  int64_t operator()(OpRange range) const {
     if (range.begin >= range.end) return 0;
     const auto length = static_cast<size_t>(range.end - range.begin);
     const auto level = static_cast<size_t>(std::bit_width(length) - 1);
-    return std::max(of_[level][static_cast<size_t>(range.begin)],
-                    of_[level][static_cast<size_t>(range.end) - (size_t{1} << level)]);
+    return std::max(maxima_[level][static_cast<size_t>(range.begin)],
+                    maxima_[level][static_cast<size_t>(range.end) - (size_t{1} << level)]);
   }
 
  private:
-  std::vector<std::vector<int64_t>> of_;
+  std::vector<std::vector<int64_t>> maxima_;
 };
 
-// Scratch of ops that may run beside an op of another lane: at most one per lane, so the largest of each. Operations
-// that a lane only starts have none.
+// Bounds the scratch of ops that may run beside an op. Each other lane runs one op at a time, so its largest scratch
+// counts. Operations that a lane only starts have no scratch.
 class ScratchBeside {
  public:
   ScratchBeside(const Program& step, const OpOrder& order, Tier tier) : order_(order) {
@@ -183,7 +190,7 @@ class ScratchBeside {
 
  private:
   const OpOrder& order_;
-  std::vector<std::pair<size_t, RangeMaximum>> lanes_;  // that take any
+  std::vector<std::pair<size_t, RangeMaximum>> lanes_;  // lanes whose ops take scratch
 };
 
 }  // namespace
@@ -202,8 +209,8 @@ std::string memory_table(const Peak& peak) {
 }
 
 Peak in_order_peak(const Program& step, Tier tier) {
-  const Peak base = standing(step, tier);
-  Peak now = base, best = base;
+  const Peak base = held_throughout(step, tier);
+  Peak current = base, best = base;
   std::map<Value, bool> live;
   for (int round = 0; round < 2; ++round) {  // the second round starts with what the first left over
     for (size_t i = 0; i < step.ops.size(); ++i) {
@@ -213,10 +220,10 @@ Peak in_order_peak(const Program& step, Tier tier) {
         const ValueInfo* info = own_memory(step, value, tier);
         if (info == nullptr || live[value] != release) continue;
         live[value] = !release;
-        now.bytes += release ? -info->bytes : info->bytes;
-        now.by_kind[value.kind] += release ? -info->bytes : info->bytes;
+        current.bytes += release ? -info->bytes : info->bytes;
+        current.by_kind[value.kind] += release ? -info->bytes : info->bytes;
       }
-      keep_larger(best, now, scratch_of(step, op, tier), static_cast<int>(i));
+      keep_larger(best, current, scratch_of(step, op, tier), static_cast<int>(i));
     }
   }
   return best;
@@ -224,25 +231,26 @@ Peak in_order_peak(const Program& step, Tier tier) {
 
 Peak peak_bound(const Program& step, Tier tier, std::span<const Program> others) {
   const size_t n = step.ops.size();
-  const Lives lives = lives_of(step, tier);
-  if (lives.of.empty() && tier != Tier::kDevice) return standing(step, tier);  // scratch is of the device
+  const Lifetimes lifetimes = collect_lifetimes(step, tier);
+  // Only the device has scratch.
+  if (lifetimes.by_value.empty() && tier != Tier::kDevice) return held_throughout(step, tier);
   const OpOrder order(step, kRepetitions, others);
-  const std::vector<int64_t> held = held_beside(order, lives);
+  const std::vector<int64_t> held = held_beside(order, lifetimes);
   const ScratchBeside scratch_beside(step, order, tier);
-  const Peak base = standing(step, tier);
-  int64_t most = 0;  // above the base
-  size_t where = kNever;
+  const Peak base = held_throughout(step, tier);
+  int64_t max_bytes = 0;  // bytes above the base
+  size_t peak_op = kNever;
   for (size_t i = n; i < 2 * n; ++i) {
-    const int64_t own = scratch_of(step, step.ops[i % n], tier);
-    if (!lives.takes[i] && own == 0) continue;
-    const int64_t bytes = held[i] + own + scratch_beside(i);
-    if (bytes > most) most = bytes, where = i;
+    const int64_t own_scratch = scratch_of(step, step.ops[i % n], tier);
+    if (!lifetimes.begins_one[i] && own_scratch == 0) continue;
+    const int64_t bytes = held[i] + own_scratch + scratch_beside(i);
+    if (bytes > max_bytes) max_bytes = bytes, peak_op = i;
   }
   Peak best = base;
-  if (where == kNever) return best;
-  add_held(best, order, lives, where);
-  best.bytes = base.bytes + most;
-  best.op = static_cast<int>(where - n);
+  if (peak_op == kNever) return best;
+  add_held(best, order, lifetimes, peak_op);
+  best.bytes = base.bytes + max_bytes;
+  best.op = static_cast<int>(peak_op - n);
   return best;
 }
 

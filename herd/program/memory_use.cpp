@@ -49,9 +49,9 @@ BytesByUse by_use(const std::map<ValueKind, int64_t>& by_kind, int64_t total) {
 int64_t OpMemory::total() const { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
 
 const OpMemory* peak_of(const std::vector<OpMemory>& ops) {
-  const auto most = std::max_element(ops.begin(), ops.end(),
+  const auto peak = std::max_element(ops.begin(), ops.end(),
                                      [](const OpMemory& a, const OpMemory& b) { return a.total() < b.total(); });
-  return most == ops.end() ? nullptr : &*most;
+  return peak == ops.end() ? nullptr : &*peak;
 }
 
 }  // namespace herd::program

@@ -7,19 +7,20 @@
 namespace herd::program {
 namespace {
 
-// What a hazard is about: a value, or a slot that several values share.
-struct Place {
+// Names the memory that accesses conflict about: a value, or a slot that several values share.
+struct Location {
   int slot = -1;
   Value value;
-  auto operator<=>(const Place&) const = default;
+  auto operator<=>(const Location&) const = default;
 };
 
+// Holds the accesses of one location that a later one may have to wait for, as positions in the unrolled steps.
 struct Access {
-  int last_write = -1;     // positions in the unrolled steps
-  std::vector<int> reads;  // since then
+  int last_write = -1;
+  std::vector<int> reads;  // since the last write
 };
 
-Place place_of(const Program& step, const Value& value) {
+Location location_of(const Program& step, const Value& value) {
   const auto info = step.values.find(value);
   if (info == step.values.end() || info->second.slot < 0) return {-1, value};
   return {info->second.slot, {}};
@@ -42,36 +43,37 @@ bool is_deferred_release(const Op& op) { return op.kind == OpKind::kRelease && i
 std::vector<std::vector<Dependency>> dependencies(const Program& step) {
   const int n = static_cast<int>(step.ops.size());
   std::vector<std::vector<Dependency>> out(step.ops.size());
-  std::map<Place, Access> accesses;
+  std::map<Location, Access> accesses;
   for (int position = 0; position < 2 * n; ++position) {
     const Op& op = step.ops[static_cast<size_t>(position % n)];
-    std::map<Queue, int> latest;  // of each queue
-    std::set<int> waits;          // what is listed
-    const auto wait_for = [&](int before) {
-      const Op& other = step.ops[static_cast<size_t>(before % n)];
+    std::map<Queue, int> latest;  // latest op to wait for in each queue
+    std::set<int> waits;          // all ops to wait for
+    const auto wait_for = [&](int earlier) {
+      const Op& other = step.ops[static_cast<size_t>(earlier % n)];
       if (is_deferred_release(other)) {
-        waits.insert(before);
+        waits.insert(earlier);
         return;
       }
-      const auto [at, fresh] = latest.try_emplace(queue_of(other), before);
-      if (!fresh) at->second = std::max(at->second, before);
+      const auto [at, inserted] = latest.try_emplace(queue_of(other), earlier);
+      if (!inserted) at->second = std::max(at->second, earlier);
     };
-    std::set<Place> reads, writes;
-    for (const Value& value : op.reads) reads.insert(place_of(step, value));
-    for (const Value& value : op.writes) writes.insert(place_of(step, value));
-    for (const Place& place : reads) {
-      if (accesses[place].last_write >= 0) wait_for(accesses[place].last_write);
+    std::set<Location> reads, writes;
+    for (const Value& value : op.reads) reads.insert(location_of(step, value));
+    for (const Value& value : op.writes) writes.insert(location_of(step, value));
+    for (const Location& location : reads) {
+      if (accesses[location].last_write >= 0) wait_for(accesses[location].last_write);
     }
-    for (const Place& place : writes) {
-      Access& access = accesses[place];
+    for (const Location& location : writes) {
+      Access& access = accesses[location];
       if (access.last_write >= 0) wait_for(access.last_write);
       for (const int reader : access.reads) wait_for(reader);
     }
-    for (const Place& place : reads) accesses[place].reads.push_back(position);
-    for (const Place& place : writes) accesses[place] = {position, {}};
+    for (const Location& location : reads) accesses[location].reads.push_back(position);
+    for (const Location& location : writes) accesses[location] = {position, {}};
     if (position < n) continue;
-    for (const auto& [queue, before] : latest) waits.insert(before);
-    for (const int before : waits) out[static_cast<size_t>(position - n)].push_back({before % n, before < n ? 1 : 0});
+    for (const auto& [queue, earlier] : latest) waits.insert(earlier);
+    for (const int earlier : waits)
+      out[static_cast<size_t>(position - n)].push_back({earlier % n, earlier < n ? 1 : 0});
   }
   return out;
 }

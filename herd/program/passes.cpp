@@ -11,12 +11,12 @@ bool is_pass(const Op& op) {
 
 double share_of_backward(const Op& op, const spec::BlockShape& block) {
   const spec::PassCost& whole = block.is_loss() ? block.forward : block.backward;
-  const double all = whole.matmul_flops + whole.attention_flops;
-  const double weights = all > 0 ? whole.matmul_flops / (block.is_loss() ? 3 : 2) / all : 0;
-  if (op.kind == OpKind::kBackwardWeight) return weights;
-  const bool splits = std::any_of(op.writes.begin(), op.writes.end(),
-                                  [](const Value& value) { return value.kind == ValueKind::kPending; });
-  return splits ? 1 - weights : 1;
+  const double total_flops = whole.matmul_flops + whole.attention_flops;
+  const double weights_share = total_flops > 0 ? whole.matmul_flops / (block.is_loss() ? 3 : 2) / total_flops : 0;
+  if (op.kind == OpKind::kBackwardWeight) return weights_share;
+  const bool is_split = std::any_of(op.writes.begin(), op.writes.end(),
+                                    [](const Value& value) { return value.kind == ValueKind::kPending; });
+  return is_split ? 1 - weights_share : 1;
 }
 
 spec::PassCost cost_of(const Op& op, const spec::BlockShape& block) {
@@ -28,16 +28,16 @@ spec::PassCost cost_of(const Op& op, const spec::BlockShape& block) {
   return cost;
 }
 
-int runs_of_inner_collective(const spec::InnerCollective& one, const Op& op) {
+int runs_of_inner_collective(const spec::InnerCollective& collective, const Op& op) {
   switch (op.kind) {
     case OpKind::kForward:
-      return one.times_forward;
+      return collective.times_forward;
     case OpKind::kRecompute:
-      return one.times_recompute;
+      return collective.times_recompute;
     case OpKind::kBackward:
-      return one.times_backward;
+      return collective.times_backward;
     case OpKind::kLoss:
-      return one.times_forward + one.times_backward;
+      return collective.times_forward + collective.times_backward;
     default:
       return 0;
   }

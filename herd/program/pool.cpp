@@ -8,25 +8,26 @@
 namespace herd::program {
 namespace {
 
-bool close(const PoolUse& a, const PoolUse& b, int depth) {
+// Says whether two uses need different buffers: their ops overlap, or their visits are less than `depth` apart.
+bool conflict(const PoolUse& a, const PoolUse& b, int depth) {
   const bool by_visit = a.first_visit - b.last_visit < depth && b.first_visit - a.last_visit < depth;
   return by_visit || (a.first_op <= b.last_op && b.first_op <= a.last_op);
 }
 
-// Pairs of items that may not share, by a sweep over the uses.
-std::set<std::pair<int, int>> pairs_apart(const std::vector<PoolUse>& uses, int depth) {
-  std::set<std::pair<int, int>> apart;
+// Returns the pairs of items that may not share a buffer, by a sweep over the uses.
+std::set<std::pair<int, int>> conflicting_pairs(const std::vector<PoolUse>& uses, int depth) {
+  std::set<std::pair<int, int>> conflicts;
   std::vector<PoolUse> recent;
   for (const PoolUse& use : uses) {
     std::erase_if(recent, [&](const PoolUse& other) {
       return use.first_visit - other.last_visit >= depth && other.last_op < use.first_op;
     });
     for (const PoolUse& other : recent) {
-      if (other.item != use.item && close(use, other, depth)) apart.insert(std::minmax(use.item, other.item));
+      if (other.item != use.item && conflict(use, other, depth)) conflicts.insert(std::minmax(use.item, other.item));
     }
     recent.push_back(use);
   }
-  return apart;
+  return conflicts;
 }
 
 }  // namespace
@@ -34,12 +35,12 @@ std::set<std::pair<int, int>> pairs_apart(const std::vector<PoolUse>& uses, int 
 int64_t Pool::bytes() const { return std::accumulate(buffer_bytes.begin(), buffer_bytes.end(), int64_t{0}); }
 
 Pool assign_pool(const std::vector<int64_t>& bytes, const std::vector<PoolUse>& uses, int depth) {
-  const auto apart = pairs_apart(uses, depth);
-  struct Buffer {
+  const auto conflicts = conflicting_pairs(uses, depth);
+  struct PoolBuffer {
     std::vector<int> items;
-    int64_t least, most;
+    int64_t min_bytes, max_bytes;  // of its smallest and its largest item
   };
-  std::vector<Buffer> buffers;
+  std::vector<PoolBuffer> buffers;
   Pool pool;
   pool.buffer_of.assign(bytes.size(), -1);
   for (const PoolUse& use : uses) {
@@ -47,19 +48,19 @@ Pool assign_pool(const std::vector<int64_t>& bytes, const std::vector<PoolUse>& 
     int& chosen = pool.buffer_of[static_cast<size_t>(item)];
     if (chosen >= 0) continue;
     const int64_t size = bytes[static_cast<size_t>(item)];
-    const auto fits = [&](const Buffer& buffer) {
-      return std::max(buffer.most, size) <= 2 * std::min(buffer.least, size) &&
+    const auto fits = [&](const PoolBuffer& buffer) {
+      return std::max(buffer.max_bytes, size) <= 2 * std::min(buffer.min_bytes, size) &&
              std::none_of(buffer.items.begin(), buffer.items.end(),
-                          [&](int other) { return apart.contains(std::minmax(item, other)); });
+                          [&](int other) { return conflicts.contains(std::minmax(item, other)); });
     };
     auto at = std::find_if(buffers.begin(), buffers.end(), fits);
     if (at == buffers.end()) at = buffers.insert(buffers.end(), {{}, size, size});
     at->items.push_back(item);
-    at->least = std::min(at->least, size);
-    at->most = std::max(at->most, size);
+    at->min_bytes = std::min(at->min_bytes, size);
+    at->max_bytes = std::max(at->max_bytes, size);
     chosen = static_cast<int>(at - buffers.begin());
   }
-  for (const Buffer& buffer : buffers) pool.buffer_bytes.push_back(buffer.most);
+  for (const PoolBuffer& buffer : buffers) pool.buffer_bytes.push_back(buffer.max_bytes);
   return pool;
 }
 

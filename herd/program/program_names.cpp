@@ -18,7 +18,7 @@ constexpr std::string_view kTiers[] = {"device", "host", "nvme"};
 struct ValueSpelling {
   std::string_view prefix, plural;
   bool indexed, per_micro_batch;
-  Tier tier = Tier::kDevice;  // which names leave out
+  Tier tier = Tier::kDevice;  // tier that names leave out
 };
 constexpr ValueSpelling kValues[] = {
     {"w", "weights", true, false},
@@ -44,7 +44,7 @@ std::optional<Enum> find(const std::string_view (&names)[n], std::string_view te
   return std::nullopt;
 }
 
-// Takes digits off the front of text.
+// Removes a number from the front of text; nothing if there is none.
 std::optional<int> take_number(std::string_view& text) {
   int number = 0;
   const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -55,10 +55,12 @@ std::optional<int> take_number(std::string_view& text) {
 
 Tier usual_tier(ValueKind kind) { return kValues[static_cast<size_t>(kind)].tier; }
 
-// Takes ".name" or ".name(axis)" off the front of text; nothing if it begins otherwise.
+// Holds a part of a value's name: ".name" or ".name(axis)".
 struct Suffix {
   std::string_view name, axis;
 };
+
+// Removes a suffix from the front of text; nothing if text begins otherwise.
 std::optional<Suffix> take_suffix(std::string_view& text) {
   if (text.empty() || text[0] != '.') return std::nullopt;
   const size_t end = text.find_first_of(".(", 1);
@@ -148,7 +150,7 @@ std::optional<Value> parse_value(const Mesh& mesh, std::string_view text) {
       return std::nullopt;
     }
   }
-  if (value_name(mesh, value) != text) return std::nullopt;  // leading zeros, axes in another order
+  if (value_name(mesh, value) != text) return std::nullopt;  // refuses leading zeros and axes in another order
   return value;
 }
 
@@ -158,7 +160,7 @@ std::string subject(const Program& step, const Op& op) {
   if (op.micro_batch >= 0) append(out, "mb" + std::to_string(op.micro_batch));
   if (op.kind == OpKind::kRelease || op.kind == OpKind::kFetch || op.kind == OpKind::kEvict) {
     for (const Value& value : op.writes) append(out, value_name(step.mesh, value));
-  } else if (op.block < 0) {  // the groups, wherever and however they lie: "w7"
+  } else if (op.block < 0) {  // names groups without placement and tier: "w7"
     for (const Value& value : op.writes) {
       if (value.kind == ValueKind::kState) continue;
       append(out, value_name(step.mesh, {value.kind, value.index, value.micro_batch, kWhole, Codec::kPlain,

@@ -13,11 +13,11 @@ namespace herd::program {
 namespace {
 
 constexpr std::string_view kTitle = "herd program 4";
-constexpr int kLargest = 1 << 20;  // of counts and indices in a file
+constexpr int kMaxNumber = 1 << 20;  // largest count or index in a file
 
 using Row = std::vector<std::string>;
 
-std::string table_text(const std::vector<Row>& rows) {  // the first names the columns
+std::string table_text(const std::vector<Row>& rows) {  // the first row names the columns
   draw::Table table;
   for (const std::string& name : rows.at(0)) table.columns.push_back({name});
   table.rows.assign(rows.begin() + 1, rows.end());
@@ -30,7 +30,7 @@ std::string values_text(const Mesh& mesh, const std::vector<Value>& values) {
   return out.empty() ? "-" : out;
 }
 
-// " dp=2@2 fsdp=2@1 dp*fsdp=2@2*2@1 pp{0,3}=4@4": size@stride of each factor.
+// Returns " dp=2@2 fsdp=2@1 dp*fsdp=2@2*2@1 pp{0,3}=4@4": size@stride of each factor.
 std::string mesh_text(const Mesh& mesh) {
   std::string out;
   for (const Axis& axis : mesh.axes) {
@@ -52,7 +52,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
-// Cells are parted by two blanks or more, words within one by a single blank.
+// Splits a line into cells, which two or more blanks separate; a single blank separates words in a cell.
 std::vector<std::string_view> cells_of(std::string_view line) {
   std::vector<std::string_view> cells;
   while (!line.empty()) {
@@ -63,15 +63,16 @@ std::vector<std::string_view> cells_of(std::string_view line) {
   return cells;
 }
 
+// Reads a program's text; throws kCorruptFile with the line that breaks the grammar.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
   Program parse() {
     if (next() != kTitle) refuse("must be \"" + std::string(kTitle) + "\"");
-    step_.rank = number(field("rank"), kLargest);
-    step_.num_blocks = number(field("blocks"), kLargest);
-    step_.micro_batches = number(field("micro_batches"), kLargest);
+    step_.rank = number(field("rank"), kMaxNumber);
+    step_.num_blocks = number(field("blocks"), kMaxNumber);
+    step_.micro_batches = number(field("micro_batches"), kMaxNumber);
     mesh(field("mesh"));
     step_.data_axis = named_axis(field("data"));
     step_.tensor_axis = named_axis(field("tensor"));
@@ -122,11 +123,11 @@ class Parser {
     for (const auto word : words_of(cell)) out.push_back(value(word));
     return out;
   }
-  // Ranks, then the axes.
+  // Reads the number of ranks, then the axes.
   void mesh(std::string_view text) {
     const auto words = words_of(text);
     if (words.empty()) refuse("must hold the number of ranks");
-    step_.mesh.world_size = static_cast<int>(number(words[0], kLargest));
+    step_.mesh.world_size = static_cast<int>(number(words[0], kMaxNumber));
     if (words.size() > 1 + static_cast<size_t>(kMaxAxes))
       refuse("must hold at most " + std::to_string(kMaxAxes) + " axes");
     for (size_t i = 1; i < words.size(); ++i) step_.mesh.axes.push_back(axis(words[i]));
@@ -146,7 +147,7 @@ class Parser {
       const size_t end = rest.find('*'), at = rest.substr(0, end).find('@');
       if (at == std::string_view::npos) refuse("must hold axis=size@stride");
       const auto positive = [&](std::string_view digits) {
-        const auto value = static_cast<int>(number(digits, kLargest));
+        const auto value = static_cast<int>(number(digits, kMaxNumber));
         if (value == 0) refuse("must hold sizes and strides >= 1");
         return value;
       };
@@ -158,7 +159,7 @@ class Parser {
     out.members = members(out);
     return out;
   }
-  // "pp{0,3}" names places 0 and 3 of an axis.
+  // Reads the members in an axis's name: "pp{0,3}" has places 0 and 3.
   std::vector<int> members(const Axis& axis) const {
     std::vector<int> out;
     const size_t open = axis.name.find('{');
@@ -167,7 +168,7 @@ class Parser {
     std::string_view rest = std::string_view(axis.name).substr(open + 1, axis.name.size() - open - 2);
     for (bool more = true; more;) {
       const size_t end = rest.find(',');
-      out.push_back(static_cast<int>(number(rest.substr(0, end), kLargest)));
+      out.push_back(static_cast<int>(number(rest.substr(0, end), kMaxNumber)));
       if (out.size() > 1 && out[out.size() - 2] >= out.back()) refuse("must list members in ascending order");
       more = end != std::string_view::npos;
       if (more) rest.remove_prefix(end + 1);
@@ -181,7 +182,7 @@ class Parser {
       if (word == "|")
         step_.block_groups.emplace_back();
       else if (word != "-")
-        step_.block_groups.back().push_back(static_cast<int>(number(word, kLargest)));
+        step_.block_groups.back().push_back(static_cast<int>(number(word, kMaxNumber)));
     }
     if (step_.num_blocks == 0) step_.block_groups.clear();
     if (static_cast<int>(step_.block_groups.size()) != step_.num_blocks) refuse("must list the groups of every block");
@@ -205,14 +206,14 @@ class Parser {
       refuse("must be \"name bytes yes|no|pooled slot\"");
     info.persistent = cells[2] == "yes";
     info.pooled = cells[2] == "pooled";
-    info.slot = cells[3] == "-" ? -1 : static_cast<int>(number(cells[3], kLargest));
+    info.slot = cells[3] == "-" ? -1 : static_cast<int>(number(cells[3], kMaxNumber));
     if (!step_.values.emplace(value(cells[0]), info).second) refuse("declares a value twice");
   }
   void scratch_row(const std::vector<std::string_view>& cells) {
     const auto kind = parse_op_kind(cells[0]);
     if (!kind) refuse("must begin with the name of an op");
-    const std::pair key(*kind, static_cast<int>(number(cells[1], kLargest)));
-    const bool negative = cells[2].starts_with('-');  // of an op whose values share memory
+    const std::pair key(*kind, static_cast<int>(number(cells[1], kMaxNumber)));
+    const bool negative = cells[2].starts_with('-');  // an op whose values share memory has negative scratch
     const int64_t bytes = number(cells[2].substr(negative ? 1 : 0), int64_t{1} << 50);
     if (!step_.scratch.emplace(key, negative ? -bytes : bytes).second) refuse("declares scratch twice");
   }
@@ -225,14 +226,14 @@ class Parser {
     for (size_t i = 0; i < words.size(); ++i) {
       const bool more = i + 1 < words.size();
       if (words[i].starts_with("block"))
-        op.block = static_cast<int>(number(words[i].substr(5), kLargest));
+        op.block = static_cast<int>(number(words[i].substr(5), kMaxNumber));
       else if (words[i].starts_with("mb"))
-        op.micro_batch = static_cast<int>(number(words[i].substr(2), kLargest));
+        op.micro_batch = static_cast<int>(number(words[i].substr(2), kMaxNumber));
       else if (words[i] == "on" && more) {
         op.axis = step_.mesh.find(words[++i]);
         if (op.axis == kNoAxis) refuse("must name an axis of the mesh after \"on\"");
       } else if ((words[i] == "to" || words[i] == "from") && more)
-        op.peer = static_cast<int>(number(words[++i], kLargest));
+        op.peer = static_cast<int>(number(words[++i], kMaxNumber));
     }
     const std::string expected = subject(step_, op);
     if ((expected.empty() ? "-" : expected) != cells[1])
@@ -283,10 +284,10 @@ std::string to_text(const Program& step, const TextOptions& options) {
     ops[0].push_back("waits for");
     for (size_t i = 0; i < waits.size(); ++i) {
       std::string text;
-      for (const Dependency& before : waits[i]) {
-        if (step.ops[static_cast<size_t>(before.op)].lane == step.ops[i].lane) continue;  // the column lane says it
-        text += (text.empty() ? "#" : " #") + std::to_string(before.op) +
-                (before.distance > 0 ? " of the step before" : "");
+      for (const Dependency& dependency : waits[i]) {
+        if (step.ops[static_cast<size_t>(dependency.op)].lane == step.ops[i].lane) continue;  // lane order implies it
+        text += (text.empty() ? "#" : " #") + std::to_string(dependency.op) +
+                (dependency.distance > 0 ? " of the step before" : "");
       }
       ops[i + 1].push_back(text);
     }

@@ -14,7 +14,7 @@
 namespace herd::program {
 namespace {
 
-constexpr int kSteps = 4;  // the first fills the lanes, the one before the last is shown
+constexpr int kSteps = 4;  // simulated steps; the first fills the lanes, and the last but one is shown
 
 int64_t bytes_of(const Program& step, const std::vector<Value>& values) {
   int64_t sum = 0;
@@ -28,27 +28,28 @@ int64_t bytes_of_gradients(const Program& step, const std::vector<Value>& values
   return sum;
 }
 
-struct Work {
+// Holds what one op costs the cores of its rank.
+struct OpWork {
   PassWork pass;
-  bool measured = false;                    // on this machine, beside the other ranks
-  const spec::BlockShape* block = nullptr;  // whose inner collectives it issues
+  bool measured = false;                    // its time was measured on this machine while other ranks ran
+  const spec::BlockShape* block = nullptr;  // block whose inner collectives it issues
 };
 
-// Empty for what takes no time of the rank's cores.
-std::optional<Work> work_of(const Program& step, const Op& op, const spec::ModelTable& model,
-                            const Calibration& calibration) {
+// Returns what an op costs; nothing if it takes no time of the rank's cores.
+std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::ModelTable& model,
+                              const Calibration& calibration) {
   const auto pass = [&](OpKind kind) {
     const spec::BlockShape& block = model.blocks.at(static_cast<size_t>(op.block));
     const double share = kind == OpKind::kForward ? 1 : share_of_backward(op, block);
     const spec::PassCost cost = cost_of(op, block);
-    const double so_far = static_cast<double>(bytes_of_gradients(step, op.reads));  // what it adds to
-    const double more = so_far + static_cast<double>(bytes_of_gradients(step, op.writes));
+    const double read_bytes = static_cast<double>(bytes_of_gradients(step, op.reads));  // gradients that it adds to
+    const double gradient_bytes = read_bytes + static_cast<double>(bytes_of_gradients(step, op.writes));
     if (const auto measured = calibration.measured_us.find({kind, op.block}); measured != calibration.measured_us.end())
-      return Work{{share * measured->second + so_far / (calibration.core_bytes_per_us * calibration.threads),
-                   cost.memory_bytes + more},
-                  true,
-                  &block};
-    return Work{pass_work(cost, more, calibration), false, &block};
+      return OpWork{{share * measured->second + read_bytes / (calibration.core_bytes_per_us * calibration.threads),
+                     cost.memory_bytes + gradient_bytes},
+                    true,
+                    &block};
+    return OpWork{pass_work(cost, gradient_bytes, calibration), false, &block};
   };
   const double bytes = static_cast<double>(bytes_of(step, op.reads) + bytes_of(step, op.writes));
   const double elements =
@@ -65,38 +66,39 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
       return pass(model.blocks.at(static_cast<size_t>(op.block)).is_loss() ? OpKind::kLoss : OpKind::kBackward);
     case OpKind::kStep:
       if (calibration.update_us_per_element > 0)
-        return Work{{elements * calibration.update_us_per_element / calibration.threads, bytes}, true};
-      return Work{pass_work({}, bytes, calibration)};
+        return OpWork{{elements * calibration.update_us_per_element / calibration.threads, bytes}, true};
+      return OpWork{pass_work({}, bytes, calibration)};
     case OpKind::kNorm:
-      if (calibration.norm_us_per_element > 0) return Work{{elements * calibration.norm_us_per_element, bytes}, true};
-      return Work{pass_work({}, bytes, calibration)};
+      if (calibration.norm_us_per_element > 0) return OpWork{{elements * calibration.norm_us_per_element, bytes}, true};
+      return OpWork{pass_work({}, bytes, calibration)};
     case OpKind::kFetch:
     case OpKind::kEvict:
     case OpKind::kEncode:
     case OpKind::kDecode:
-      return Work{pass_work({}, bytes, calibration)};
+      return OpWork{pass_work({}, bytes, calibration)};
     case OpKind::kLoad:
     case OpKind::kClip:
-      return Work{pass_work({}, 0, calibration)};
+      return OpWork{pass_work({}, 0, calibration)};
     default:
       return std::nullopt;
   }
 }
 
+// Simulates several steps of the programs of one host's ranks, which share its cores and its memory bus.
 class Simulator {
  public:
   Simulator(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& calibration,
             const CollectiveCost& cost, size_t memory_of)
-      : programs_(programs), model_(model), calibration_(calibration), cost_(cost), memory_of_(memory_of) {
+      : programs_(programs), model_(model), calibration_(calibration), cost_(cost), memory_index_(memory_of) {
     cores_ = engine_.add_resource("cores", calibration.cores);
     bus_ = engine_.add_resource("memory bus", calibration.host_bytes_per_us);
   }
 
   Simulation run() {
     for (int rank = 0; rank < static_cast<int>(programs_.size()); ++rank) add_rank(rank);
-    for (const auto& [meeting, tasks] : meetings_) {  // each rank's work begins when the last one has come
-      for (const int begun : tasks.work)
-        after_[begun].insert(after_[begun].end(), tasks.arrivals.begin(), tasks.arrivals.end());
+    for (const auto& [key, tasks] : meetings_) {  // the work of each rank begins when all have arrived
+      for (const int work : tasks.work)
+        after_[work].insert(after_[work].end(), tasks.arrivals.begin(), tasks.arrivals.end());
     }
     for (size_t t = 0; t < tasks_.size(); ++t) {
       tasks_[t].after.insert(tasks_[t].after.end(), after_[static_cast<int>(t)].begin(),
@@ -108,11 +110,12 @@ class Simulator {
     Simulation out;
     out.step_us = (step_end(kSteps - 1) - step_end(0)) / (kSteps - 1);
     draw(out);
-    remember(out);
+    add_memory(out);
     return out;
   }
 
  private:
+  // Holds the tasks of one collective or message: by them its ranks arrive, and then do their work.
   struct Meeting {
     std::vector<int> arrivals, work;
   };
@@ -126,17 +129,17 @@ class Simulator {
     const Program& step = programs_[static_cast<size_t>(rank)];
     const auto waits = dependencies(step);
     const int n = static_cast<int>(step.ops.size());
-    std::vector<int> done(static_cast<size_t>(n * kSteps));
-    std::map<std::string, int> issued;  // collectives and messages so far, by whom they meet
+    std::vector<int> last_task(static_cast<size_t>(n * kSteps));
+    std::map<std::string, int> issued;  // number of collectives and messages so far, by key of their meetings
     for (int position = 0; position < n * kSteps; ++position) {
       const Op& op = step.ops[static_cast<size_t>(position % n)];
       sim::Task task{.lane = is_deferred_release(op) ? -1 : rank * 16 + static_cast<int>(op.lane)};
       for (const Dependency& d : waits[static_cast<size_t>(position % n)]) {
-        const int before = position - position % n - d.distance * n + d.op;
-        if (before >= 0) task.after.push_back(done[static_cast<size_t>(before)]);
+        const int earlier = position - position % n - d.distance * n + d.op;
+        if (earlier >= 0) task.after.push_back(last_task[static_cast<size_t>(earlier)]);
       }
       if (const bool message = op.kind == OpKind::kSend || op.kind == OpKind::kReceive; message || is_collective(op)) {
-        Meeting& meeting = meetings_[message ? message_of(step, op, issued) : meeting_of(step, op, issued)];
+        Meeting& meeting = meetings_[message ? message_key(step, op, issued) : meeting_key(step, op, issued)];
         meeting.arrivals.push_back(add_task(task));
         task.after.clear();
         const int64_t bytes = message ? bytes_of(step, op.reads) + bytes_of(step, op.writes) : message_bytes(step, op);
@@ -157,42 +160,43 @@ class Simulator {
         }
         add_task(task);
       }
-      done[static_cast<size_t>(position)] = static_cast<int>(tasks_.size()) - 1;
+      last_task[static_cast<size_t>(position)] = static_cast<int>(tasks_.size()) - 1;
     }
-    done_.push_back(std::move(done));
+    last_task_.push_back(std::move(last_task));
   }
 
-  // Bytes of the memory bus per microsecond. What was measured beside all other ranks has had its share.
+  // Returns the bytes per microsecond that a task takes of the memory bus. A time that was measured while the other
+  // ranks ran includes the wait for the bus, so the task takes at most the rank's share.
   double bus_rate(double bytes, double us, bool measured) const {
     const double rate = bytes / us;
     return measured ? std::min(rate, calibration_.host_bytes_per_us / static_cast<double>(programs_.size())) : rate;
   }
 
-  // Collectives that autograd issues within the op: the rank's threads wait for them.
+  // Adds the collectives that autograd issues within the op; the rank's threads wait for them.
   void add_inner(const Op& op, const Program& step, const spec::BlockShape& block, PassWork& pass,
                  double& latency_us) const {
-    for (const spec::InnerCollective& one : block.inner) {
-      const int axis = step.mesh.find(one.axis);
-      const int times = runs_of_inner_collective(one, op);
+    for (const spec::InnerCollective& inner : block.inner) {
+      const int axis = step.mesh.find(inner.axis);
+      const int times = runs_of_inner_collective(inner, op);
       if (axis == kNoAxis || times == 0) continue;
-      const OpKind kind = one.is_all_reduce ? OpKind::kAllReduce : OpKind::kAllGather;
-      const CollectivePrice price = cost_.price(kind, one.bytes, step.mesh, axis);
+      const OpKind kind = inner.is_all_reduce ? OpKind::kAllReduce : OpKind::kAllGather;
+      const CollectivePrice price = cost_.price(kind, inner.bytes, step.mesh, axis);
       latency_us += times * price.latency_us;
       pass.work_us += times * price.work_us;
       pass.host_bytes += times * price.host_bytes;
     }
   }
 
-  // Who meets, and how often they have met before.
-  static std::string meeting_of(const Program& step, const Op& op, std::map<std::string, int>& issued) {
+  // Returns a key of the ranks that meet, with the number of their meetings so far.
+  static std::string meeting_key(const Program& step, const Op& op, std::map<std::string, int>& issued) {
     const std::string key = std::to_string(op.axis) + " of " + std::to_string(step.mesh.peer(op.axis, step.rank, 0)) +
                             "/" + std::string(lane_name(op.lane));
     return key + "#" + std::to_string(issued[key]++);
   }
-  static std::string message_of(const Program& step, const Op& op, std::map<std::string, int>& issued) {
-    const std::string here = std::to_string(step.rank),
-                      there = std::to_string(step.mesh.peer(op.axis, step.rank, op.peer));
-    const std::string key = op.kind == OpKind::kSend ? here + ">" + there : there + ">" + here;
+  static std::string message_key(const Program& step, const Op& op, std::map<std::string, int>& issued) {
+    const std::string own = std::to_string(step.rank),
+                      peer = std::to_string(step.mesh.peer(op.axis, step.rank, op.peer));
+    const std::string key = op.kind == OpKind::kSend ? own + ">" + peer : peer + ">" + own;
     return key + "#" + std::to_string(issued[key]++);
   }
 
@@ -201,14 +205,14 @@ class Simulator {
     for (size_t r = 0; r < programs_.size(); ++r) {
       const size_t n = programs_[r].ops.size();
       for (size_t i = 0; i < n; ++i)
-        end = std::max(end, times_[static_cast<size_t>(done_[r][static_cast<size_t>(iteration) * n + i])].end_us);
+        end = std::max(end, times_[static_cast<size_t>(last_task_[r][static_cast<size_t>(iteration) * n + i])].end_us);
     }
     return end;
   }
 
   sim::TaskTime time_of(size_t rank, size_t op) const {
     const size_t n = programs_[rank].ops.size();
-    return times_[static_cast<size_t>(done_[rank][(kSteps - 2) * n + op])];
+    return times_[static_cast<size_t>(last_task_[rank][(kSteps - 2) * n + op])];
   }
 
   void draw(Simulation& out) const {
@@ -235,48 +239,51 @@ class Simulator {
     }
   }
 
-  // One rank's own device memory: standing values and slots, what ops take as they start and give back.
-  void remember(Simulation& out) const {
-    const Program& step = programs_[memory_of_];
-    Program nothing_runs = step;
-    nothing_runs.ops.clear();
-    const Peak standing = in_order_peak(nothing_runs, Tier::kDevice);
-    std::map<ValueKind, int64_t> by_kind = standing.by_kind;
-    int64_t scratch = standing.pool_bytes;
-    std::vector<std::tuple<double, int, size_t>> events;  // time; 0 = an op ends, 1 = it starts; op
+  // Adds the device memory of one rank over the shown step: what is held throughout, what ops take when they start, and
+  // what releases give back.
+  void add_memory(Simulation& out) const {
+    const Program& step = programs_[memory_index_];
+    Program no_ops = step;
+    no_ops.ops.clear();
+    const Peak held_throughout = in_order_peak(no_ops, Tier::kDevice);
+    std::map<ValueKind, int64_t> by_kind = held_throughout.by_kind;
+    int64_t scratch = held_throughout.pool_bytes;
+    // Time, event and op. Events: 1 an op starts, 0 a release starts, -1 an op with scratch ends.
+    std::vector<std::tuple<double, int, size_t>> events;
     for (size_t i = 0; i < step.ops.size(); ++i) {
-      const sim::TaskTime time = time_of(memory_of_, i);
+      const sim::TaskTime time = time_of(memory_index_, i);
       events.emplace_back(time.start_us, step.ops[i].kind == OpKind::kRelease ? 0 : 1, i);
       if (step.scratch.contains({step.ops[i].kind, step.ops[i].block})) events.emplace_back(time.end_us, -1, i);
     }
     std::stable_sort(events.begin(), events.end(),
                      [](const auto& a, const auto& b) { return std::get<0>(a) < std::get<0>(b); });
     std::set<Value> live;
-    for (const auto& [at, what, i] : events) {
+    for (const auto& [at, event, i] : events) {
       const Op& op = step.ops[i];
-      const auto taken = step.scratch.find({op.kind, op.block});
-      if (what == -1) {
-        scratch -= taken->second;
+      const auto scratch_of_op = step.scratch.find({op.kind, op.block});
+      if (event == -1) {
+        scratch -= scratch_of_op->second;
         continue;
       }
-      if (taken != step.scratch.end()) scratch += taken->second;
+      if (scratch_of_op != step.scratch.end()) scratch += scratch_of_op->second;
       for (const Value& value : op.writes) {
         const ValueInfo& info = step.values.at(value);
         if (info.persistent || info.slot >= 0 || value.tier != Tier::kDevice) continue;
-        if (what == 1 && live.insert(value).second) by_kind[value.kind] += info.bytes;
-        if (what == 0 && live.erase(value) > 0) by_kind[value.kind] -= info.bytes;
+        if (event == 1 && live.insert(value).second) by_kind[value.kind] += info.bytes;
+        if (event == 0 && live.erase(value) > 0) by_kind[value.kind] -= info.bytes;
       }
       int64_t total = scratch;
       for (const auto& [kind, bytes] : by_kind) total += bytes;
-      if (what == 1 && op.lane == Lane::kCompute) note(i, by_use(by_kind, total), out);
-      if (total > out.device_peak.bytes) out.device_peak = {total, static_cast<int>(i), by_kind, standing.pool_bytes};
+      if (event == 1 && op.lane == Lane::kCompute) add_op_memory(i, by_use(by_kind, total), out);
+      if (total > out.device_peak.bytes)
+        out.device_peak = {total, static_cast<int>(i), by_kind, held_throughout.pool_bytes};
     }
   }
 
-  void note(size_t index, const BytesByUse& bytes, Simulation& out) const {
-    const Op& op = programs_[memory_of_].ops[index];
-    const sim::TaskTime time = time_of(memory_of_, index);
-    out.memory.push_back({static_cast<int>(index), describe(programs_[memory_of_], op),
+  void add_op_memory(size_t index, const BytesByUse& bytes, Simulation& out) const {
+    const Op& op = programs_[memory_index_].ops[index];
+    const sim::TaskTime time = time_of(memory_index_, index);
+    out.memory.push_back({static_cast<int>(index), describe(programs_[memory_index_], op),
                           std::max(0.0, time.start_us - shown_us_), std::max(0.0, time.end_us - shown_us_), bytes});
   }
 
@@ -284,13 +291,13 @@ class Simulator {
   const spec::ModelTable& model_;
   const Calibration& calibration_;
   const CollectiveCost& cost_;
-  const size_t memory_of_;  // memory is shown
+  const size_t memory_index_;  // index of the program whose memory is shown
   sim::Engine engine_;
   int cores_ = 0, bus_ = 0;
   std::vector<sim::Task> tasks_;
-  std::map<int, std::vector<int>> after_;
+  std::map<int, std::vector<int>> after_;  // tasks that a task waits for besides those of its program
   std::map<std::string, Meeting> meetings_;
-  std::vector<std::vector<int>> done_;
+  std::vector<std::vector<int>> last_task_;  // by program and op: the task with which the op ends
   std::vector<sim::TaskTime> times_;
   double shown_us_ = 0;  // when the shown step begins
 };
@@ -306,7 +313,7 @@ PassWork pass_work(const spec::PassCost& cost, double more_bytes, const Calibrat
 
 CollectivePrice SharedMemoryCost::price(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const {
   if (mesh.size(axis) < 2) return {};
-  if (kind == OpKind::kSend || kind == OpKind::kReceive) {  // into the ring, or out of it
+  if (kind == OpKind::kSend || kind == OpKind::kReceive) {  // copied into the ring or out of it
     const double traffic = 2.0 * static_cast<double>(bytes);
     return {.latency_us = 2, .work_us = traffic / calibration_.core_bytes_per_us, .host_bytes = traffic};
   }

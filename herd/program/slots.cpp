@@ -12,16 +12,17 @@
 namespace herd::program {
 namespace {
 
+// Holds the time in which a value holds something.
 struct Interval {
   int begin = 0, end = 0;               // positions of the first access and of the release
-  int first_visit = 0, last_visit = 0;  // of blocks, by ops that read or write it
+  int first_visit = 0, last_visit = 0;  // visits of blocks whose ops read or write the value
 };
 
-// When a value holds something, in program order. One that is open at the end holds across the loop's end.
+// Returns the intervals of each value in program order. An interval without a release ends with the step.
 std::map<Value, std::vector<Interval>> lifetimes_of(const Program& step) {
   std::map<Value, std::vector<Interval>> out;
   std::map<Value, Interval> open;
-  std::set<Value> visited;  // of the open ones, those that a visit has touched
+  std::set<Value> visited;  // open values that a visit has read or written
   const int n = static_cast<int>(step.ops.size());
   int visit = 0;
   std::pair<int, int> at = {-1, -1};  // block and micro-batch
@@ -30,33 +31,34 @@ std::map<Value, std::vector<Interval>> lifetimes_of(const Program& step) {
     if (op.kind == OpKind::kRelease) {
       for (const Value& value : op.writes) {
         const auto begin = open.find(value);
-        Interval life = begin == open.end() ? Interval{0, i, 0, visit} : begin->second;
-        life.end = i;
-        out[value].push_back(life);
+        Interval interval = begin == open.end() ? Interval{0, i, 0, visit} : begin->second;
+        interval.end = i;
+        out[value].push_back(interval);
         if (begin != open.end()) open.erase(begin);
         visited.erase(value);
       }
       continue;
     }
-    const bool passes = op.block >= 0 && op.kind != OpKind::kLoad;
-    if (passes && at != std::pair(op.block, op.micro_batch)) ++visit, at = {op.block, op.micro_batch};
+    const bool is_visit = op.block >= 0 && op.kind != OpKind::kLoad;
+    if (is_visit && at != std::pair(op.block, op.micro_batch)) ++visit, at = {op.block, op.micro_batch};
     for (const Value& value : op.writes) open.try_emplace(value, Interval{i, n, visit + 1, visit + 1});
     for (const auto* side : {&op.reads, &op.writes}) {
       for (const Value& value : *side) {
-        const auto life = open.find(value);
-        if (life == open.end() || !passes) continue;
-        if (visited.insert(value).second) life->second.first_visit = visit;
-        life->second.last_visit = visit;
+        const auto interval = open.find(value);
+        if (interval == open.end() || !is_visit) continue;
+        if (visited.insert(value).second) interval->second.first_visit = visit;
+        interval->second.last_visit = visit;
       }
     }
   }
-  for (const auto& [value, life] : open) out[value].push_back(life);
+  for (const auto& [value, interval] : open) out[value].push_back(interval);
   return out;
 }
 
-class Assignment {
+// Gives slots to the values of a step.
+class SlotAssignment {
  public:
-  explicit Assignment(Program& step) : step_(step), lifetimes_(lifetimes_of(step)) {
+  explicit SlotAssignment(Program& step) : step_(step), lifetimes_(lifetimes_of(step)) {
     for (const Op& op : step.ops) {
       if (op.kind == OpKind::kReceive) received_.insert(op.writes.begin(), op.writes.end());
     }
@@ -64,14 +66,14 @@ class Assignment {
 
   void run(const SlotRules& rules) {
     for (auto& [value, info] : step_.values) info.slot = -1;
-    give_own();
-    give_pool(ValueKind::kWeight, rules.gather_buffers);
-    give_pool(ValueKind::kGradient, rules.gradient_buffers);
-    give_pool(ValueKind::kActivation, rules.receive_buffers);
-    give_pool(ValueKind::kActivationGradient, rules.receive_buffers);
-    for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight}) give_staging(kind);
+    give_own_slots();
+    give_pool_slots(ValueKind::kWeight, rules.gather_buffers);
+    give_pool_slots(ValueKind::kGradient, rules.gradient_buffers);
+    give_pool_slots(ValueKind::kActivation, rules.receive_buffers);
+    give_pool_slots(ValueKind::kActivationGradient, rules.receive_buffers);
+    for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight}) give_staging_slots(kind);
     for (auto& [value, info] : step_.values) {
-      if (value.placement.shard != 0 && on_device(value)) place_shard(value, info);
+      if (value.placement.shard != 0 && on_device(value)) give_shard_slot(value, info);
     }
   }
 
@@ -81,27 +83,28 @@ class Assignment {
     return info != step_.values.end() && value.tier == Tier::kDevice &&
            (info->second.persistent || lifetimes_.contains(value));
   }
-  bool pooled(const Value& value) const {
+  bool is_pooled(const Value& value) const {
     const ValueInfo& info = step_.values.at(value);
     return !info.persistent && (info.pooled || is_plain_whole(value, ValueKind::kWeight) || received_.contains(value));
   }
 
-  void give_own() {
+  // Gives whole gradients outside the pool a slot each.
+  void give_own_slots() {
     for (auto& [value, info] : step_.values) {
-      if (value.kind == ValueKind::kGradient && value.placement.is_whole() && on_device(value) && !pooled(value))
+      if (value.kind == ValueKind::kGradient && value.placement.is_whole() && on_device(value) && !is_pooled(value))
         info.slot = next_slot_++;
     }
   }
 
-  void give_pool(ValueKind kind, int depth) {
+  void give_pool_slots(ValueKind kind, int depth) {
     std::vector<Value> items;
     std::vector<int64_t> bytes;
     std::vector<PoolUse> uses;
     for (const auto& [value, info] : step_.values) {
-      if (value.kind != kind || !on_device(value) || info.persistent || !pooled(value)) continue;
+      if (value.kind != kind || !on_device(value) || info.persistent || !is_pooled(value)) continue;
       const int item = static_cast<int>(items.size());
-      for (const Interval& life : lifetimes_.at(value))
-        uses.push_back({item, life.first_visit, life.last_visit, life.begin, life.end});
+      for (const Interval& interval : lifetimes_.at(value))
+        uses.push_back({item, interval.first_visit, interval.last_visit, interval.begin, interval.end});
       items.push_back(value);
       bytes.push_back(info.bytes);
     }
@@ -116,16 +119,16 @@ class Assignment {
     next_slot_ += static_cast<int>(pool.buffer_bytes.size());
   }
 
-  // What is copied to the host, or from it, shares buffers there: neighbours have two, so that one is copied while the
-  // other is worked on.
-  void give_staging(ValueKind kind) {
+  // Gives buffers on the host to values that are copied to it or from it. Consecutive values have different buffers, so
+  // that one is copied while the other is worked on.
+  void give_staging_slots(ValueKind kind) {
     std::vector<Value> items;
     std::vector<int64_t> bytes;
     std::vector<PoolUse> uses;
     for (const auto& [value, info] : step_.values) {
       if (value.kind != kind || value.tier != Tier::kHost || !info.pooled || !lifetimes_.contains(value)) continue;
-      for (const Interval& life : lifetimes_.at(value))
-        uses.push_back({static_cast<int>(items.size()), 0, 0, life.begin, life.end});
+      for (const Interval& interval : lifetimes_.at(value))
+        uses.push_back({static_cast<int>(items.size()), 0, 0, interval.begin, interval.end});
       items.push_back(value);
       bytes.push_back(info.bytes);
     }
@@ -135,12 +138,13 @@ class Assignment {
     give_buffers(items, assign_pool(bytes, uses, 0));
   }
 
-  void place_shard(const Value& value, ValueInfo& info) {
+  // Puts the shard of a gradient, or a persistent shard of a weight, into the slot of its whole where that has one.
+  void give_shard_slot(const Value& value, ValueInfo& info) {
     const Value whole = placed(value, kWhole);
-    const bool beside = on_device(whole) && !pooled(whole);
+    const bool whole_has_slot = on_device(whole) && !is_pooled(whole);
     if (value.kind == ValueKind::kGradient && !info.persistent) {
-      info.slot = beside ? step_.values.at(whole).slot : next_slot_++;
-    } else if (value.kind == ValueKind::kWeight && info.persistent && beside) {
+      info.slot = whole_has_slot ? step_.values.at(whole).slot : next_slot_++;
+    } else if (value.kind == ValueKind::kWeight && info.persistent && whole_has_slot) {
       info.slot = step_.values.at(whole).slot = next_slot_++;
     }
   }
@@ -154,7 +158,7 @@ class Assignment {
 }  // namespace
 
 Program assign_slots(Program step, const SlotRules& rules) {
-  Assignment(step).run(rules);
+  SlotAssignment(step).run(rules);
   return step;
 }
 

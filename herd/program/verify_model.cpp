@@ -80,25 +80,27 @@ int Model::version(int group, int steps) const {
 }
 
 std::set<Atom> Model::contributions(int group, int rank) const {
-  const int over = expected_.proof.data_ranks_summed ? expected_.data_axis : expected_.proof.summed_axis;
-  const int parts = expected_.mesh.size(expected_.tensor_axis), own = expected_.mesh.index(expected_.tensor_axis, rank);
-  const std::vector<int> members = expected_.mesh.ranks(over, rank);
+  const int summed_axis = expected_.proof.data_ranks_summed ? expected_.data_axis : expected_.proof.summed_axis;
+  const int parts = expected_.mesh.size(expected_.tensor_axis);
+  const int own_part = expected_.mesh.index(expected_.tensor_axis, rank);
+  const std::vector<int> members = expected_.mesh.ranks(summed_axis, rank);
   std::set<Atom> out;
   for (int b = 0; b < num_blocks(); ++b) {
     const auto& groups = expected_.block_groups[static_cast<size_t>(b)];
     if (std::find(groups.begin(), groups.end(), group) == groups.end()) continue;
     if (!expected_.proof.stages_summed && !runs(rank, b)) continue;
-    // A block that works on a part of the rows contributes that part, until all are summed; others contribute one.
+    // A block that works on part of the rows contributes that part, or all parts once they are summed. Other blocks
+    // contribute part 0.
     int first = 0, last = 0;
     if (split_of(b) == spec::Split::kSequence) {
-      first = expected_.proof.rows_summed ? 0 : own;
-      last = expected_.proof.rows_summed ? parts - 1 : own;
+      first = expected_.proof.rows_summed ? 0 : own_part;
+      last = expected_.proof.rows_summed ? parts - 1 : own_part;
     }
-    // One that reads what others hold too contributes its part, until those of all of them are summed.
+    // A group of which other ranks hold copies gets this rank's part, or those of all copies once they are summed.
     if (is_copied(group)) {
       const int copies = expected_.mesh.size(expected_.copies_axis);
-      first = expected_.proof.copies_summed ? own / copies * copies : own;
-      last = expected_.proof.copies_summed ? first + copies - 1 : own;
+      first = expected_.proof.copies_summed ? own_part / copies * copies : own_part;
+      last = expected_.proof.copies_summed ? first + copies - 1 : own_part;
     }
     for (int m = 0; m < expected_.micro_batches; ++m) {
       for (const int member : members) {

@@ -1,4 +1,4 @@
-// The meaning of each kind of op on symbols.
+// Defines what each kind of op does to symbols, and checks that the op is right.
 #include <algorithm>
 #include <map>
 
@@ -27,24 +27,25 @@ std::set<Atom> minus(const std::set<Atom>& a, const std::set<Atom>& b) {
   return out;
 }
 
+// Checks an op that a rank runs alone, and returns the symbols that it writes.
 class LocalOp {
  public:
-  LocalOp(const Model& model, OpContext& context) : model_(model), c_(context) {}
+  LocalOp(const Model& model, OpContext& context) : model_(model), context_(context) {}
 
   std::vector<Symbol> run() {
     check_plain();
-    switch (c_.op.kind) {
+    switch (context_.op.kind) {
       case OpKind::kLoad:
-        return work(0, 0);
+        return run_block_op(0, 0);
       case OpKind::kForward:
       case OpKind::kRecompute:
       case OpKind::kBackward:
-        return work(0, model_.num_blocks() - 2);
+        return run_block_op(0, model_.num_blocks() - 2);
       case OpKind::kBackwardWeight:
-        return work(0, model_.num_blocks() - 1);
+        return run_block_op(0, model_.num_blocks() - 1);
       case OpKind::kLoss:
       case OpKind::kLogits:
-        return work(model_.num_blocks() - 1, model_.num_blocks() - 1);
+        return run_block_op(model_.num_blocks() - 1, model_.num_blocks() - 1);
       case OpKind::kNorm:
         return norms();
       case OpKind::kClip:
@@ -63,72 +64,76 @@ class LocalOp {
 
  private:
   std::string name(const Value& value) const { return value_name(model_.expected().mesh, value); }
-  void wrong(const std::string& text) { c_.wrong.push_back(text); }
-  Atom here(int block, int part = 0) const { return {block, c_.op.micro_batch, c_.data_rank, part}; }
+  void wrong(const std::string& text) { context_.wrong.push_back(text); }
+  Atom own_atom(int block, int part = 0) const { return {block, context_.op.micro_batch, context_.data_rank, part}; }
 
-  // What an op of a block reads beside weights and what it adds to: kind, and number of block or activation.
+  // Returns what an op of a block must read, besides weights and the gradients that it adds to: the kind, and the index
+  // of the block or activation.
   std::multiset<std::pair<ValueKind, int>> inputs() const {
     std::multiset<std::pair<ValueKind, int>> out;
-    const int block = c_.op.block;
-    if (c_.op.kind == OpKind::kLoad) return out;
-    if (c_.op.kind == OpKind::kBackwardWeight) return {{ValueKind::kPending, block}};
-    if (c_.op.kind == OpKind::kBackward) {
+    const int block = context_.op.block;
+    if (context_.op.kind == OpKind::kLoad) return out;
+    if (context_.op.kind == OpKind::kBackwardWeight) return {{ValueKind::kPending, block}};
+    if (context_.op.kind == OpKind::kBackward) {
       out = {{ValueKind::kGraph, block}, {ValueKind::kActivationGradient, block + 1}};
-      // A shard of a graph: backward reads what it is a function of beside it.
+      // A graph that is a shard lacks the block's inputs, so backward reads them, too.
       const auto without_inputs = [&](const Value& value) {
         return value.kind == ValueKind::kGraph && value.placement.is_shard(model_.expected().tensor_axis);
       };
-      if (std::none_of(c_.op.reads.begin(), c_.op.reads.end(), without_inputs)) return out;
+      if (std::none_of(context_.op.reads.begin(), context_.op.reads.end(), without_inputs)) return out;
     }
     for (const int input : model_.inputs_of(block)) out.insert({ValueKind::kActivation, input});
-    if (c_.op.kind == OpKind::kLoss) out.insert({ValueKind::kTarget, 0});
+    if (context_.op.kind == OpKind::kLoss) out.insert({ValueKind::kTarget, 0});
     if (keeps_cache() && model_.expected().continues_caches) out.insert({ValueKind::kCache, block});
     return out;
   }
 
-  bool keeps_cache() const { return c_.op.kind == OpKind::kForward && model_.keeps_cache(c_.op.block); }
+  bool keeps_cache() const { return context_.op.kind == OpKind::kForward && model_.keeps_cache(context_.op.block); }
 
-  // Gradients of an activation come from all that read it; all else is of one block.
+  // Returns the contributions of which a value must consist. All blocks that read an activation contribute to its
+  // gradient; any other value is of one block.
   std::set<Atom> expected_of(const Value& value) const {
-    if (value.kind == ValueKind::kTarget) return {here(-1)};
-    if (value.kind != ValueKind::kActivationGradient) return {here(value.index)};
+    if (value.kind == ValueKind::kTarget) return {own_atom(-1)};
+    if (value.kind != ValueKind::kActivationGradient) return {own_atom(value.index)};
     std::set<Atom> out;
-    for (const int reader : model_.readers_of(value.index)) out.insert(here(reader));
+    for (const int reader : model_.readers_of(value.index)) out.insert(own_atom(reader));
     return out;
   }
 
-  // What a block reads and gives along the tensor axis: tokens, labels and graphs are each rank's own.
+  // Says whether ranks of the tensor axis share the value. Tokens, targets and graphs are each rank's own.
   bool is_placed(const Value& value) const {
     return (value.kind == ValueKind::kActivation && value.index > 0) || value.kind == ValueKind::kActivationGradient;
   }
   void check_placement(const Value& value, const Symbol& symbol) {
     if (!is_placed(value)) return;
-    const bool shard = model_.split_of(c_.op.block) == spec::Split::kSequence;
+    const bool shard = model_.split_of(context_.op.block) == spec::Split::kSequence;
     const int shards = shard ? model_.expected().mesh.size(model_.expected().tensor_axis) : 1;
     if (symbol.partial)
       wrong("reads " + name(value) + ", which is partial");
-    else if (symbol.shards != shards || (shard && symbol.shard != c_.tensor_rank))
+    else if (symbol.shards != shards || (shard && symbol.shard != context_.tensor_rank))
       wrong("reads " + name(value) + ", which is shard " + std::to_string(symbol.shard) + " of " +
             std::to_string(symbol.shards) + ", where it needs " +
             (shard ? "its own shard of " + std::to_string(shards) : std::string("the whole")));
   }
+  // Returns the symbol as the split of the block makes it: a shard of the rows, a partial sum, or whole.
   Symbol as_split(Symbol symbol) const {
-    const spec::Split split = model_.split_of(c_.op.block);
+    const spec::Split split = model_.split_of(context_.op.block);
     if (split == spec::Split::kSequence) {
-      symbol.shard = c_.tensor_rank;
+      symbol.shard = context_.tensor_rank;
       symbol.shards = model_.expected().mesh.size(model_.expected().tensor_axis);
     }
     if (split != spec::Split::kCut) return symbol;
     symbol.partial = true;
     std::set<Atom> parts;
-    for (auto [block, micro_batch, data, part] : symbol.atoms) parts.insert({block, micro_batch, data, c_.tensor_rank});
+    for (auto [block, micro_batch, data, part] : symbol.atoms)
+      parts.insert({block, micro_batch, data, context_.tensor_rank});
     symbol.atoms = std::move(parts);
     return symbol;
   }
 
-  // Ops of a block: the weights, what it needs, and for backward the gradients so far.
-  std::vector<Symbol> work(int first_block, int last_block) {
-    const Op& op = c_.op;
+  // Checks an op of a block: it reads the weights, its inputs, and in backward the gradients to which it adds.
+  std::vector<Symbol> run_block_op(int first_block, int last_block) {
+    const Op& op = context_.op;
     const bool loads = op.kind == OpKind::kLoad, differentiates = op.kind == OpKind::kBackward ||
                                                                   op.kind == OpKind::kLoss ||
                                                                   op.kind == OpKind::kBackwardWeight;
@@ -144,39 +149,41 @@ class LocalOp {
     const std::vector<int> none;
     const auto& groups = loads ? none : model_.expected().block_groups[static_cast<size_t>(op.block)];
     std::multiset<int> weights;
-    std::multiset<std::pair<ValueKind, int>> others;
+    std::multiset<std::pair<ValueKind, int>> other_reads;
     if (op.kind == OpKind::kLoss || op.kind == OpKind::kLogits) {
-      const int together = model_.split_of(op.block) == spec::Split::kCut ? model_.expected().tensor_axis : kNoAxis;
-      if (op.axis != together) wrong("is computed along " + axis_name(model_.expected().mesh, op.axis));
+      const int expected_axis =
+          model_.split_of(op.block) == spec::Split::kCut ? model_.expected().tensor_axis : kNoAxis;
+      if (op.axis != expected_axis) wrong("is computed along " + axis_name(model_.expected().mesh, op.axis));
     }
     for (size_t i = 0; i < op.reads.size(); ++i) {
-      const Symbol& symbol = c_.reads[i];
+      const Symbol& symbol = context_.reads[i];
       const ValueKind kind = op.reads[i].kind;
       if (kind == ValueKind::kWeight) {
         weights.insert(symbol.index);
-        if (symbol.version != model_.version(symbol.index, c_.step)) {
+        if (symbol.version != model_.version(symbol.index, context_.step)) {
           wrong("runs on " + name(op.reads[i]) + " of version " + std::to_string(symbol.version) + " in step " +
-                std::to_string(c_.step));
+                std::to_string(context_.step));
         }
         if (symbol.shards != 1 || !is_plain_whole(op.reads[i], kind))
           wrong("needs whole weights, not " + name(op.reads[i]));
       } else if (differentiates && adds_to(op.reads[i])) {
         continue;
       } else {
-        others.insert({kind, op.reads[i].index});
+        other_reads.insert({kind, op.reads[i].index});
         check_placement(op.reads[i], symbol);
-        if (symbol.atoms != expected_of(op.reads[i]) || symbol.version != c_.step) {
+        if (symbol.atoms != expected_of(op.reads[i]) || symbol.version != context_.step) {
           wrong("reads " + name(op.reads[i]) + ", which holds that of " + blocks_text(symbol.atoms) + ", step " +
                 std::to_string(symbol.version));
         }
       }
     }
-    const auto& without = model_.expected().backward_without_weights;
-    const bool needs_none = op.kind == OpKind::kBackwardWeight || (op.kind == OpKind::kBackward && !without.empty() &&
-                                                                   without[static_cast<size_t>(op.block)]);
+    const auto& reads_no_weights = model_.expected().backward_without_weights;
+    const bool needs_none =
+        op.kind == OpKind::kBackwardWeight ||
+        (op.kind == OpKind::kBackward && !reads_no_weights.empty() && reads_no_weights[static_cast<size_t>(op.block)]);
     if (needs_none ? !weights.empty() : weights != std::multiset<int>(groups.begin(), groups.end()))
       wrong("does not read the weights of its block, each once");
-    if (others != inputs()) wrong("does not read what an op of its kind needs");
+    if (other_reads != inputs()) wrong("does not read what an op of its kind needs");
 
     const auto caches = std::count_if(op.writes.begin(), op.writes.end(),
                                       [](const Value& value) { return value.kind == ValueKind::kCache; });
@@ -184,74 +191,75 @@ class LocalOp {
       wrong("writes " + std::to_string(caches) + " caches, where its block has " + (keeps_cache() ? "one" : "none"));
 
     std::vector<Symbol> out;
-    std::set<int> added;
+    std::set<int> added_groups;
     for (const Value& value : op.writes) {
       switch (value.kind) {
         case ValueKind::kActivation:
-          out.push_back(loads ? made(value.kind, 0, true)
-                              : as_split(made(value.kind, op.block + 1, op.kind == OpKind::kForward)));
+          out.push_back(loads ? made_symbol(value.kind, 0, true)
+                              : as_split(made_symbol(value.kind, op.block + 1, op.kind == OpKind::kForward)));
           break;
         case ValueKind::kTarget:
-          out.push_back(made(value.kind, -1, loads));
+          out.push_back(made_symbol(value.kind, -1, loads));
           break;
         case ValueKind::kGraph:
-          out.push_back(made(value.kind, op.block, op.kind == OpKind::kForward || op.kind == OpKind::kRecompute));
+          out.push_back(
+              made_symbol(value.kind, op.block, op.kind == OpKind::kForward || op.kind == OpKind::kRecompute));
           break;
         case ValueKind::kActivationGradient:
           out.push_back(added_activation(value, differentiates && op.kind != OpKind::kBackwardWeight));
           break;
         case ValueKind::kPending:
-          out.push_back(made(value.kind, op.block, op.kind == OpKind::kBackward || op.kind == OpKind::kLoss));
+          out.push_back(made_symbol(value.kind, op.block, op.kind == OpKind::kBackward || op.kind == OpKind::kLoss));
           break;
         case ValueKind::kLoss:
-          out.push_back(made(value.kind, op.block, op.kind == OpKind::kLoss));
+          out.push_back(made_symbol(value.kind, op.block, op.kind == OpKind::kLoss));
           break;
         case ValueKind::kCache:
           if (value.index != op.block) wrong("writes " + name(value) + ", which is another block's");
-          out.push_back(made(value.kind, op.block, keeps_cache()));
-          out.back().version = c_.step + 1;
+          out.push_back(made_symbol(value.kind, op.block, keeps_cache()));
+          out.back().version = context_.step + 1;
           break;
         case ValueKind::kLogits:
-          out.push_back(made(value.kind, op.block, op.kind == OpKind::kLogits));
+          out.push_back(made_symbol(value.kind, op.block, op.kind == OpKind::kLogits));
           break;
         case ValueKind::kGradient:
           out.push_back(added_gradient(value, groups, differentiates));
-          if (!added.insert(value.index).second) wrong("writes " + name(value) + " twice");
+          if (!added_groups.insert(value.index).second) wrong("writes " + name(value) + " twice");
           break;
         default:
-          out.push_back(made(value.kind, op.block, false));
+          out.push_back(made_symbol(value.kind, op.block, false));
       }
     }
     return out;
   }
 
-  Symbol made(ValueKind kind, int block, bool fits) {
+  Symbol made_symbol(ValueKind kind, int block, bool fits) {
     if (!fits) wrong("writes " + std::string(kind_name(kind)) + ", which an op of its kind does not make");
-    return {.kind = kind, .index = 0, .version = c_.step, .atoms = {here(block)}};
+    return {.kind = kind, .index = 0, .version = context_.step, .atoms = {own_atom(block)}};
   }
 
-  // Whether an op of a block reads it as what its results are added to.
+  // Says whether an op of a block reads the value in order to add to it.
   bool adds_to(const Value& value) const {
     if (value.kind == ValueKind::kGradient) return true;
     return value.kind == ValueKind::kActivationGradient &&
-           std::find(c_.op.writes.begin(), c_.op.writes.end(), value) != c_.op.writes.end();
+           std::find(context_.op.writes.begin(), context_.op.writes.end(), value) != context_.op.writes.end();
   }
 
   Symbol added_activation(const Value& value, bool fits) {
-    const std::vector<int>& inputs = model_.inputs_of(c_.op.block);
-    Symbol symbol = as_split(made(value.kind, c_.op.block, fits));
+    const std::vector<int>& inputs = model_.inputs_of(context_.op.block);
+    Symbol symbol = as_split(made_symbol(value.kind, context_.op.block, fits));
     if (std::find(inputs.begin(), inputs.end(), value.index) == inputs.end())
       wrong("writes " + name(value) + ", which is no gradient of what its block reads");
-    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
-      if (c_.op.reads[i] != value) continue;
-      const Symbol& held = c_.reads[i];
+    for (size_t i = 0; i < context_.op.reads.size(); ++i) {
+      if (context_.op.reads[i] != value) continue;
+      const Symbol& so_far = context_.reads[i];
       const std::set<Atom> readers = expected_of(value);
-      if (held.version != c_.step || held.shards != symbol.shards || held.shard != symbol.shard ||
-          held.partial != symbol.partial ||
-          !std::includes(readers.begin(), readers.end(), held.atoms.begin(), held.atoms.end()))
-        wrong("adds to " + name(value) + ", which holds " + blocks_text(held.atoms) + " of step " +
-              std::to_string(held.version));
-      for (const Atom& atom : held.atoms) {
+      if (so_far.version != context_.step || so_far.shards != symbol.shards || so_far.shard != symbol.shard ||
+          so_far.partial != symbol.partial ||
+          !std::includes(readers.begin(), readers.end(), so_far.atoms.begin(), so_far.atoms.end()))
+        wrong("adds to " + name(value) + ", which holds " + blocks_text(so_far.atoms) + " of step " +
+              std::to_string(so_far.version));
+      for (const Atom& atom : so_far.atoms) {
         if (!symbol.atoms.insert(atom).second) wrong("adds " + blocks_text({atom}) + " to " + name(value) + " twice");
       }
     }
@@ -263,25 +271,26 @@ class LocalOp {
                           !model_.expected().frozen_groups.contains(value.index);
     if (!fits || !of_block || !is_plain_whole(value, ValueKind::kGradient))
       wrong("writes " + name(value) + ", which is no gradient of its block");
-    Symbol symbol{.kind = ValueKind::kGradient, .index = value.index, .version = c_.step};
-    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
-      if (c_.op.reads[i] != value) continue;
-      if (c_.reads[i].index != value.index || c_.reads[i].version != c_.step || c_.reads[i].shards != 1) {
-        wrong("adds to another gradient than " + name(value) + " of step " + std::to_string(c_.step));
+    Symbol symbol{.kind = ValueKind::kGradient, .index = value.index, .version = context_.step};
+    for (size_t i = 0; i < context_.op.reads.size(); ++i) {
+      if (context_.op.reads[i] != value) continue;
+      if (context_.reads[i].index != value.index || context_.reads[i].version != context_.step ||
+          context_.reads[i].shards != 1) {
+        wrong("adds to another gradient than " + name(value) + " of step " + std::to_string(context_.step));
       }
-      symbol.atoms = c_.reads[i].atoms;
+      symbol.atoms = context_.reads[i].atoms;
     }
-    const bool part = model_.split_of(c_.op.block) == spec::Split::kSequence || model_.is_copied(value.index);
-    const Atom own = here(c_.op.block, part ? c_.tensor_rank : 0);
+    const bool part = model_.split_of(context_.op.block) == spec::Split::kSequence || model_.is_copied(value.index);
+    const Atom own = own_atom(context_.op.block, part ? context_.tensor_rank : 0);
     if (!symbol.atoms.insert(own).second) wrong("adds " + blocks_text({own}) + " to " + name(value) + " twice");
     return symbol;
   }
 
   void check_complete(const Value& value, const Symbol& symbol) {
-    if (symbol.version != c_.step)
+    if (symbol.version != context_.step)
       wrong("reads " + name(value) + " of step " + std::to_string(symbol.version) + " in step " +
-            std::to_string(c_.step));
-    const std::set<Atom> all = model_.contributions(symbol.index, c_.rank);
+            std::to_string(context_.step));
+    const std::set<Atom> all = model_.contributions(symbol.index, context_.rank);
     const std::set<Atom> missing = minus(all, symbol.atoms), surplus = minus(symbol.atoms, all);
     if (!missing.empty()) {
       wrong("reads " + name(value) + " with " + std::to_string(symbol.atoms.size()) + " of " +
@@ -290,35 +299,36 @@ class LocalOp {
     if (!surplus.empty()) wrong("reads " + name(value) + " with what does not belong to it: " + blocks_text(surplus));
   }
 
-  // One norm per gradient, or one of all of them.
+  // Checks a norm op: it writes one norm per gradient, or one of all of them.
   std::vector<Symbol> norms() {
     std::vector<Symbol> out;
-    for (const Value& value : c_.op.writes) {
-      out.push_back({.kind = ValueKind::kNorm, .index = value.index, .version = c_.step});
+    for (const Value& value : context_.op.writes) {
+      out.push_back({.kind = ValueKind::kNorm, .index = value.index, .version = context_.step});
       if (value.kind != ValueKind::kNorm) wrong("makes norms, not " + name(value));
     }
-    if (out.size() != 1 && out.size() != c_.op.reads.size()) {
+    if (out.size() != 1 && out.size() != context_.op.reads.size()) {
       wrong("must write one norm per gradient, or one of all");
       return out;
     }
-    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
-      if (c_.op.reads[i].kind != ValueKind::kGradient)
-        wrong("makes norms of gradients, not of " + name(c_.op.reads[i]));
-      check_complete(c_.op.reads[i], c_.reads[i]);
-      const int part = model_.part_of(c_.reads[i].index, c_.rank);
-      const Atom atom = {c_.reads[i].index, c_.reads[i].shard, c_.reads[i].shards, part};
-      if (!out[out.size() == 1 ? 0 : i].atoms.insert(atom).second) wrong("counts " + name(c_.op.reads[i]) + " twice");
+    for (size_t i = 0; i < context_.op.reads.size(); ++i) {
+      if (context_.op.reads[i].kind != ValueKind::kGradient)
+        wrong("makes norms of gradients, not of " + name(context_.op.reads[i]));
+      check_complete(context_.op.reads[i], context_.reads[i]);
+      const int part = model_.part_of(context_.reads[i].index, context_.rank);
+      const Atom atom = {context_.reads[i].index, context_.reads[i].shard, context_.reads[i].shards, part};
+      if (!out[out.size() == 1 ? 0 : i].atoms.insert(atom).second)
+        wrong("counts " + name(context_.op.reads[i]) + " twice");
     }
     return out;
   }
 
   std::vector<Symbol> clip() {
-    std::map<int, std::set<std::pair<int, int>>> seen;  // group -> its shards, of each part
-    std::map<int, std::set<int>> cuts;                  // group -> into how many
-    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
-      if (c_.op.reads[i].kind != ValueKind::kNorm || c_.reads[i].version != c_.step)
+    std::map<int, std::set<std::pair<int, int>>> seen;  // group -> (shard, part) of each norm
+    std::map<int, std::set<int>> cuts;                  // group -> its numbers of shards
+    for (size_t i = 0; i < context_.op.reads.size(); ++i) {
+      if (context_.op.reads[i].kind != ValueKind::kNorm || context_.reads[i].version != context_.step)
         wrong("must read the norms of this step, nothing else");
-      for (const auto& [group, shard, shards, part] : c_.reads[i].atoms) {
+      for (const auto& [group, shard, shards, part] : context_.reads[i].atoms) {
         if (!seen[group].insert({shard, part}).second)
           wrong("counts the norm of group " + std::to_string(group) + " twice");
         cuts[group].insert(shards);
@@ -331,9 +341,9 @@ class LocalOp {
       }
     }
     std::vector<Symbol> out;
-    for (const Value& value : c_.op.writes) {
+    for (const Value& value : context_.op.writes) {
       if (value.kind != ValueKind::kFactor) wrong("writes a factor, nothing else");
-      out.push_back({.kind = ValueKind::kFactor, .version = c_.step});
+      out.push_back({.kind = ValueKind::kFactor, .version = context_.step});
     }
     if (out.size() != 1) wrong("must write one factor");
     return out;
@@ -342,11 +352,11 @@ class LocalOp {
   std::vector<Symbol> step() {
     const Symbol* gradient = nullptr;
     std::map<ValueKind, int> counts;
-    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
-      ++counts[c_.op.reads[i].kind];
-      if (c_.op.reads[i].kind == ValueKind::kGradient) {
-        gradient = &c_.reads[i];
-        check_complete(c_.op.reads[i], c_.reads[i]);
+    for (size_t i = 0; i < context_.op.reads.size(); ++i) {
+      ++counts[context_.op.reads[i].kind];
+      if (context_.op.reads[i].kind == ValueKind::kGradient) {
+        gradient = &context_.reads[i];
+        check_complete(context_.op.reads[i], context_.reads[i]);
       }
     }
     const int factors = model_.expected().proof.clipped ? 1 : 0;
@@ -355,13 +365,13 @@ class LocalOp {
       wrong("must read one gradient, one state" + std::string(factors ? ", the factor" : "") +
             " and at most one weight");
     }
-    if (gradient == nullptr) return std::vector<Symbol>(c_.op.writes.size());
-    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
-      const Symbol& symbol = c_.reads[i];
-      const std::string read = name(c_.op.reads[i]);
-      if (symbol.version != c_.step)
+    if (gradient == nullptr) return std::vector<Symbol>(context_.op.writes.size());
+    for (size_t i = 0; i < context_.op.reads.size(); ++i) {
+      const Symbol& symbol = context_.reads[i];
+      const std::string read = name(context_.op.reads[i]);
+      if (symbol.version != context_.step)
         wrong("reads " + read + " of version " + std::to_string(symbol.version) + " in step " +
-              std::to_string(c_.step));
+              std::to_string(context_.step));
       if (symbol.kind != ValueKind::kFactor && symbol.index != gradient->index)
         wrong("mixes " + read + " with the gradient of group " + std::to_string(gradient->index));
       const bool cut_alike = symbol.kind == ValueKind::kWeight || symbol.kind == ValueKind::kState;
@@ -370,32 +380,32 @@ class LocalOp {
     }
     std::vector<Symbol> out;
     std::multiset<ValueKind> kinds;
-    for (const Value& value : c_.op.writes) {
+    for (const Value& value : context_.op.writes) {
       kinds.insert(value.kind);
       if (value.index != gradient->index)
         wrong("writes " + name(value) + " with the gradient of group " + std::to_string(gradient->index));
-      out.push_back({value.kind, gradient->index, c_.step + 1, gradient->shard, gradient->shards});
+      out.push_back({value.kind, gradient->index, context_.step + 1, gradient->shard, gradient->shards});
     }
     if (kinds != std::multiset<ValueKind>{ValueKind::kWeight, ValueKind::kState})
       wrong("must write one weight and one state");
     return out;
   }
 
-  // Nothing computes with numbers that are written otherwise than the model's.
+  // Checks that only copies work on encoded values.
   void check_plain() {
-    if (c_.op.kind == OpKind::kEncode || c_.op.kind == OpKind::kDecode || c_.op.kind == OpKind::kFetch ||
-        c_.op.kind == OpKind::kEvict)
+    if (context_.op.kind == OpKind::kEncode || context_.op.kind == OpKind::kDecode ||
+        context_.op.kind == OpKind::kFetch || context_.op.kind == OpKind::kEvict)
       return;
-    for (const auto* side : {&c_.op.reads, &c_.op.writes}) {
+    for (const auto* side : {&context_.op.reads, &context_.op.writes}) {
       for (const Value& value : *side) {
         if (value.codec != Codec::kPlain) wrong("works on " + name(value) + ", which is encoded");
       }
     }
   }
 
-  // Fetch, evict, encode and decode each change one thing, in their direction.
+  // Says whether a fetch, evict, encode or decode changes only the tier or the codec, and in the right direction.
   bool is_copy(const Value& from, const Value& to) const {
-    switch (c_.op.kind) {
+    switch (context_.op.kind) {
       case OpKind::kFetch:
         return in_tier(from, to.tier) == to && from.tier != Tier::kDevice && to.tier == Tier::kDevice;
       case OpKind::kEvict:
@@ -408,21 +418,22 @@ class LocalOp {
   }
 
   std::vector<Symbol> copies() {
-    std::vector<Symbol> out(c_.op.writes.size());
-    if (c_.op.reads.size() != c_.op.writes.size()) wrong("must copy each value it reads to one that it writes");
-    for (size_t i = 0; i < std::min(out.size(), c_.reads.size()); ++i) {
-      if (!is_copy(c_.op.reads[i], c_.op.writes[i]))
-        wrong("copies " + name(c_.op.reads[i]) + " to " + name(c_.op.writes[i]));
-      out[i] = c_.reads[i];
+    std::vector<Symbol> out(context_.op.writes.size());
+    if (context_.op.reads.size() != context_.op.writes.size())
+      wrong("must copy each value it reads to one that it writes");
+    for (size_t i = 0; i < std::min(out.size(), context_.reads.size()); ++i) {
+      if (!is_copy(context_.op.reads[i], context_.op.writes[i]))
+        wrong("copies " + name(context_.op.reads[i]) + " to " + name(context_.op.writes[i]));
+      out[i] = context_.reads[i];
     }
     return out;
   }
 
   const Model& model_;
-  OpContext& c_;
+  OpContext& context_;
 };
 
-std::string cut(const Symbol& symbol) {
+std::string shard_text(const Symbol& symbol) {
   return "shard " + std::to_string(symbol.shard) + " of " + std::to_string(symbol.shards);
 }
 
@@ -432,7 +443,7 @@ std::vector<Symbol> run_local(const Model& model, OpContext& context) { return L
 
 namespace {
 
-// partial -> whole, partial -> shard, shard -> whole.
+// Runs a collective of activations: it makes partial values whole or shards, or makes shards whole.
 std::vector<std::vector<Symbol>> run_activations(const Mesh& mesh, std::vector<OpContext>& contexts) {
   const Op& op = contexts[0].op;
   const int n = static_cast<int>(contexts.size());
@@ -449,14 +460,14 @@ std::vector<std::vector<Symbol>> run_activations(const Mesh& mesh, std::vector<O
   const bool fits = gather ? from.placement.is_shard(op.axis) : from.placement.is_partial(op.axis);
   if (!fits || to != placed(from, becomes)) wrong.push_back("turns " + name + " into " + value_name(mesh, to));
   const Symbol& first = contexts[0].reads[0];
-  std::map<Atom, int> terms;  // without their part -> how many ranks have one
+  std::map<Atom, int> terms;  // contribution without its part -> how many ranks have one
   for (int q = 0; q < n; ++q) {
     const Symbol& symbol = contexts[static_cast<size_t>(q)].reads[0];
     if (symbol.version != first.version) wrong.push_back("mixes " + name + " of two steps");
     if (gather ? symbol.partial || symbol.shard != q || symbol.shards != n || symbol.atoms != first.atoms
                : !symbol.partial || symbol.shards != 1) {
       wrong.push_back((gather ? "gathers " : "sums ") + name + ", of which place " + std::to_string(q) +
-                      " of the axis holds " + (symbol.partial ? "a partial sum of " : cut(symbol) + " of ") +
+                      " of the axis holds " + (symbol.partial ? "a partial sum of " : shard_text(symbol) + " of ") +
                       blocks_text(symbol.atoms));
     }
     for (const auto& [block, micro_batch, data, part] : symbol.atoms) ++terms[{block, micro_batch, data, 0}];
@@ -484,7 +495,7 @@ std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<Op
   const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
   auto& wrong = contexts[0].wrong;
   std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
-  // A reduce-scatter may add to what its shards hold: then it reads them too, after the whole gradients.
+  // A reduce-scatter that adds to its shards reads them, too, after the whole gradients.
   const bool adds =
       scatter && op.reads.size() == 2 * op.writes.size() &&
       std::equal(op.writes.begin(), op.writes.end(), op.reads.begin() + static_cast<long>(op.writes.size()));
@@ -513,10 +524,10 @@ std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<Op
       }
       if (gather && (symbol.shards % n != 0 || symbol.shard % n != q || symbol.shard / n != first.shard / n)) {
         wrong.push_back("gathers " + name + " of which place " + std::to_string(q) + " of the axis holds " +
-                        cut(symbol));
+                        shard_text(symbol));
       }
       if (!gather && !norms && (symbol.shard != first.shard || symbol.shards != first.shards)) {
-        wrong.push_back("adds " + cut(first) + " and " + cut(symbol) + " of " + name);
+        wrong.push_back("adds " + shard_text(first) + " and " + shard_text(symbol) + " of " + name);
       }
       if (q > 0) {
         for (const Atom& atom : symbol.atoms) {
@@ -536,8 +547,8 @@ std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<Op
         const Symbol& so_far = own.reads[op.writes.size() + i];
         if (so_far.version != result.version || so_far.shard != result.shard || so_far.shards != result.shards ||
             so_far.index != result.index) {
-          wrong.push_back("adds " + cut(result) + " of " + name + " to another: " + value_name(mesh, to) + " holds " +
-                          cut(so_far) + " of step " + std::to_string(so_far.version));
+          wrong.push_back("adds " + shard_text(result) + " of " + name + " to another: " + value_name(mesh, to) +
+                          " holds " + shard_text(so_far) + " of step " + std::to_string(so_far.version));
         }
         for (const Atom& atom : so_far.atoms) {
           if (!result.atoms.insert(atom).second) {

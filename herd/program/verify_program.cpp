@@ -8,16 +8,17 @@
 namespace herd::program {
 namespace {
 
-constexpr int kSteps = 2;
-constexpr int kSpoiled = -1;  // version of what was overwritten in part
-constexpr size_t kMostFindings = 20;
+constexpr int kSteps = 2;     // steps that each rank runs
+constexpr int kSpoiled = -1;  // version of a value that was overwritten in part
+constexpr size_t kMaxFindings = 20;
 
+// Holds the symbol of a value, and whether an op has read it.
 struct Cell {
   Symbol symbol;
   bool read = false;
 };
 
-// One rank on its way through its unrolled steps.
+// Holds the state of one rank while its unrolled steps run.
 struct RankState {
   const Program* step = nullptr;
   std::vector<std::vector<Dependency>> waits;
@@ -31,54 +32,56 @@ struct RankState {
   int iteration(int position) const { return position / static_cast<int>(step->ops.size()); }
 };
 
-class Machine {
+// Runs the programs of all ranks on symbols, and collects findings.
+class SymbolicMachine {
  public:
-  Machine(const std::vector<Program>& programs, const Expectation& expected) : programs_(programs), model_(expected) {}
+  SymbolicMachine(const std::vector<Program>& programs, const Expectation& expected)
+      : programs_(programs), model_(expected) {}
 
   std::vector<Finding> run() {
     if (!shapes_fit()) return std::move(findings_);
     for (size_t r = 0; r < programs_.size(); ++r) start(static_cast<int>(r));
-    for (bool progress = true; progress && findings_.size() < kMostFindings;) {
+    for (bool progress = true; progress && findings_.size() < kMaxFindings;) {
       progress = false;
       for (size_t r = 0; r < ranks_.size(); ++r) progress = advance(static_cast<int>(r)) || progress;
     }
-    if (findings_.size() < kMostFindings) finish();
+    if (findings_.size() < kMaxFindings) finish();
     return std::move(findings_);
   }
 
  private:
-  void find(int rank, int op, const std::string& text) {
-    if (findings_.size() < kMostFindings) findings_.push_back({rank, op, text});
+  void add_finding(int rank, int op, const std::string& text) {
+    if (findings_.size() < kMaxFindings) findings_.push_back({rank, op, text});
   }
-  void find_at(int rank, int position, const std::string& text) {
+  void add_finding_at(int rank, int position, const std::string& text) {
     const RankState& state = ranks_[static_cast<size_t>(rank)];
     const int n = static_cast<int>(state.step->ops.size());
-    find(rank, position % n, text + (position < n ? "" : " (in the second step)"));
+    add_finding(rank, position % n, text + (position < n ? "" : " (in the second step)"));
   }
 
   bool shapes_fit() {
     const Expectation& expected = model_.expected();
     if (programs_.size() != static_cast<size_t>(expected.mesh.world_size)) {
-      find(0, -1,
-           "there are " + std::to_string(programs_.size()) + " programs for " +
-               std::to_string(expected.mesh.world_size) + " ranks");
+      add_finding(0, -1,
+                  "there are " + std::to_string(programs_.size()) + " programs for " +
+                      std::to_string(expected.mesh.world_size) + " ranks");
     }
     for (size_t r = 0; r < programs_.size() && findings_.empty(); ++r) {
       const Program& p = programs_[r];
       const int rank = static_cast<int>(r);
-      if (p.rank != rank) find(rank, -1, "is the program of rank " + std::to_string(p.rank));
+      if (p.rank != rank) add_finding(rank, -1, "is the program of rank " + std::to_string(p.rank));
       if (p.block_groups != expected.block_groups || p.num_blocks != model_.num_blocks())
-        find(rank, -1, "is of another model");
+        add_finding(rank, -1, "is of another model");
       if (p.micro_batches != expected.micro_batches)
-        find(
+        add_finding(
             rank, -1,
             "has " + std::to_string(p.micro_batches) + " micro-batches, not " + std::to_string(expected.micro_batches));
-      if (p.mesh != expected.mesh || p.data_axis != expected.data_axis) find(rank, -1, "is of another mesh");
+      if (p.mesh != expected.mesh || p.data_axis != expected.data_axis) add_finding(rank, -1, "is of another mesh");
       for (size_t i = 0; i < p.ops.size(); ++i) {
         for (const auto* side : {&p.ops[i].reads, &p.ops[i].writes}) {
           for (const Value& value : *side) {
             if (!p.values.contains(value))
-              find(rank, static_cast<int>(i), "names " + name(value) + ", which is not declared");
+              add_finding(rank, static_cast<int>(i), "names " + name(value) + ", which is not declared");
           }
         }
       }
@@ -97,16 +100,16 @@ class Machine {
     const int axis = model_.expected().proof.shard_axis;
     const Mesh& mesh = model_.expected().mesh;
     for (const auto& [value, info] : state.step->values) {
-      const bool kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
-      if (!info.persistent || !kept || !model_.groups_of(rank).contains(value.index)) continue;
+      const bool is_kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
+      if (!info.persistent || !is_kept || !model_.groups_of(rank).contains(value.index)) continue;
       if (value.codec != Codec::kPlain)
-        find(rank, -1, "keeps " + name(value) + ", which is encoded, from step to step");
+        add_finding(rank, -1, "keeps " + name(value) + ", which is encoded, from step to step");
       Symbol symbol{value.kind, value.index, 0, 0, 1, {}};
       if (value.placement == kWhole.shard_on(axis))
         symbol.shard = mesh.index(axis, rank), symbol.shards = mesh.size(axis);
       else if (!value.placement.is_whole())
-        find(rank, -1, "keeps " + name(value) + ", where shards are cut along " + axis_name(mesh, axis));
-      state.memory[value] = {symbol, true};  // whatever came before the first step has been read
+        add_finding(rank, -1, "keeps " + name(value) + ", where shards are cut along " + axis_name(mesh, axis));
+      state.memory[value] = {symbol, true};  // counts as read before the first step
     }
     for (int block = 0; block < model_.num_blocks(); ++block) {
       const bool held = model_.keeps_cache(block) && state.step->values.contains(cache(block));
@@ -119,26 +122,27 @@ class Machine {
 
   std::string name(const Value& value) const { return value_name(model_.expected().mesh, value); }
 
-  // Whether a value is what its name says. Of graphs the name alone says what is left out.
+  // Checks that what an op makes is placed as the value's name says. Symbols of graphs have no placement.
   void check_name(int rank, int position, const Value& value, const Symbol& symbol) {
-    const bool cut = value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient ||
-                     value.kind == ValueKind::kState || is_activation_or_gradient(value);
-    if (!cut) return;
+    const bool has_placement = value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient ||
+                               value.kind == ValueKind::kState || is_activation_or_gradient(value);
+    if (!has_placement) return;
     const Mesh& mesh = model_.expected().mesh;
     int shards = 1;
     for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis)
       shards *= value.placement.is_shard(axis) ? mesh.size(axis) : 1;
     if (shards != symbol.shards || (value.placement.partial != 0) != symbol.partial)
-      find_at(rank, position,
-              "writes " + name(value) + ", but what it makes is " +
-                  (symbol.partial ? std::string("partial") : "1 of " + std::to_string(symbol.shards) + " shards"));
+      add_finding_at(
+          rank, position,
+          "writes " + name(value) + ", but what it makes is " +
+              (symbol.partial ? std::string("partial") : "1 of " + std::to_string(symbol.shards) + " shards"));
   }
 
   bool ready(const RankState& state, int position) const {
     const int n = static_cast<int>(state.step->ops.size());
-    for (const Dependency& before : state.waits[static_cast<size_t>(position % n)]) {
-      const int at = position - position % n - before.distance * n + before.op;
-      if (at >= 0 && !state.done[static_cast<size_t>(at)]) return false;
+    for (const Dependency& dependency : state.waits[static_cast<size_t>(position % n)]) {
+      const int earlier = position - position % n - dependency.distance * n + dependency.op;
+      if (earlier >= 0 && !state.done[static_cast<size_t>(earlier)]) return false;
     }
     return true;
   }
@@ -147,7 +151,7 @@ class Machine {
     bool progress = false;
     RankState& state = ranks_[static_cast<size_t>(rank)];
     for (auto& [lane, positions] : state.lanes) {
-      while (state.heads[lane] < positions.size() && findings_.size() < kMostFindings) {
+      while (state.heads[lane] < positions.size() && findings_.size() < kMaxFindings) {
         const int position = positions[state.heads[lane]];
         if (!ready(state, position) || !run_op(rank, position)) break;
         progress = true;
@@ -162,12 +166,12 @@ class Machine {
     ++state.heads[state.part(position)];
   }
 
-  // False if the op has to wait for another rank.
+  // Runs an op, and returns false if it has to wait for another rank.
   bool run_op(int rank, int position) {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
-    if (is_collective(op)) return run_shared(rank, position);
-    const bool shared = op.kind == OpKind::kLoss || op.kind == OpKind::kLogits;
-    if (shared && op.axis != kNoAxis) return run_together(rank, position);
+    if (is_collective(op)) return run_collective_op(rank, position);
+    const bool is_joint = op.kind == OpKind::kLoss || op.kind == OpKind::kLogits;
+    if (is_joint && op.axis != kNoAxis) return run_joint_op(rank, position);
     if (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) return run_message(rank, position);
     if (op.kind == OpKind::kRelease)
       release(rank, position);
@@ -180,107 +184,110 @@ class Machine {
   void run_alone(int rank, int position) {
     OpContext context = read(rank, position);
     const std::vector<Symbol> results = run_local(model_, context);
-    for (const std::string& text : context.wrong) find_at(rank, position, text);
+    for (const std::string& text : context.wrong) add_finding_at(rank, position, text);
     write(rank, position, results);
   }
 
-  // All members of the group that `rank` is in have come to an op of their lane; their positions, or nothing while one
-  // is missing. `known` = false: there is no such group, and the finding is made.
-  std::map<int, int> meet(int rank, int position, bool& known) {
+  // Returns the positions of all members of the op's group once each has come to an op of this lane; nothing before.
+  // Sets `group_exists` to false and adds a finding if there is no such group.
+  std::map<int, int> meet(int rank, int position, bool& group_exists) {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
     const Mesh& mesh = model_.expected().mesh;
-    const bool exists = op.axis >= 0 && op.axis < static_cast<int>(mesh.axes.size());
-    known = exists && mesh.index(op.axis, rank) >= 0;
-    if (!known) {
-      find_at(rank, position,
-              "is on " + axis_name(mesh, op.axis) +
-                  (exists ? ", which this rank is no member of" : ", which the mesh does not have"));
+    const bool axis_exists = op.axis >= 0 && op.axis < static_cast<int>(mesh.axes.size());
+    group_exists = axis_exists && mesh.index(op.axis, rank) >= 0;
+    if (!group_exists) {
+      add_finding_at(rank, position,
+                     "is on " + axis_name(mesh, op.axis) +
+                         (axis_exists ? ", which this rank is no member of" : ", which the mesh does not have"));
       return {};
     }
     const std::vector<int> members = mesh.ranks(op.axis, rank);
-    auto& posted = posted_[{op.axis, members.front(), op.lane}];
-    if (!posted.try_emplace(rank, position).second || posted.size() < members.size()) return {};
-    std::map<int, int> all = std::move(posted);
-    posted_.erase({op.axis, members.front(), op.lane});
+    auto& waiting = waiting_[{op.axis, members.front(), op.lane}];
+    if (!waiting.try_emplace(rank, position).second || waiting.size() < members.size()) return {};
+    std::map<int, int> all = std::move(waiting);
+    waiting_.erase({op.axis, members.front(), op.lane});
     return all;
   }
 
-  // An op that ranks of an axis compute together, with messages of its own.
-  bool run_together(int rank, int position) {
-    bool known = true;
-    const std::map<int, int> all = meet(rank, position, known);
-    if (!known) complete(rank, position);
-    if (all.empty()) return !known;
+  // Runs an op that the ranks of an axis compute together; false until all have come to it.
+  bool run_joint_op(int rank, int position) {
+    bool group_exists = true;
+    const std::map<int, int> all = meet(rank, position, group_exists);
+    if (!group_exists) complete(rank, position);
+    if (all.empty()) return !group_exists;
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
     for (const auto& [member, at] : all) {
       const Op& other = ranks_[static_cast<size_t>(member)].op(at);
       if (other.kind != op.kind || other.block != op.block || other.micro_batch != op.micro_batch)
-        find_at(rank, position,
-                "meets another op on rank " + std::to_string(member) + ": " +
-                    describe(*ranks_[static_cast<size_t>(member)].step, other));
+        add_finding_at(rank, position,
+                       "meets another op on rank " + std::to_string(member) + ": " +
+                           describe(*ranks_[static_cast<size_t>(member)].step, other));
       run_alone(member, at);
     }
     for (const auto& [member, at] : all) complete(member, at);
     return true;
   }
 
-  // A send completes with its receive: nothing holds what is on its way. False until both are there.
+  // Runs a send and its receive together, since nothing holds a message on its way; false until both are there.
   bool run_message(int rank, int position) {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
     const bool sends = op.kind == OpKind::kSend;
     const Mesh& mesh = model_.expected().mesh;
-    const bool known = op.axis >= 0 && op.axis < static_cast<int>(mesh.axes.size()) && mesh.index(op.axis, rank) >= 0;
+    const bool is_member =
+        op.axis >= 0 && op.axis < static_cast<int>(mesh.axes.size()) && mesh.index(op.axis, rank) >= 0;
     std::string wrong;
-    if (!known || op.peer < 0 || op.peer >= mesh.size(op.axis) || op.peer == mesh.index(op.axis, rank))
+    if (!is_member || op.peer < 0 || op.peer >= mesh.size(op.axis) || op.peer == mesh.index(op.axis, rank))
       wrong = "has no rank at the other end: " + axis_name(mesh, op.axis) + " " + std::to_string(op.peer);
     if (op.reads.size() != (sends ? 1u : 0u) || op.writes.size() != (sends ? 0u : 1u))
       wrong = sends ? "must read one value and write none" : "must write one value and read none";
     if (!wrong.empty()) {
-      find_at(rank, position, wrong);
+      add_finding_at(rank, position, wrong);
       complete(rank, position);
       return true;
     }
     const int other = mesh.peer(op.axis, rank, op.peer);
-    const std::pair<int, int> ends = sends ? std::pair(rank, other) : std::pair(other, rank);
-    (sends ? sends_ : receives_)[ends] = position;
-    const auto send = sends_.find(ends), receive = receives_.find(ends);
+    const std::pair<int, int> ranks = sends ? std::pair(rank, other) : std::pair(other, rank);
+    (sends ? sends_ : receives_)[ranks] = position;
+    const auto send = sends_.find(ranks), receive = receives_.find(ranks);
     if (send == sends_.end() || receive == receives_.end()) return false;
-    OpContext context = read(ends.first, send->second);
-    for (const std::string& text : context.wrong) find_at(ends.first, send->second, text);
+    OpContext context = read(ranks.first, send->second);
+    for (const std::string& text : context.wrong) add_finding_at(ranks.first, send->second, text);
     const Value& from = context.op.reads[0];
-    const Value& to = ranks_[static_cast<size_t>(ends.second)].op(receive->second).writes[0];
-    if (from != to) find_at(ends.second, receive->second, "takes " + name(from) + " for " + name(to));
-    write(ends.second, receive->second, context.reads);
+    const Value& to = ranks_[static_cast<size_t>(ranks.second)].op(receive->second).writes[0];
+    if (from != to) add_finding_at(ranks.second, receive->second, "takes " + name(from) + " for " + name(to));
+    write(ranks.second, receive->second, context.reads);
     const int sent = send->second, received = receive->second;
     sends_.erase(send);
     receives_.erase(receive);
-    complete(ends.first, sent);
-    complete(ends.second, received);
+    complete(ranks.first, sent);
+    complete(ranks.second, received);
     return true;
   }
 
-  bool run_shared(int rank, int position) {
+  // Runs a collective; false until all its ranks have come to it.
+  bool run_collective_op(int rank, int position) {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
-    bool known = true;
-    const std::map<int, int> all = meet(rank, position, known);
-    if (!known) complete(rank, position);
-    if (all.empty()) return !known;
+    bool group_exists = true;
+    const std::map<int, int> all = meet(rank, position, group_exists);
+    if (!group_exists) complete(rank, position);
+    if (all.empty()) return !group_exists;
     const std::vector<int> members = model_.expected().mesh.ranks(op.axis, rank);
     std::vector<OpContext> contexts;
     for (const int member : members) {
       contexts.push_back(read(member, all.at(member)));
       const Op& other = contexts.back().op;
       if (other.kind != op.kind || other.reads != op.reads || other.writes != op.writes) {
-        find_at(rank, position,
-                "meets another collective on rank " + std::to_string(member) + ": " + std::string(op_name(other.kind)) +
-                    " " + subject(*ranks_[static_cast<size_t>(member)].step, other));
+        add_finding_at(rank, position,
+                       "meets another collective on rank " + std::to_string(member) + ": " +
+                           std::string(op_name(other.kind)) + " " +
+                           subject(*ranks_[static_cast<size_t>(member)].step, other));
         for (const int m : members) complete(m, all.at(m));
         return true;
       }
     }
     const auto results = run_collective(model_.expected().mesh, contexts);
     for (size_t q = 0; q < members.size(); ++q) {
-      for (const std::string& text : contexts[q].wrong) find_at(members[q], all.at(members[q]), text);
+      for (const std::string& text : contexts[q].wrong) add_finding_at(members[q], all.at(members[q]), text);
       write(members[q], all.at(members[q]), results[q]);
       complete(members[q], all.at(members[q]));
     }
@@ -310,8 +317,8 @@ class Machine {
     return context;
   }
 
-  // Losses are for whoever reports them, logits for whoever samples, caches that a pass begins for the next pass; a
-  // rank without anything to update has no use for the factor.
+  // Says whether a value must be read before it is overwritten or released. Losses, logits and the caches that a pass
+  // begins are read after the program, and a rank that updates nothing does not use the factor.
   bool must_be_read(int rank, const Value& value) const {
     if (value.kind == ValueKind::kLoss || value.kind == ValueKind::kLogits) return false;
     if (value.kind == ValueKind::kCache) return model_.expected().continues_caches;
@@ -326,17 +333,18 @@ class Machine {
       check_name(rank, position, value, results[i]);
       const auto old = state.memory.find(value);
       if (old != state.memory.end() && !old->second.read && must_be_read(rank, value)) {
-        find_at(rank, position, "overwrites " + name(value) + ", which nobody has read");
+        add_finding_at(rank, position, "overwrites " + name(value) + ", which nobody has read");
       }
       const int slot = state.step->values.at(value).slot;
       for (auto other = state.memory.begin(); slot >= 0 && other != state.memory.end();) {
         const bool in_slot = other->first != value && state.step->values.at(other->first).slot == slot;
         if (in_slot && placed(other->first, value.placement) == value) {
-          // The shard lies in the whole: a gather completes the whole around it, any other write spoils the other.
+          // A shard lies inside its whole. A gather completes the whole around the shard; another write to one of them
+          // spoils the other.
           if (op.kind != OpKind::kAllGather) other->second.symbol.version = kSpoiled;
           ++other;
         } else if (in_slot) {
-          find_at(
+          add_finding_at(
               rank, position,
               "writes " + name(value) + " to slot " + std::to_string(slot) + " while it holds " + name(other->first));
           other = state.memory.erase(other);
@@ -353,11 +361,11 @@ class Machine {
     for (const Value& value : state.op(position).writes) {
       const auto cell = state.memory.find(value);
       if (cell == state.memory.end()) {
-        find_at(rank, position, "releases " + name(value) + ", which holds nothing");
+        add_finding_at(rank, position, "releases " + name(value) + ", which holds nothing");
         continue;
       }
       if (!cell->second.read && must_be_read(rank, value))
-        find_at(rank, position, "releases " + name(value) + ", which nobody has read");
+        add_finding_at(rank, position, "releases " + name(value) + ", which nobody has read");
       state.memory.erase(cell);
     }
   }
@@ -369,25 +377,25 @@ class Machine {
         const size_t head = ranks_[r].heads.at(lane);
         if (head >= positions.size()) continue;
         stuck = true;
-        find_at(static_cast<int>(r), positions[head],
-                "never runs: lane " + std::string(lane_name(lane.first)) + " waits for ever");
+        add_finding_at(static_cast<int>(r), positions[head],
+                       "never runs: lane " + std::string(lane_name(lane.first)) + " waits for ever");
       }
     }
     if (stuck) return;
     for (size_t r = 0; r < ranks_.size(); ++r) check_end(static_cast<int>(r));
   }
 
-  // What the next pass over a text, or whoever samples from it, needs.
+  // Checks the caches that the next pass reads, and the logits from which a token is sampled.
   void check_caches(int rank) {
     const RankState& state = ranks_[static_cast<size_t>(rank)];
     const auto is_kept = [&](const Value& value, int version) {
       const auto cell = state.memory.find(value);
       if (cell == state.memory.end() || !state.step->values.at(value).persistent)
-        find(rank, -1, "keeps no " + name(value));
+        add_finding(rank, -1, "keeps no " + name(value));
       else if (cell->second.symbol.version != version)
-        find(rank, -1,
-             name(value) + " is at version " + std::to_string(cell->second.symbol.version) + " after " +
-                 std::to_string(kSteps) + " passes");
+        add_finding(rank, -1,
+                    name(value) + " is at version " + std::to_string(cell->second.symbol.version) + " after " +
+                        std::to_string(kSteps) + " passes");
     };
     for (int block = 0; block < model_.num_blocks(); ++block) {
       if (model_.runs(rank, block) && model_.keeps_cache(block)) is_kept(cache(block), kSteps);
@@ -401,37 +409,38 @@ class Machine {
     const RankState& state = ranks_[static_cast<size_t>(rank)];
     std::map<int, int> weights, states;
     for (const auto& [value, cell] : state.memory) {
-      const bool kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
+      const bool is_kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
       if (!state.step->values.at(value).persistent) {
-        if (model_.expected().proof.released) find(rank, -1, name(value) + " is never released");
-      } else if (kept) {
+        if (model_.expected().proof.released) add_finding(rank, -1, name(value) + " is never released");
+      } else if (is_kept) {
         ++(value.kind == ValueKind::kWeight ? weights : states)[value.index];
         if (cell.symbol.version != model_.version(value.index, kSteps))
-          find(rank, -1,
-               name(value) + " is at version " + std::to_string(cell.symbol.version) + " after " +
-                   std::to_string(kSteps) + " steps");
+          add_finding(rank, -1,
+                      name(value) + " is at version " + std::to_string(cell.symbol.version) + " after " +
+                          std::to_string(kSteps) + " steps");
       }
     }
     for (const int group : model_.groups_of(rank)) {
-      if (weights[group] == 0) find(rank, -1, "keeps no weights of group " + std::to_string(group));
+      if (weights[group] == 0) add_finding(rank, -1, "keeps no weights of group " + std::to_string(group));
       const bool frozen = model_.expected().frozen_groups.contains(group);
-      if (states[group] == 0 && !frozen) find(rank, -1, "keeps no state of group " + std::to_string(group));
-      if (states[group] > 0 && frozen) find(rank, -1, "keeps a state of frozen group " + std::to_string(group));
+      if (states[group] == 0 && !frozen) add_finding(rank, -1, "keeps no state of group " + std::to_string(group));
+      if (states[group] > 0 && frozen) add_finding(rank, -1, "keeps a state of frozen group " + std::to_string(group));
     }
   }
 
   const std::vector<Program>& programs_;
   const Model model_;
   std::vector<RankState> ranks_;
-  std::map<std::tuple<int, int, Lane>, std::map<int, int>> posted_;  // (axis, first member, lane): rank -> position
-  std::map<std::pair<int, int>, int> sends_, receives_;              // (from, to) -> position of the one that waits
+  // (axis, first member, lane) -> rank -> position of an op that waits.
+  std::map<std::tuple<int, int, Lane>, std::map<int, int>> waiting_;
+  std::map<std::pair<int, int>, int> sends_, receives_;  // (from, to) -> position of an op that waits
   std::vector<Finding> findings_;
 };
 
 }  // namespace
 
 std::vector<Finding> verify(const std::vector<Program>& programs, const Expectation& expected) {
-  return Machine(programs, expected).run();
+  return SymbolicMachine(programs, expected).run();
 }
 
 std::string to_string(const std::vector<Finding>& findings, const std::vector<Program>& programs) {

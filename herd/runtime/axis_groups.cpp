@@ -9,11 +9,11 @@ namespace herd::runtime {
 
 namespace {
 
-using Key = std::pair<program::Lane, int>;  // and axis
+using Key = std::pair<program::Lane, int>;  // lane and axis of a group
 
-constexpr program::Lane kMessages = program::Lane::kPeerOut;
+constexpr program::Lane kMessages = program::Lane::kPeerOut;  // stands for the lanes of sends and receives
 
-// What the step of any rank needs, in the same order on all of them. Collective.
+// Returns the groups that the step of any rank needs, in the same order on all ranks. Collective.
 std::set<Key> used_by_any(Communicator& world, const program::Program& step) {
   const size_t axes = step.mesh.axes.size(), lanes = static_cast<size_t>(program::Lane::kIo) + 1;
   std::vector<int64_t> used(axes * lanes, 0);
@@ -39,7 +39,7 @@ AxisGroups::AxisGroups(Communicator& world, const program::Program& step)
   for (const auto& [lane, axis] : used_by_any(world, step)) {
     if (lane == program::Lane::kReduce && step.mesh.size(axis) == world.size()) continue;
     const int index = step.mesh.index(axis, step.rank);
-    const int first = index < 0 ? -1 : step.mesh.peer(axis, step.rank, 0);  // names the group
+    const int first = index < 0 ? -1 : step.mesh.peer(axis, step.rank, 0);  // splits the group off
     const std::string name = std::string(program::lane_name(lane)) + " on " + program::axis_name(step.mesh, axis);
     Communicator group = world.split(first, index, name);
     if (index >= 0) groups_.emplace(std::pair(lane, axis), std::move(group));

@@ -12,7 +12,7 @@ bool DeferredRelease::done() const {
   if (!std::all_of(after_.begin(), after_.end(), [](const EventPtr& event) { return event->done(); })) return false;
   try {
     for (const EventPtr& event : after_) {
-      event->wait();  // throws what the event has failed with
+      event->wait();  // throws the error of the event
       ended_at_ = std::max(ended_at_, event->ended_at());
     }
     job_();
@@ -33,13 +33,13 @@ void DeferredRelease::wait() {
       if (!failed) failed = std::current_exception();
     }
   }
-  const bool over = done();
+  const bool is_done = done();
   {
     const std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
   }
-  HERD_CHECK(over || failed, "an event neither failed nor is done after a wait for it");
-  if (!over) std::rethrow_exception(failed);  // an event that failed may not be done yet: then neither is this
+  HERD_CHECK(is_done || failed, "an event neither failed nor is done after a wait for it");
+  if (!is_done) std::rethrow_exception(failed);  // an event may have failed before it is done
 }
 
 Clock::time_point DeferredRelease::ended_at() const {

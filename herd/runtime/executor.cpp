@@ -15,7 +15,7 @@ namespace {
 
 double microseconds(Clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 
-// The exception in flight as an Error that opens with `where`.
+// Returns the exception in flight as an Error whose message begins with `where`.
 Error error_at(const std::string& where) {
   try {
     throw;
@@ -26,15 +26,15 @@ Error error_at(const std::string& where) {
   }
 }
 
-// "step 7: backward of block3 mb1 on rank 2 (pp 1)"; of many parameter groups the first.
-std::string place_of(const program::Program& program, const program::Op& op, int64_t step) {
-  constexpr size_t kLongest = 80;
+// Returns "step 7: backward of block3 mb1 on rank 2 (pp 1)", with a long list of parameter groups cut.
+std::string op_location(const program::Program& program, const program::Op& op, int64_t step) {
+  constexpr size_t kMaxLength = 80;
   std::string what = program::describe(program, op);
-  if (what.size() > kLongest) what = what.substr(0, what.rfind(' ', kLongest)) + " ..";
+  if (what.size() > kMaxLength) what = what.substr(0, what.rfind(' ', kMaxLength)) + " ..";
   return "step " + std::to_string(step) + ": " + what + " on " + program::rank_name(program);
 }
 
-// Names the op in what its operation throws.
+// Waits for an op's operation, and puts the name of the op before its error.
 class NamedEvent final : public Event {
  public:
   NamedEvent(EventPtr inner, std::string where) : inner_(std::move(inner)), where_(std::move(where)) {}
@@ -82,15 +82,17 @@ std::unique_ptr<Lane> make_cpu_lane(program::Lane lane) {
 }
 
 struct Executor::State {
-  struct Slot {  // one op of the loop body
+  // Holds one op of the program, and its newest run.
+  struct OpState {
     std::vector<program::Dependency> after;
     std::vector<int> deferred_releases;  // ops that wait for this one in the same step
     Binding binding;
-    EventPtr event;                                 // of the newest run
-    int64_t handed_over = -1;                       // run that `event` belongs to
-    std::shared_ptr<std::atomic<double>> begin_us;  // of that run; its lane may still be about to write it
+    EventPtr event;                                 // event of the newest run
+    int64_t last_run = -1;                          // number of the run that `event` belongs to
+    std::shared_ptr<std::atomic<double>> begin_us;  // begin of that run, which its lane may still write
   };
-  struct Queue {
+  // Holds the ops of one lane, in the order in which they are handed over.
+  struct LaneQueue {
     std::unique_ptr<Lane> lane;
     std::vector<int> ops;
     size_t next = 0;
@@ -99,29 +101,30 @@ struct Executor::State {
   program::Program program;
   OpListener listener;
   std::mutex own_mutex;
-  std::optional<Error> own_error;  // the first that an op of this rank threw
-  std::vector<Slot> slots;
-  std::map<program::Queue, Queue> queues;  // of ops that are no deferred_releases
+  std::optional<Error> own_error;  // first error of an op of this rank
+  std::vector<OpState> op_states;
+  std::map<program::Queue, LaneQueue> queues;  // all ops but deferred releases
   std::mutex deferred_releases_mutex;
-  std::vector<std::shared_ptr<DeferredRelease>> deferred_releases;  // that may not have taken effect yet
+  std::vector<std::shared_ptr<DeferredRelease>> deferred_releases;  // those that may not be done yet
   Clock::time_point origin = Clock::now();
   int64_t runs = 0;
   double waited_us = 0;
 
-  bool submittable(const Slot& slot) const {
-    for (const program::Dependency& d : slot.after) {
+  // Says whether all ops that an op depends on have been handed over.
+  bool can_hand_over(const OpState& op_state) const {
+    for (const program::Dependency& d : op_state.after) {
       const int64_t needed = runs - d.distance;
-      if (needed >= 0 && slots[d.op].handed_over < needed) return false;
+      if (needed >= 0 && op_states[d.op].last_run < needed) return false;
     }
     return true;
   }
 
-  // Of ops of the same lane too: lane order says only that they have started.
-  std::vector<EventPtr> events_before(const Slot& slot) const {
+  // Returns the events that an op waits for, also those of its own lane: lane order says only that they have started.
+  std::vector<EventPtr> events_before(const OpState& op_state) const {
     std::vector<EventPtr> events;
-    for (const program::Dependency& d : slot.after) {
+    for (const program::Dependency& d : op_state.after) {
       if (d.distance > runs) continue;
-      const EventPtr& event = slots[d.op].event;
+      const EventPtr& event = op_states[d.op].event;
       if (event->done())
         event->wait();  // throws what the op threw
       else
@@ -130,63 +133,64 @@ struct Executor::State {
     return events;
   }
 
-  // Lets every release take effect that can.
+  // Runs the deferred releases whose ops have ended.
   void run_deferred_releases() {
     const std::lock_guard lock(deferred_releases_mutex);
     std::erase_if(deferred_releases, [](const auto& deferred_release) { return deferred_release->done(); });
   }
 
-  // As soon as all that a deferred_release waits for has been handed over, before any op that comes after it.
-  void hand_over_deferred_releases_of(const Slot& handed, int64_t step) {
-    for (const int index : handed.deferred_releases) {
-      Slot& slot = slots[index];
-      if (slot.handed_over == runs || !submittable(slot)) continue;
+  // Hands over the deferred releases that wait for this op, unless one waits for an op that has not been handed over.
+  void hand_over_deferred_releases_of(const OpState& waited_for, int64_t step) {
+    for (const int index : waited_for.deferred_releases) {
+      OpState& op_state = op_states[index];
+      if (op_state.last_run == runs || !can_hand_over(op_state)) continue;
       const program::Op& op = program.ops[index];
-      Job job = [this, &slot, &op, step] { return run_binding(slot, op, step); };
-      const auto deferred_release = std::make_shared<DeferredRelease>(events_before(slot), std::move(job));
-      slot.event = deferred_release;
-      slot.handed_over = runs;
+      Job job = [this, &op_state, &op, step] { return run_binding(op_state, op, step); };
+      const auto deferred_release = std::make_shared<DeferredRelease>(events_before(op_state), std::move(job));
+      op_state.event = deferred_release;
+      op_state.last_run = runs;
       {
         const std::lock_guard lock(deferred_releases_mutex);
         if (!deferred_release->done()) deferred_releases.push_back(deferred_release);
       }
-      hand_over_deferred_releases_of(slot, step);
+      hand_over_deferred_releases_of(op_state, step);
     }
   }
 
-  EventPtr run_binding(const Slot& slot, const program::Op& op, int64_t step) {
+  EventPtr run_binding(const OpState& op_state, const program::Op& op, int64_t step) {
     try {
-      const EventPtr rest = slot.binding(op, step);
-      return rest ? std::make_shared<NamedEvent>(rest, place_of(program, op, step)) : nullptr;
+      const EventPtr operation = op_state.binding(op, step);
+      return operation ? std::make_shared<NamedEvent>(operation, op_location(program, op, step)) : nullptr;
     } catch (...) {
-      const Error error = error_at(place_of(program, op, step));
-      note_own(error);
+      const Error error = error_at(op_location(program, op, step));
+      record_own_error(error);
       throw error;
     }
   }
 
-  void hand_over(int index, Queue& queue, int64_t step) {
-    Slot& slot = slots[index];
+  void hand_over(int index, LaneQueue& queue, int64_t step) {
+    OpState& op_state = op_states[index];
     const program::Op& op = program.ops[index];
-    std::vector<EventPtr> before = events_before(slot);
-    const double submitted = now_us();
-    slot.begin_us = std::make_shared<std::atomic<double>>(submitted);
-    Job job = [this, &slot, &op, step, begin = slot.begin_us, submitted]() -> EventPtr {
-      const double begun = now_us();
-      begin->store(begun);
-      if (op.lane == program::Lane::kCompute) waited_us += begun - submitted;
+    std::vector<EventPtr> before = events_before(op_state);
+    const double submitted_us = now_us();
+    op_state.begin_us = std::make_shared<std::atomic<double>>(submitted_us);
+    Job job = [this, &op_state, &op, step, begin = op_state.begin_us, submitted_us]() -> EventPtr {
+      const double began_us = now_us();
+      begin->store(began_us);
+      if (op.lane == program::Lane::kCompute) waited_us += began_us - submitted_us;
       run_deferred_releases();
-      if (listener.began) listener.began(place_of(program, op, step));
-      return run_binding(slot, op, step);
+      if (listener.began) listener.began(op_location(program, op, step));
+      return run_binding(op_state, op, step);
     };
-    slot.event = queue.lane->submit(std::move(before), std::move(job));
-    slot.handed_over = runs;
+    op_state.event = queue.lane->submit(std::move(before), std::move(job));
+    op_state.last_run = runs;
     queue.next++;
-    if (op.lane == program::Lane::kCompute && slot.event->done()) slot.event->wait();  // throws what the op threw
-    hand_over_deferred_releases_of(slot, step);
+    if (op.lane == program::Lane::kCompute && op_state.event->done())
+      op_state.event->wait();  // throws what the op threw
+    hand_over_deferred_releases_of(op_state, step);
   }
 
-  void note_own(const Error& error) {
+  void record_own_error(const Error& error) {
     {
       std::lock_guard lock(own_mutex);
       if (own_error) return;
@@ -195,23 +199,23 @@ struct Executor::State {
     listener.failed(error);
   }
 
-  // This rank's own, else the first in program order, as far as they are known already.
+  // Throws this rank's own error, else the first one in program order, as far as errors are known.
   void throw_first_failure() {
     {
       std::lock_guard lock(own_mutex);
       if (own_error) throw *own_error;
     }
-    for (Slot& slot : slots)
-      if (slot.event && slot.event->done()) slot.event->wait();
+    for (OpState& op_state : op_states)
+      if (op_state.event && op_state.event->done()) op_state.event->wait();
   }
 
-  // Hands over ops of the other lanes as far as their dependencies have been handed over.
+  // Hands over ops of all lanes but compute, as far as their dependencies have been handed over.
   void advance_others(int64_t step) {
     for (bool moved = true; moved;) {
       moved = false;
       for (auto& [name, queue] : queues) {
         if (name.lane == program::Lane::kCompute) continue;
-        while (queue.next < queue.ops.size() && submittable(slots[queue.ops[queue.next]])) {
+        while (queue.next < queue.ops.size() && can_hand_over(op_states[queue.ops[queue.next]])) {
           hand_over(queue.ops[queue.next], queue, step);
           moved = true;
         }
@@ -233,17 +237,18 @@ Executor::Executor(program::Program program, BindingTable bindings, OpListener l
     : state_(std::make_unique<State>()) {
   state_->listener = std::move(listener);
   state_->program = std::move(program);
-  const auto after = program::dependencies(state_->program);
+  const auto dependencies = program::dependencies(state_->program);
   const auto& ops = state_->program.ops;
-  state_->slots.resize(ops.size());
+  state_->op_states.resize(ops.size());
   for (size_t i = 0; i < ops.size(); ++i) {
     auto binding = bindings.find(ops[i].kind);
     HERD_CHECK(binding != bindings.end(), "no binding for " + herd::program::describe(state_->program, ops[i]));
-    state_->slots[i].after = after[i];
-    state_->slots[i].binding = binding->second;
+    state_->op_states[i].after = dependencies[i];
+    state_->op_states[i].binding = binding->second;
     if (program::is_deferred_release(ops[i])) {
-      for (const program::Dependency& d : after[i]) {
-        if (d.distance == 0) state_->slots[static_cast<size_t>(d.op)].deferred_releases.push_back(static_cast<int>(i));
+      for (const program::Dependency& d : dependencies[i]) {
+        if (d.distance == 0)
+          state_->op_states[static_cast<size_t>(d.op)].deferred_releases.push_back(static_cast<int>(i));
       }
       continue;
     }
@@ -270,17 +275,17 @@ void Executor::State::run(int64_t step) {
   s.waited_us = 0;
   s.advance_others(step);
   if (auto compute = s.queues.find({program::Lane::kCompute}); compute != s.queues.end()) {
-    State::Queue& queue = compute->second;
+    State::LaneQueue& queue = compute->second;
     while (queue.next < queue.ops.size()) {
       const int index = queue.ops[queue.next];
-      HERD_CHECK(s.submittable(s.slots[index]),
+      HERD_CHECK(s.can_hand_over(s.op_states[index]),
                  herd::program::describe(s.program, s.program.ops[index]) + " waits for an op that waits for it");
       s.hand_over(index, queue, step);
       s.advance_others(step);
     }
   }
-  for (size_t i = 0; i < s.slots.size(); ++i)
-    HERD_CHECK(s.slots[i].handed_over == s.runs,
+  for (size_t i = 0; i < s.op_states.size(); ++i)
+    HERD_CHECK(s.op_states[i].last_run == s.runs,
                herd::program::describe(s.program, s.program.ops[i]) + " waits for an op that waits for it");
   s.runs++;
 }
@@ -295,12 +300,12 @@ double Executor::waited_us() const { return state_->waited_us; }
 
 std::vector<OpTime> Executor::times() const {
   std::vector<OpTime> times;
-  for (size_t i = 0; i < state_->slots.size(); ++i) {
-    const State::Slot& slot = state_->slots[i];
-    if (!slot.event || !slot.event->done()) continue;
-    const double end_us = microseconds(slot.event->ended_at() - state_->origin);
+  for (size_t i = 0; i < state_->op_states.size(); ++i) {
+    const State::OpState& op_state = state_->op_states[i];
+    if (!op_state.event || !op_state.event->done()) continue;
+    const double end_us = microseconds(op_state.event->ended_at() - state_->origin);
     const bool deferred_release = program::is_deferred_release(state_->program.ops[i]);
-    times.push_back({static_cast<int>(i), deferred_release ? end_us : slot.begin_us->load(), end_us});
+    times.push_back({static_cast<int>(i), deferred_release ? end_us : op_state.begin_us->load(), end_us});
   }
   return times;
 }

@@ -21,17 +21,19 @@ using program::Codec;
 using program::Value;
 using program::ValueKind;
 
-constexpr int64_t kLineBytes = 64;
+constexpr int64_t kLineBytes = 64;  // values begin at a cache line
 
 at::ScalarType type_of(const nn::ParameterGroup& group, ValueKind kind) {
   return kind == ValueKind::kWeight ? group.dtype() : group.gradient_dtype();
 }
-int64_t element_of(const nn::ParameterGroup& group, ValueKind kind) {
+int64_t element_bytes(const nn::ParameterGroup& group, ValueKind kind) {
   return static_cast<int64_t>(c10::elementSize(type_of(group, kind)));
 }
-int64_t bytes_of(const nn::ParameterGroup& group, ValueKind kind) { return group.elements() * element_of(group, kind); }
+int64_t bytes_of(const nn::ParameterGroup& group, ValueKind kind) {
+  return group.elements() * element_bytes(group, kind);
+}
 
-// A step that holds everything whole, gradients in slots of their own.
+// Returns a step in which every value is whole, and gradients have slots of their own.
 program::Program whole_step(const Groups& groups) {
   program::Program step;
   for (int g = 0; g < static_cast<int>(groups.size()); ++g) {
@@ -65,11 +67,11 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   lay_out(step, ValueKind::kWeight, Codec::kPlain, weights_);
   lay_out(step, ValueKind::kGradient, Codec::kPlain, gradients_);
   lay_out(step, ValueKind::kGradient, Codec::kBf16, encoded_gradients_);
-  std::optional<Communicator> alike = ranks_of_equal_size(comm);
-  Communicator& peers = alike ? *alike : comm;
-  const nn::ParameterGroup& one = *groups_.front();
-  allocate(weights_, ValueKind::kWeight, one.dtype(), peers.size() > 1 && shards_ > 1, seed.has_value(), peers);
-  allocate(gradients_, ValueKind::kGradient, one.gradient_dtype(), peers.size() > 1, true, peers);
+  std::optional<Communicator> equal_ranks = ranks_of_equal_size(comm);
+  Communicator& peers = equal_ranks ? *equal_ranks : comm;
+  const nn::ParameterGroup& first_group = *groups_.front();
+  allocate(weights_, ValueKind::kWeight, first_group.dtype(), peers.size() > 1 && shards_ > 1, seed.has_value(), peers);
+  allocate(gradients_, ValueKind::kGradient, first_group.gradient_dtype(), peers.size() > 1, true, peers);
   allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16, encoded_gradients_.elements > 0, true, peers);
   lay_out_host(step, ValueKind::kWeight, host_weights_);
   lay_out_host(step, ValueKind::kGradient, host_gradients_);
@@ -87,11 +89,12 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     }
     const auto gradient = step.values.find(program::gradient(g));
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
-    const int64_t line = kLineBytes / element_of(group(g), ValueKind::kWeight);
-    const int64_t updates = !holds(g) || group(g).frozen() ? 0
-                            : cut(g)                       ? memory(program::weight(g, shard_placement_)).numel()
-                                                           : group(g).elements();
-    state_offsets_.push_back(state_offsets_.back() + (updates + line - 1) / line * line);
+    const int64_t line_elements = kLineBytes / element_bytes(group(g), ValueKind::kWeight);
+    const int64_t updated_elements = !holds(g) || group(g).frozen() ? 0
+                                     : cut(g) ? memory(program::weight(g, shard_placement_)).numel()
+                                              : group(g).elements();
+    state_offsets_.push_back(state_offsets_.back() +
+                             (updated_elements + line_elements - 1) / line_elements * line_elements);
   }
   find_copies(comm);
   const MemoryLabelGuard label(MemoryLabel::kStates);
@@ -118,93 +121,95 @@ FlatParameters::~FlatParameters() {
   }
 }
 
-// Wholes that stay, in the order of groups; then shards; then the buffers of the pool.
+// Lays out the values of one kind on the device: wholes outside the pool in the order of groups, then shards, then the
+// buffers of the pool.
 void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec codec, Region& region) {
-  const int64_t element = codec == Codec::kBf16 ? 2 : element_of(*groups_.front(), kind);
-  const auto is_here = [&](const Value& value) {
+  const int64_t element_size = codec == Codec::kBf16 ? 2 : element_bytes(*groups_.front(), kind);
+  const auto is_listed = [&](const Value& value) {
     return value.kind == kind && value.codec == codec && value.tier == program::Tier::kDevice;
   };
-  const auto take = [&](int64_t bytes) {
+  const auto reserve = [&](int64_t bytes) {  // returns the first element
     const int64_t begin = region.elements;
-    region.elements += (bytes + kLineBytes - 1) / kLineBytes * kLineBytes / element;
+    region.elements += (bytes + kLineBytes - 1) / kLineBytes * kLineBytes / element_size;
     return begin;
   };
   std::map<int, int64_t> pool;  // slot -> bytes
   for (const auto& [value, info] : step.values) {
-    if (!is_here(value) || !value.placement.is_whole()) continue;
-    const int64_t bytes = group(value.index).elements() * element;
-    HERD_CHECK(info.bytes >= bytes && info.bytes % element == 0,
+    if (!is_listed(value) || !value.placement.is_whole()) continue;
+    const int64_t bytes = group(value.index).elements() * element_size;
+    HERD_CHECK(info.bytes >= bytes && info.bytes % element_size == 0,
                program::value_name(step.mesh, value) + " of the program has no room for " + group(value.index).name());
     if (info.pooled)
       pool[info.slot] = std::max(pool[info.slot], info.bytes);
     else
-      region.places[value] = {take(info.bytes), info.bytes / element};
+      region.places[value] = {reserve(info.bytes), info.bytes / element_size};
   }
   for (const auto& [value, info] : step.values) {
-    if (!is_here(value) || value.placement.shard == 0) continue;
+    if (!is_listed(value) || value.placement.shard == 0) continue;
     const auto whole = region.places.find(placed(value, program::kWhole));
     const bool inside = whole != region.places.end() && step.values.at(whole->first).slot == info.slot;
-    const int64_t elements = info.bytes / element;
-    region.places[value] = {inside ? whole->second.first + shard_ * elements : take(info.bytes), elements};
+    const int64_t elements = info.bytes / element_size;
+    region.places[value] = {inside ? whole->second.first + shard_ * elements : reserve(info.bytes), elements};
   }
   std::map<int, int64_t> begin;
-  const int64_t kept = region.elements;
-  for (const auto& [slot, bytes] : pool) begin[slot] = take(bytes);
-  region.pool_elements = region.elements - kept;
+  const int64_t pool_begin = region.elements;
+  for (const auto& [slot, bytes] : pool) begin[slot] = reserve(bytes);
+  region.pool_elements = region.elements - pool_begin;
   for (const auto& [value, info] : step.values) {
-    if (is_here(value) && value.placement.is_whole() && info.pooled)
-      region.places[value] = {begin.at(info.slot), info.bytes / element};
+    if (is_listed(value) && value.placement.is_whole() && info.pooled)
+      region.places[value] = {begin.at(info.slot), info.bytes / element_size};
   }
 }
 
-// What stays, then the staging buffers.
+// Lays out the values of one kind on the host: persistent ones, then the staging buffers.
 void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, Region& region) {
-  const int64_t element = element_of(*groups_.front(), kind);
+  const int64_t element_size = element_bytes(*groups_.front(), kind);
   std::map<int, int64_t> staging, begin;  // slot -> bytes, first element
   for (const auto& [value, info] : step.values) {
     if (!on_host(value, kind)) continue;
     if (info.persistent) {
-      region.places[value] = {region.elements, info.bytes / element};
-      region.elements += info.bytes / element;
+      region.places[value] = {region.elements, info.bytes / element_size};
+      region.elements += info.bytes / element_size;
     } else {
       staging[info.slot] = std::max(staging[info.slot], info.bytes);
     }
   }
   for (const auto& [slot, bytes] : staging) {
     begin[slot] = region.elements;
-    region.elements += bytes / element;
+    region.elements += bytes / element_size;
   }
   for (const auto& [value, info] : step.values) {
-    if (on_host(value, kind) && !info.persistent) region.places[value] = {begin.at(info.slot), info.bytes / element};
+    if (on_host(value, kind) && !info.persistent)
+      region.places[value] = {begin.at(info.slot), info.bytes / element_size};
   }
   region.memory = host_zeros(region.elements, type_of(*groups_.front(), kind));
 }
 
 void FlatParameters::refresh_host(int index) {
-  const Value kept = in_tier(own_value(ValueKind::kWeight, index), program::Tier::kHost);
-  if (host_weights_.places.contains(kept) && holds(index)) update_weights(index).copy_(own_weights(index));
+  const Value on_host_value = in_tier(own_value(ValueKind::kWeight, index), program::Tier::kHost);
+  if (host_weights_.places.contains(on_host_value) && holds(index)) update_weights(index).copy_(own_weights(index));
 }
 
-// A group of those whose regions are as long as this rank's, since memory that peers map has one size; nothing where
-// all of them are. Collective.
+// Returns the group of ranks whose regions are as long as this rank's, since memory that peers map has one size.
+// Returns nothing if all ranks are in it. Collective.
 std::optional<Communicator> FlatParameters::ranks_of_equal_size(Communicator& comm) const {
   if (comm.size() == 1) return std::nullopt;
   const std::vector<int64_t> mine = {weights_.elements, gradients_.elements, encoded_gradients_.elements};
   const auto sizes = static_cast<long>(mine.size());
   std::vector<int64_t> all(mine.size() * static_cast<size_t>(comm.size()));
   comm.all_gather(mine, all, {.name = "sizes of the parameters"});
-  const auto alike = [&](int a, int b) {
+  const auto have_equal_sizes = [&](int a, int b) {
     return std::equal(all.begin() + sizes * a, all.begin() + sizes * (a + 1), all.begin() + sizes * b);
   };
   int first = 0;
-  while (!alike(first, comm.rank())) ++first;
+  while (!have_equal_sizes(first, comm.rank())) ++first;
   bool any_other = false;
-  for (int rank = 1; rank < comm.size(); ++rank) any_other = any_other || !alike(0, rank);
+  for (int rank = 1; rank < comm.size(); ++rank) any_other = any_other || !have_equal_sizes(0, rank);
   if (!any_other) return std::nullopt;
   return comm.split(first, comm.rank(), "parameters");
 }
 
-// Who holds which part of a group follows from what each rank holds. Collective.
+// Counts the ranks that hold the same part of each parameter group, and finds this rank's index among them. Collective.
 void FlatParameters::find_copies(Communicator& comm) {
   const auto groups = static_cast<size_t>(num_groups());
   std::vector<int64_t> mine, all(3 * groups * static_cast<size_t>(comm.size()));
@@ -219,8 +224,8 @@ void FlatParameters::find_copies(Communicator& comm) {
   for (size_t g = 0; g < groups; ++g) {
     auto& [copy, copies] = copy_index_and_count_.emplace_back(0, 0);
     for (int rank = 0; rank < comm.size(); ++rank) {
-      const auto theirs = all.begin() + static_cast<long>(3 * (static_cast<size_t>(rank) * groups + g));
-      if (!std::equal(theirs, theirs + 3, mine.begin() + static_cast<long>(3 * g))) continue;
+      const auto part_of_rank = all.begin() + static_cast<long>(3 * (static_cast<size_t>(rank) * groups + g));
+      if (!std::equal(part_of_rank, part_of_rank + 3, mine.begin() + static_cast<long>(3 * g))) continue;
       copy += rank < comm.rank() ? 1 : 0;
       ++copies;
     }
@@ -236,8 +241,8 @@ void FlatParameters::allocate(Region& region, ValueKind kind, at::ScalarType typ
     region.memory = zeros ? at::zeros({region.elements}, options) : at::empty({region.elements}, options);
     return;
   }
-  const auto element = static_cast<int64_t>(c10::elementSize(type));
-  const int64_t bytes = region.elements * element, pool = region.pool_elements * element;
+  const auto element_size = static_cast<int64_t>(c10::elementSize(type));
+  const int64_t bytes = region.elements * element_size, pool = region.pool_elements * element_size;
   region.counted = std::make_unique<CountedMemory>(label, bytes - pool);
   region.counted_pool = std::make_unique<CountedMemory>(MemoryLabel::kWorkspace, pool);
   region.shared = comm.allocate_symmetric(bytes, {.name = memory_label_name(label)});
@@ -287,7 +292,7 @@ kernels::ElementRange FlatParameters::part(int index) const {
 
 kernels::ElementRange FlatParameters::saved_part(int index) const {
   const kernels::ElementRange own = part(index);
-  const int64_t width = element_of(group(index), ValueKind::kWeight);
+  const int64_t width = element_bytes(group(index), ValueKind::kWeight);
   const auto [copy, copies] = copy_index_and_count_[static_cast<size_t>(index)];
   const int64_t size = spec::shard_bytes(own.size() * width, copies) / width;
   const int64_t begin = std::min(own.end, own.begin + copy * size);

@@ -11,34 +11,35 @@
 namespace herd::runtime {
 namespace {
 
-// Set when the job has returned; done once it has thrown, or else the job before it on the lane is done and what it
-// started is. No lock is held while another event is asked.
+// Reports the end of a lane's job. It is done once the job has thrown. Otherwise it is done once the job has returned,
+// the operation that it started is done, and so is the previous job of the lane. It holds no lock while it calls
+// another event.
 class JobEvent final : public Event {
  public:
-  explicit JobEvent(std::shared_ptr<JobEvent> before) : before_(std::move(before)) {}
+  explicit JobEvent(std::shared_ptr<JobEvent> previous) : previous_(std::move(previous)) {}
 
   bool done() const override {
-    const Look look = look_now();
-    return look.returned &&
-           (look.error || ((!look.before || look.before->done()) && (!look.rest || look.rest->done())));
+    const Snapshot current = snapshot();
+    return current.returned && (current.error || ((!current.previous || current.previous->done()) &&
+                                                  (!current.operation || current.operation->done())));
   }
   void wait() override {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return returned_; });
     }
-    const Look look = look_now();
-    if (look.error) std::rethrow_exception(look.error);
-    if (look.before) look.before->wait();
-    if (look.rest) look.rest->wait();
+    const Snapshot current = snapshot();
+    if (current.error) std::rethrow_exception(current.error);
+    if (current.previous) current.previous->wait();
+    if (current.operation) current.operation->wait();
     std::lock_guard lock(mutex_);
-    before_ = nullptr;  // it ended well: a long run must not become a long chain
+    previous_ = nullptr;  // a long run must not keep a long chain of events
   }
   Clock::time_point ended_at() const override {
-    const Look look = look_now();
-    return look.rest ? look.rest->ended_at() : look.returned_at;
+    const Snapshot current = snapshot();
+    return current.operation ? current.operation->ended_at() : current.returned_at;
   }
-  // It threw, or what it started did. REQUIRES done().
+  // Says whether the job or its operation failed. REQUIRES done().
   bool failed() {
     try {
       wait();
@@ -47,15 +48,15 @@ class JobEvent final : public Event {
       return true;
     }
   }
-  // Rethrows what a job before this one is known to have failed with.
+  // Throws the error of an earlier job of the lane if it is known.
   void refuse_after_failure() const {
-    const auto last = before();
+    const auto last = previous();
     if (last && last->done()) last->wait();
   }
-  std::shared_ptr<JobEvent> before() const { return look_now().before; }
-  void finish(EventPtr rest, std::exception_ptr error) {
+  std::shared_ptr<JobEvent> previous() const { return snapshot().previous; }
+  void finish(EventPtr operation, std::exception_ptr error) {
     std::lock_guard lock(mutex_);
-    rest_ = std::move(rest);
+    operation_ = std::move(operation);
     error_ = error;
     returned_at_ = Clock::now();
     returned_ = true;
@@ -63,23 +64,23 @@ class JobEvent final : public Event {
   }
 
  private:
-  struct Look {
+  struct Snapshot {
     bool returned;
-    std::shared_ptr<JobEvent> before;
-    EventPtr rest;
+    std::shared_ptr<JobEvent> previous;
+    EventPtr operation;
     std::exception_ptr error;
     Clock::time_point returned_at;
   };
-  Look look_now() const {
+  Snapshot snapshot() const {
     std::lock_guard lock(mutex_);
-    return {returned_, before_, rest_, error_, returned_at_};
+    return {returned_, previous_, operation_, error_, returned_at_};
   }
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool returned_ = false;
-  std::shared_ptr<JobEvent> before_;
-  EventPtr rest_;
+  std::shared_ptr<JobEvent> previous_;
+  EventPtr operation_;
   std::exception_ptr error_;
   Clock::time_point returned_at_;
 };
@@ -87,31 +88,31 @@ class JobEvent final : public Event {
 void wait_quietly(Event& event) {
   try {
     event.wait();
-  } catch (...) {  // whoever depends on it hears of it
+  } catch (...) {  // the events that depend on it throw it again
   }
 }
 
 void wait_quietly_all(std::shared_ptr<JobEvent> last) {
-  for (; last; last = last->before()) wait_quietly(*last);  // one that threw did not wait for those before it
+  for (; last; last = last->previous()) wait_quietly(*last);  // a job that threw did not wait for earlier ones
 }
 
-// The event of a lane's next job, `last` being that of the one before.
+// Makes the event of a lane's next job; `last` is the event of the previous one.
 std::shared_ptr<JobEvent> next_event(std::shared_ptr<JobEvent>& last) {
-  if (last && last->done()) wait_quietly(*last);  // it drops what it held of jobs before
+  if (last && last->done()) wait_quietly(*last);  // it drops the events of earlier jobs
   return last = std::make_shared<JobEvent>(last);
 }
 
 void run_job(const std::vector<EventPtr>& after, const Job& job, JobEvent& event) {
   try {
     event.refuse_after_failure();
-    for (const EventPtr& before : after) before->wait();
+    for (const EventPtr& earlier : after) earlier->wait();
     event.finish(job(), nullptr);
   } catch (...) {
     event.finish(nullptr, std::current_exception());
   }
 }
 
-// Of a job that has ended well, and of all before it on its lane.
+// Reports the end of a job that has ended without error, as have all jobs before it on its lane.
 class EndedEvent final : public Event {
  public:
   explicit EndedEvent(Clock::time_point at) : at_(at) {}
@@ -123,16 +124,17 @@ class EndedEvent final : public Event {
   Clock::time_point at_;
 };
 
-// A pass over one token is many ops of microseconds, so a job that ends well where it is called costs no lock.
+// Runs jobs on the calling thread. A pass over one token is many ops of microseconds, so a job without an error or an
+// operation takes no lock.
 class InlineLane final : public Lane {
  public:
   EventPtr submit(std::vector<EventPtr> after, Job job) override {
     if (last_ && last_->done() && !last_->failed()) last_ = nullptr;
     if (last_ || !after.empty()) return submit_after(after, job);
     try {
-      EventPtr rest = job();
-      if (!rest) return std::make_shared<EndedEvent>(Clock::now());
-      next_event(last_)->finish(std::move(rest), nullptr);
+      EventPtr operation = job();
+      if (!operation) return std::make_shared<EndedEvent>(Clock::now());
+      next_event(last_)->finish(std::move(operation), nullptr);
     } catch (...) {
       next_event(last_)->finish(nullptr, std::current_exception());
     }
@@ -147,9 +149,10 @@ class InlineLane final : public Lane {
     return event;
   }
 
-  std::shared_ptr<JobEvent> last_;  // null where every job so far has ended well
+  std::shared_ptr<JobEvent> last_;  // null if every job so far has ended without error
 };
 
+// Runs jobs on a thread of its own.
 class ThreadLane final : public Lane {
  public:
   // `eager` lets the caller run a job itself while the queue is empty and nothing has to be waited for.
@@ -166,7 +169,7 @@ class ThreadLane final : public Lane {
   EventPtr submit(std::vector<EventPtr> after, Job job) override {
     std::unique_lock lock(mutex_);
     auto event = next_event(last_);
-    if (eager_ && idle_ && ready(after)) {
+    if (eager_ && idle_ && all_done(after)) {
       run_job(after, job, *event);
       return event;
     }
@@ -194,9 +197,9 @@ class ThreadLane final : public Lane {
     std::shared_ptr<JobEvent> event;
   };
 
-  static bool ready(const std::vector<EventPtr>& after) {
-    for (const EventPtr& before : after)
-      if (!before->done()) return false;
+  static bool all_done(const std::vector<EventPtr>& after) {
+    for (const EventPtr& earlier : after)
+      if (!earlier->done()) return false;
     return true;
   }
 
@@ -210,7 +213,7 @@ class ThreadLane final : public Lane {
       queue_.pop_front();
       lock.unlock();
       run_job(entry.after, entry.job, *entry.event);
-      entry = {};  // what the job held is free before the lane says that it is idle
+      entry = {};  // frees what the job held before the lane counts as idle
       lock.lock();
       idle_ = queue_.empty();
       if (idle_) changed_.notify_all();

@@ -23,11 +23,11 @@ using program::Op;
 using program::OpKind;
 using program::ValueKind;
 
-bool lists(const std::vector<program::Value>& values, ValueKind kind, int index) {
+bool contains(const std::vector<program::Value>& values, ValueKind kind, int index) {
   return std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.kind == kind && v.index == index; });
 }
 
-// Indices of one kind among an op's values, ascending, each once.
+// Returns the indices of one kind among an op's values, ascending, each once.
 std::vector<int> indices(const std::vector<program::Value>& values, ValueKind kind) {
   std::vector<int> found;
   for (const program::Value& value : values)
@@ -37,7 +37,7 @@ std::vector<int> indices(const std::vector<program::Value>& values, ValueKind ki
   return found;
 }
 
-// Activations that an op reads, as its block takes them.
+// Returns the indices of the activations that an op reads, in the order of its block's inputs.
 std::vector<int> indices_in_order(const std::vector<program::Value>& values) {
   std::vector<int> found;
   for (const program::Value& value : values)
@@ -45,7 +45,7 @@ std::vector<int> indices_in_order(const std::vector<program::Value>& values) {
   return found;
 }
 
-// Logits of all words, of which each rank has its own.
+// Gathers the logits of the whole vocabulary, of which each rank has a part.
 at::Tensor gather_words(const at::Tensor& own_BW, Communicator& comm) {
   const std::vector<int64_t> own = {own_BW.numel()};
   std::vector<int64_t> counts(static_cast<size_t>(comm.size()));
@@ -56,7 +56,7 @@ at::Tensor gather_words(const at::Tensor& own_BW, Communicator& comm) {
   return whole_VB.t();
 }
 
-// Done when every operation is. Whoever has waited lets their buffers go: an event lives until its op runs again.
+// Reports the end of several operations. wait() frees their buffers, since an event lives until its op runs again.
 class WorksEvent final : public Event {
  public:
   explicit WorksEvent(std::vector<Work> works) : works_(std::move(works)) {}
@@ -72,16 +72,16 @@ class WorksEvent final : public Event {
     }
     for (Work& work : works) work.wait();
     const std::lock_guard lock(mutex_);
-    ended_at_ = latest(ended_at_);
+    ended_at_ = latest_end(ended_at_);
     works_.clear();
   }
   Clock::time_point ended_at() const override {
     const std::lock_guard lock(mutex_);
-    return latest(ended_at_);
+    return latest_end(ended_at_);
   }
 
  private:
-  Clock::time_point latest(Clock::time_point last) const {
+  Clock::time_point latest_end(Clock::time_point last) const {
     for (const Work& work : works_) last = std::max(last, work.finished_at());
     return last;
   }
@@ -103,37 +103,37 @@ ModelBindings::ModelBindings(const Chain& chain, FlatParameters& parameters, con
       squared_norms_(static_cast<size_t>(parameters.num_groups()), 0.0) {}
 
 BindingTable ModelBindings::table() {
-  auto quiet = [](auto function) -> Binding {
+  auto without_event = [](auto function) -> Binding {
     return [function](const Op& op, int64_t step) -> EventPtr {
       function(op, step);
       return nullptr;
     };
   };
   BindingTable table;
-  table[OpKind::kLoad] = quiet([this](const Op& op, int64_t) { load_inputs(op); });
-  table[OpKind::kForward] = quiet([this](const Op& op, int64_t step) { forward(op, step); });
-  table[OpKind::kLoss] = quiet([this](const Op& op, int64_t step) { loss(op, step); });
-  table[OpKind::kLogits] = quiet([this](const Op& op, int64_t step) { logits(op, step); });
-  table[OpKind::kRecompute] = quiet([this](const Op& op, int64_t step) { recompute(op, step); });
-  table[OpKind::kBackward] = quiet([this](const Op& op, int64_t) { backward(op); });
-  table[OpKind::kBackwardWeight] = quiet([this](const Op& op, int64_t) { backward_weight(op); });
+  table[OpKind::kLoad] = without_event([this](const Op& op, int64_t) { load_inputs(op); });
+  table[OpKind::kForward] = without_event([this](const Op& op, int64_t step) { forward(op, step); });
+  table[OpKind::kLoss] = without_event([this](const Op& op, int64_t step) { loss(op, step); });
+  table[OpKind::kLogits] = without_event([this](const Op& op, int64_t step) { logits(op, step); });
+  table[OpKind::kRecompute] = without_event([this](const Op& op, int64_t step) { recompute(op, step); });
+  table[OpKind::kBackward] = without_event([this](const Op& op, int64_t) { backward(op); });
+  table[OpKind::kBackwardWeight] = without_event([this](const Op& op, int64_t) { backward_weight(op); });
   table[OpKind::kAllGather] = [this](const Op& op, int64_t) { return gather(op); };
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter})
     table[kind] = [this](const Op& op, int64_t) { return reduce(op); };
-  table[OpKind::kEvict] = quiet([this](const Op& op, int64_t) { evict(op); });
-  table[OpKind::kFetch] = quiet([this](const Op& op, int64_t) { fetch(op); });
+  table[OpKind::kEvict] = without_event([this](const Op& op, int64_t) { evict(op); });
+  table[OpKind::kFetch] = without_event([this](const Op& op, int64_t) { fetch(op); });
   for (const OpKind kind : {OpKind::kEncode, OpKind::kDecode})
-    table[kind] = quiet([this](const Op& op, int64_t) { recode(op); });
+    table[kind] = without_event([this](const Op& op, int64_t) { recode(op); });
   table[OpKind::kSend] = [this](const Op& op, int64_t) { return send(op); };
   table[OpKind::kReceive] = [this](const Op& op, int64_t) { return receive(op); };
-  table[OpKind::kNorm] = quiet([this](const Op& op, int64_t) { norm(op); });
-  table[OpKind::kClip] = quiet([this](const Op& op, int64_t) { clip(op); });
-  table[OpKind::kStep] = quiet([this](const Op& op, int64_t step) {
+  table[OpKind::kNorm] = without_event([this](const Op& op, int64_t) { norm(op); });
+  table[OpKind::kClip] = without_event([this](const Op& op, int64_t) { clip(op); });
+  table[OpKind::kStep] = without_event([this](const Op& op, int64_t step) {
     if (factor_ < 0) return;
     const int64_t skipped = options_.loss_scale ? options_.loss_scale->skipped() : 0;
     for (int group : indices(op.writes, ValueKind::kWeight)) update_(group, &factor_, step - skipped);
   });
-  table[OpKind::kRelease] = quiet([this](const Op& op, int64_t) { release(op); });
+  table[OpKind::kRelease] = without_event([this](const Op& op, int64_t) { release(op); });
   return table;
 }
 
@@ -188,7 +188,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   context.loss_weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
   context.tokens = batch.inputs_BT.size(1);
   context.past = input_.cached_tokens;
-  if (lists(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
+  if (contains(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
   const auto is_shard_of_rows = [](const program::Value& value) {
     return program::is_activation_or_gradient(value) && value.placement.shard != 0;
   };
@@ -199,7 +199,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
 }
 
 void ModelBindings::load_inputs(const Op& op) {
-  if (lists(op.writes, ValueKind::kActivation, op.block))
+  if (contains(op.writes, ValueKind::kActivation, op.block))
     set_tensor(program::activation(op.block, op.micro_batch), input_.micro_batches.at(op.micro_batch).inputs_BT);
 }
 
@@ -212,30 +212,30 @@ nn::Tuple ModelBindings::inputs(const Op& op) const {
 }
 
 ModelBindings::KeptGraph ModelBindings::graph_of(const Op& op, int64_t step) {
-  KeptGraph held{.graph = {}, .inputs = indices_in_order(op.reads)};
+  KeptGraph kept{.graph = {}, .inputs = indices_in_order(op.reads)};
   nn::Tuple x = inputs(op);
   const auto without_inputs = [](const program::Value& value) {
     return value.kind == ValueKind::kGraph && value.placement.shard != 0;
   };
   if (std::any_of(op.writes.begin(), op.writes.end(), without_inputs)) {
     const at::Tensor whole = x.at(0);
-    held.gathered = std::make_unique<AttachableStorage>(whole.numel(), whole.scalar_type(), whole.device());
-    held.gathered->attach(whole);
-    x[0] = held.gathered->flat().view(whole.sizes());
+    kept.gathered = std::make_unique<AttachableStorage>(whole.numel(), whole.scalar_type(), whole.device());
+    kept.gathered->attach(whole);
+    x[0] = kept.gathered->flat().view(whole.sizes());
   }
-  held.graph = nn::run_forward(*chain_[op.block], x, context(op, step));
-  return held;
+  kept.graph = nn::run_forward(*chain_[op.block], x, context(op, step));
+  return kept;
 }
 
 void ModelBindings::forward(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   attach_memory(op);
   nn::Tuple y;
-  if (lists(op.writes, ValueKind::kGraph, op.block)) {
-    KeptGraph held = graph_of(op, step);
-    y = nn::take_outputs(held.graph);
-    if (held.gathered) held.gathered->detach();
-    graphs_[program::graph(op.block, op.micro_batch)] = std::move(held);
+  if (contains(op.writes, ValueKind::kGraph, op.block)) {
+    KeptGraph kept = graph_of(op, step);
+    y = nn::take_outputs(kept.graph);
+    if (kept.gathered) kept.gathered->detach();
+    graphs_[program::graph(op.block, op.micro_batch)] = std::move(kept);
   } else {
     const c10::InferenceMode no_record(options_.inference);
     y = nn::run_without_graph(*chain_[op.block], inputs(op), context(op, step));
@@ -245,7 +245,7 @@ void ModelBindings::forward(const Op& op, int64_t step) {
   }
 }
 
-// Of the last row of each sequence. Those of the pass before are over.
+// Computes the logits of the last row of each sequence; first frees those of the previous pass.
 void ModelBindings::logits(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   attach_memory(op);
@@ -263,22 +263,22 @@ void ModelBindings::logits(const Op& op, int64_t step) {
 void ModelBindings::recompute(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   attach_memory(op);
-  KeptGraph held = graph_of(op, step);
-  nn::take_outputs(held.graph);
-  if (held.gathered) held.gathered->detach();
-  graphs_[program::graph(op.block, op.micro_batch)] = std::move(held);
+  KeptGraph kept = graph_of(op, step);
+  nn::take_outputs(kept.graph);
+  if (kept.gathered) kept.gathered->detach();
+  graphs_[program::graph(op.block, op.micro_batch)] = std::move(kept);
 }
 
-// Gives weights and gradients of a pass their memory, where it comes and goes.
+// Attaches the memory of the weights and gradients that a pass uses, if they are detached.
 void ModelBindings::attach_memory(const Op& op) {
   for (const int group : indices(op.reads, ValueKind::kWeight)) parameters_.attach(group);
   for (const int group : indices(op.writes, ValueKind::kGradient)) parameters_.attach_gradient(group);
 }
 
-// A gradient that an op writes without reading it starts anew.
+// Starts the gradients anew that an op writes without reading them.
 void ModelBindings::begin_gradients(const Op& op) {
   for (int group : indices(op.writes, ValueKind::kGradient))
-    if (!lists(op.reads, ValueKind::kGradient, group)) parameters_.group(group).begin_gradient();
+    if (!contains(op.reads, ValueKind::kGradient, group)) parameters_.group(group).begin_gradient();
 }
 
 void ModelBindings::loss(const Op& op, int64_t step) {
@@ -291,7 +291,7 @@ void ModelBindings::loss(const Op& op, int64_t step) {
   });
   nn::LossResult result = block.loss(inputs(op), input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step),
                                      differentiates, deferred_of(op));
-  if (op.axis == kNoAxis || groups_.tensor_place() == 0) {  // ranks that compute it together have the same
+  if (op.axis == kNoAxis || groups_.tensor_place() == 0) {  // all ranks of the tensor axis have the same loss
     output_.loss_sum += result.sum;
     output_.count += result.count;
   }
@@ -304,15 +304,15 @@ void ModelBindings::backward(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   attach_memory(op);
   begin_gradients(op);
-  auto held = graphs_.extract(program::graph(op.block, op.micro_batch));
-  HERD_CHECK(!held.empty(), "no graph for block " + std::to_string(op.block));
-  const std::vector<int> inputs = std::move(held.mapped().inputs);
+  auto kept = graphs_.extract(program::graph(op.block, op.micro_batch));
+  HERD_CHECK(!kept.empty(), "no graph for block " + std::to_string(op.block));
+  const std::vector<int> inputs = std::move(kept.mapped().inputs);
   nn::Tuple dy;
   for (const program::Value& value : op.reads) {
     if (value.kind == ValueKind::kActivationGradient && value.index == op.block + 1) dy = {find_tensor(value)};
   }
-  if (held.mapped().gathered) held.mapped().gathered->attach(this->inputs(op).at(0));
-  const nn::Tuple dx = nn::run_backward(std::move(held.mapped().graph), dy, deferred_of(op));
+  if (kept.mapped().gathered) kept.mapped().gathered->attach(this->inputs(op).at(0));
+  const nn::Tuple dx = nn::run_backward(std::move(kept.mapped().graph), dy, deferred_of(op));
   for (const program::Value& value : op.writes) {
     if (value.kind != ValueKind::kActivationGradient) continue;
     const auto input = std::find(inputs.begin(), inputs.end(), value.index) - inputs.begin();
@@ -322,9 +322,9 @@ void ModelBindings::backward(const Op& op) {
   }
 }
 
-// What makes the gradients of weights later; null where the op does.
+// Returns what computes the gradients of weights later; null if the op computes them itself.
 nn::DeferredGradients* ModelBindings::deferred_of(const Op& op) {
-  const bool splits = lists(op.writes, ValueKind::kPending, op.block);
+  const bool splits = contains(op.writes, ValueKind::kPending, op.block);
   return splits ? &pending_[program::pending(op.block, op.micro_batch)] : nullptr;
 }
 
@@ -348,7 +348,7 @@ EventPtr ModelBindings::gather(const Op& op) {
   return std::make_shared<WorksEvent>(std::move(works));
 }
 
-// Shards are alike, so what they come from or become is padded, by rows of zeros.
+// Moves an activation or its gradient between ranks. Shards have equal sizes, so wholes are padded by rows of zeros.
 EventPtr ModelBindings::move_activation(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   Communicator& comm = groups_.of(op.lane, op.axis);
@@ -366,10 +366,10 @@ EventPtr ModelBindings::move_activation(const Op& op) {
     set_tensor(to, whole.narrow(0, 0, R));
   } else {
     if (padded > R) {
-      at::Tensor longer = at::empty({padded, tensor.size(1)}, tensor.options());
-      longer.narrow(0, 0, R).copy_(tensor);
-      longer.narrow(0, R, padded - R).zero_();
-      tensor = longer;
+      at::Tensor padded_tensor = at::empty({padded, tensor.size(1)}, tensor.options());
+      padded_tensor.narrow(0, 0, R).copy_(tensor);
+      padded_tensor.narrow(0, R, padded - R).zero_();
+      tensor = padded_tensor;
     }
     const at::Tensor shard = at::empty({S, tensor.size(1)}, tensor.options());
     works.push_back(comm.reduce_scatter_async(tensor, shard, options));
@@ -397,7 +397,7 @@ OpOptions ModelBindings::sum_options(const Op& op) const {
 std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) {
   std::vector<Work> works;
   const std::vector<int> groups = indices(op.reads, ValueKind::kGradient);
-  for (size_t begin = 0; begin < groups.size();) {  // each run of neighbours is one range
+  for (size_t begin = 0; begin < groups.size();) {  // consecutive groups are reduced as one range
     size_t end = begin + 1;
     while (end < groups.size() && groups[end] == groups[end - 1] + 1) ++end;
     at::Tensor range = parameters_.gradient_range(groups[begin], groups[end - 1], op.writes[0].codec);
@@ -407,7 +407,7 @@ std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) 
   return works;
 }
 
-// Among their copies.
+// Sums gradient shards among the ranks that hold copies of them.
 std::vector<Work> ModelBindings::reduce_shards(const Op& op, Communicator& comm) {
   std::vector<Work> works;
   for (const program::Value& value : op.writes) {
@@ -416,7 +416,7 @@ std::vector<Work> ModelBindings::reduce_shards(const Op& op, Communicator& comm)
   return works;
 }
 
-// Where shards hold a part of the sum already, the owner adds it to its part of the whole first.
+// Sums gradients into shards. Where a shard holds a part of the sum already, its owner adds it to the whole first.
 std::vector<Work> ModelBindings::reduce_to_shards(const Op& op, Communicator& comm) {
   std::vector<Work> works;
   const bool adds = op.reads.size() > op.writes.size();
@@ -431,8 +431,8 @@ std::vector<Work> ModelBindings::reduce_to_shards(const Op& op, Communicator& co
 std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) {
   const std::vector<int> groups = indices(op.writes, ValueKind::kNorm);
   const auto count = static_cast<size_t>(groups.back() - groups.front() + 1);
-  for (int group = groups.front(); group <= groups.back(); ++group)  // what lies between them is summed, too
-    HERD_CHECK(lists(op.writes, ValueKind::kNorm, group) || parameters_.group(group).frozen(),
+  for (int group = groups.front(); group <= groups.back(); ++group)  // norms between them are summed, too
+    HERD_CHECK(contains(op.writes, ValueKind::kNorm, group) || parameters_.group(group).frozen(),
                "a norm that is not summed");
   const auto sums = std::span(squared_norms_).subspan(static_cast<size_t>(groups.front()), count);
   std::vector<Work> works;
@@ -440,13 +440,14 @@ std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) 
   return works;
 }
 
-// Copies between the device and the host, of what this rank updates.
+// Copies the gradient that this rank updates to the host.
 void ModelBindings::evict(const Op& op) {
   const int group = op.reads.at(0).index;
   const at::Tensor from = parameters_.own_gradient(group), to = parameters_.update_gradient(group);
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
 }
 
+// Copies the weights that this rank has updated from the host.
 void ModelBindings::fetch(const Op& op) {
   const int group = op.writes.at(0).index;
   const at::Tensor from = parameters_.update_weights(group), to = parameters_.own_weights(group);
@@ -454,7 +455,7 @@ void ModelBindings::fetch(const Op& op) {
   parameters_.group(group).mark_weights_written();
 }
 
-// Padding included: it is zero in either codec.
+// Copies values to another codec, with their padding, which is zero in either codec.
 void ModelBindings::recode(const Op& op) {
   for (size_t i = 0; i < op.reads.size(); ++i)
     parameters_.memory(op.writes.at(i)).copy_(parameters_.memory(op.reads[i]));
@@ -478,7 +479,7 @@ EventPtr ModelBindings::receive(const Op& op) {
       groups_.messages(op.axis).receive_async(tensor, op.peer, 0, {.name = program::kind_name(value.kind)})});
 }
 
-// One of each gradient, or the sum of all of them.
+// Computes the squared norm of each gradient, or of all of them together.
 void ModelBindings::norm(const Op& op) {
   double sum = 0;
   for (const int group : indices(op.reads, ValueKind::kGradient)) {

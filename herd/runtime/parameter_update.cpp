@@ -6,7 +6,7 @@
 
 namespace herd::runtime {
 
-constexpr int64_t kElementsPerThread = 1 << 16;  // less is not worth a hand-over
+constexpr int64_t kElementsPerThread = 1 << 16;  // fewer elements are not worth another thread
 
 GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer& optimizer, optim::LearningRate rate) {
   auto decays = std::make_shared<std::vector<std::vector<kernels::ElementRange>>>();

@@ -14,6 +14,7 @@ DType accumulation_of(DType dtype) { return is_floating(dtype) && size_of(dtype)
 
 [[noreturn]] void refuse(const std::string& rule) { throw Error(Code::kBadConfig, rule); }
 
+// Returns the header, or throws kBadConfig where it is invalid.
 Schedule checked(Schedule h) {
   const std::string ranks = "num_ranks = " + std::to_string(h.num_ranks);
   if (h.num_ranks < 1) refuse("a schedule needs num_ranks >= 1, but " + ranks);
@@ -44,8 +45,9 @@ Rank Builder::neighbor(int distance) const {
 
 Slice Builder::input(Range range, Rank owner) const {
   const Collective c = schedule_.collective;
-  const bool apart = c == Collective::kGather && owner != schedule_.root;  // even in place
-  if (schedule_.in_place && !apart) return {owner, Space::kOutput, range.begin, range.end};
+  // In a gather in place, only the root's input lies in its output.
+  const bool is_separate = c == Collective::kGather && owner != schedule_.root;
+  if (schedule_.in_place && !is_separate) return {owner, Space::kOutput, range.begin, range.end};
   const bool own_part_only = c == Collective::kAllGather || c == Collective::kGather;
   const int64_t shift = own_part_only ? part(owner).begin : 0;
   return {owner, Space::kInput, range.begin - shift, range.end - shift};

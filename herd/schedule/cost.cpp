@@ -13,17 +13,20 @@ namespace herd {
 namespace {
 
 constexpr int64_t kMessagePieceBytes = 64 << 10;
-constexpr int kRepetitions = 8;  // at most, until links find their bursts as saved up as they leave them
-constexpr int kMaxMessagePieces = 16, kMaxFarPieces = 8;  // on a host; between hosts, where cores limit it
+constexpr int kRepetitions = 8;  // runs at most, until the bursts that links have saved up no longer change
+constexpr int kMaxMessagePieces = 16;
+constexpr int kMaxFarPieces = 8;  // pieces of a message between hosts whose cores limit the link
 
-struct Rates {  // of one host, for this message
+// Holds the rates of one host for this message in bytes per us, and the factors by which some accesses cost more.
+struct Rates {
   double core, bus, peer_read = 1, peer_write = 1, shared_write = 1, stage_read = 1, stage_write = 1, message = 1;
 };
 
-class Model {
+// Simulates the steps of all ranks on the cores, memory and links of the topology.
+class ScheduleSimulation {
  public:
-  Model(std::span<const Schedule> all, const Topology& topology, CostOptions options)
-      : all_(all), topology_(topology), meets_(match_steps(all)) {
+  ScheduleSimulation(std::span<const Schedule> all, const Topology& topology, CostOptions options)
+      : schedules_(all), topology_(topology), matching_step_(match_steps(all)) {
     const int n = static_cast<int>(all.size());
     const std::vector<int> hosts = topology.host_of_ranks();
     host_of_.assign(hosts.begin(), hosts.begin() + n);
@@ -35,12 +38,12 @@ class Model {
     add_tiers();
     if (topology.spine_bytes_per_us > 0) spine_ = add_shared("spine", topology.spine_bytes_per_us);
     tasks_.resize(n);
-    note_reads();
+    collect_peer_reads();
   }
 
   ScheduleTimes run() {
-    for (Rank rank = 0; rank < static_cast<Rank>(all_.size()); ++rank) add_steps(rank);
-    for (auto& [task, after] : later_) {
+    for (Rank rank = 0; rank < static_cast<Rank>(schedules_.size()); ++rank) add_steps(rank);
+    for (auto& [task, after] : waits_for_peer_) {
       tasks_to_add_[task].after.push_back(id_of(after));
       tasks_to_add_[task].latency_from = id_of(after);
     }
@@ -62,17 +65,18 @@ class Model {
   }
 
  private:
+  // Names a piece of the message that a step moves.
   struct Piece {
     Rank rank;
     int step, piece;
   };
 
-  // Where ranks outnumber a host's cores, neighbours share one.
+  // Adds the cores of hosts that have fewer cores than ranks; neighbouring ranks share a core.
   void add_cores() {
-    core_of_.assign(all_.size(), -1);
+    core_of_.assign(schedules_.size(), -1);
     std::vector<int> seen(topology_.hosts.size(), 0);
     std::vector<std::vector<int>> cores(topology_.hosts.size());
-    for (Rank rank = 0; rank < static_cast<Rank>(all_.size()); ++rank) {
+    for (Rank rank = 0; rank < static_cast<Rank>(schedules_.size()); ++rank) {
       const int h = host_of_[rank];
       const Host& host = topology_.hosts[h];
       if (host.ranks <= host.cores) continue;
@@ -82,8 +86,8 @@ class Model {
     }
   }
 
-  // As one of many like it, between which as much time passes as in each: with nothing saved up, then with what the one
-  // before and the time after it leave, until that changes by no more than a hundredth.
+  // Runs the operation as one of many, between which as much time passes as in each. The first run has no bursts saved
+  // up; the next ones have what the previous run and the pause leave, until that changes by 1 % at most.
   sim::Outcome run_repeatedly(double call_us) const {
     sim::Outcome outcome = engine_.run();
     std::vector<double> begins(outcome.bucket_units.size(), 0);
@@ -91,12 +95,12 @@ class Model {
       const double idle_us = call_us + outcome.end_us + call_us;
       bool steady = true;
       for (const auto& [resource, link] : bursts_) {
-        double& own = begins[static_cast<size_t>(resource)];
-        const double left = outcome.bucket_units[static_cast<size_t>(resource)];
-        const double next = std::min(link.burst_bytes, left + link.bytes_per_us * idle_us);
-        steady = steady && std::abs(next - own) <= link.burst_bytes / 100;
-        // The less is left, the longer an operation takes, and as long is saved after it: half of the way is enough.
-        own = (own + next) / 2;
+        double& saved_bytes = begins[static_cast<size_t>(resource)];
+        const double left_bytes = outcome.bucket_units[static_cast<size_t>(resource)];
+        const double next = std::min(link.burst_bytes, left_bytes + link.bytes_per_us * idle_us);
+        steady = steady && std::abs(next - saved_bytes) <= link.burst_bytes / 100;
+        // With fewer bytes saved up an operation takes longer, and then more are saved up: half of the way converges.
+        saved_bytes = (saved_bytes + next) / 2;
       }
       if (steady) break;
       outcome = engine_.run(begins);
@@ -106,9 +110,9 @@ class Model {
 
   void add_host(int h, int64_t footprint) {
     const Host& host = topology_.hosts[h];
-    // What the ranks of the host touch: inputs and outputs; stage memory is reused and stays small.
+    // Bytes that the ranks of the host touch: inputs and outputs. Stage memory is reused and stays small.
     const double touched =
-        static_cast<double>(footprint) * size_of(all_[0].dtype) * host.ranks * (all_[0].in_place ? 1 : 2);
+        static_cast<double>(footprint) * size_of(schedules_[0].dtype) * host.ranks * (schedules_[0].in_place ? 1 : 2);
     const bool cached = touched <= static_cast<double>(host.cache_bytes);
     rates_.push_back(cached ? Rates{host.cached_core_bytes_per_us, host.cached_bytes_per_us, host.peer_read_factor,
                                     host.peer_write_factor, host.shared_write_factor, host.stage_read_factor,
@@ -129,12 +133,12 @@ class Model {
     }
   }
 
-  // What ranks read in the memory of their peers where inputs are outputs, too: its owner stores to it later.
-  void note_reads() {
-    read_by_peers_.resize(all_.size());
-    if (!all_[0].in_place) return;
-    for (Rank rank = 0; rank < static_cast<Rank>(all_.size()); ++rank) {
-      for (const Step& step : all_[rank].steps) {
+  // Notes what ranks read in the memory of their peers in a collective in place, since its owner stores to it later.
+  void collect_peer_reads() {
+    read_by_peers_.resize(schedules_.size());
+    if (!schedules_[0].in_place) return;
+    for (Rank rank = 0; rank < static_cast<Rank>(schedules_.size()); ++rank) {
+      for (const Step& step : schedules_[rank].steps) {
         for (const Slice& source : step.sources) {
           if (source.rank == rank || source.space == Space::kStage) continue;
           read_by_peers_[source.rank].push_back({source.begin, source.end});
@@ -172,7 +176,7 @@ class Model {
     }
   }
 
-  // What a message between hosts passes, all at once.
+  // Returns the resources that a message between hosts uses, all at once.
   std::vector<int> resources_between(int from, int to) const {
     std::vector<int> passed;
     if (topology_.fabric != Fabric::kSwitch) {
@@ -220,12 +224,12 @@ class Model {
     return pieces[std::min<size_t>(p.piece, pieces.size() - 1)];
   }
 
-  double bytes(const Slice& slice) const { return static_cast<double>(slice.size() * size_of(all_[0].dtype)); }
+  double bytes(const Slice& slice) const { return static_cast<double>(slice.size() * size_of(schedules_[0].dtype)); }
 
-  // Work of the rank's thread that moves so many bytes; a message's header costs as much as another step.
-  sim::Task cpu(Rank rank, double moved, int steps = 1, double more_us = 0) const {
+  // Returns the task in which a rank's thread moves so many bytes; a message's header costs as much as another step.
+  sim::Task cpu_task(Rank rank, double moved, int steps = 1, double extra_us = 0) const {
     const int h = host_of_[rank];
-    const double work = steps * topology_.hosts[h].step_us + moved / rates_[h].core + more_us;
+    const double work = steps * topology_.hosts[h].step_us + moved / rates_[h].core + extra_us;
     sim::Task task;
     task.work_us = work;
     task.uses = {{threads_[rank], 1}, {cores_[h], 1}};
@@ -235,6 +239,7 @@ class Model {
     return task;
   }
 
+  // Returns the bytes that a step moves; bytes in the memory of peers count more, by the host's factors.
   double moved_by(const Step& step, Rank rank) const {
     double moved = 0;
     const Rates& rates = rates_[host_of_[rank]];
@@ -248,6 +253,7 @@ class Model {
     return moved;
   }
 
+  // Returns how many times a store to the target costs one to private memory.
   double write_factor(const Step& step, const Slice& target, Rank rank) const {
     const Rates& rates = rates_[host_of_[rank]];
     if (reads(step, target)) return 1;
@@ -255,15 +261,16 @@ class Model {
     return peers_read(target) ? rates.shared_write : 1;
   }
 
-  // Whether the step has the lines of this target already, since it reads the same memory.
+  // Says whether the step has the cache lines of this target already, since it reads the same memory.
   bool reads(const Step& step, const Slice& target) const {
     return std::any_of(step.sources.begin(), step.sources.end(), [&](const Slice& source) {
-      const bool same_memory = source.space == target.space || (all_[0].in_place && source.space == Space::kInput);
+      const bool same_memory =
+          source.space == target.space || (schedules_[0].in_place && source.space == Space::kInput);
       return source.rank == target.rank && same_memory && source.begin == target.begin;
     });
   }
 
-  // Whether peers hold lines of this memory because their steps read it.
+  // Says whether peers hold cache lines of this memory because their steps read it.
   bool peers_read(const Slice& target) const {
     if (target.space != Space::kOutput) return false;
     const std::vector<Range>& reads = read_by_peers_[target.rank];
@@ -272,7 +279,7 @@ class Model {
     return first != reads.end() && first->begin < target.end;
   }
 
-  // Pieces overlap: while one is copied out, the next is on its way.
+  // Returns the number of pieces of a message; while one is copied out, the next is on its way.
   int pieces_of(double message, int from, int to) const {
     const bool cores_limit = from != to && topology_.hosts[from].uplink.core_bytes_per_us > 0;
     return static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(message) / kMessagePieceBytes, 1,
@@ -280,12 +287,12 @@ class Model {
   }
 
   void add_steps(Rank rank) {
-    const Schedule& s = all_[rank];
-    const auto before = derive_dependencies(s);
-    int first_turn = -1;  // where it shares a core
+    const Schedule& s = schedules_[rank];
+    const auto dependencies = derive_dependencies(s);
+    int first_turn = -1;  // task of the rank's first turn on a shared core; -1 = it has a core of its own
     if (core_of_[rank] >= 0) {
       first_turn = static_cast<int>(tasks_to_add_.size());
-      tasks_to_add_.push_back(cpu(rank, 0));
+      tasks_to_add_.push_back(cpu_task(rank, 0));
     }
     for (int i = 0; i < static_cast<int>(s.steps.size()); ++i) {
       std::vector<sim::Task> pieces = tasks_of(rank, i);
@@ -294,31 +301,31 @@ class Model {
       for (sim::Task& piece : pieces) {
         piece.lane = lane;
         if (ids.empty()) {
-          for (const int earlier : before[i]) piece.after.push_back(tasks_[rank][earlier].back());
+          for (const int earlier : dependencies[i]) piece.after.push_back(tasks_[rank][earlier].back());
           if (first_turn >= 0) piece.after.push_back(first_turn);
         }
         ids.push_back(static_cast<int>(tasks_to_add_.size()));
         tasks_to_add_.push_back(std::move(piece));
       }
       const StepKind kind = s.steps[i].kind;
-      if (kind == StepKind::kSend || kind == StepKind::kSignal || meets_[rank][i] < 0) continue;
+      if (kind == StepKind::kSend || kind == StepKind::kSignal || matching_step_[rank][i] < 0) continue;
       for (int k = 0; k < static_cast<int>(ids.size()); ++k) {
-        later_.push_back({ids[k], {s.steps[i].peer, meets_[rank][i], k}});
+        waits_for_peer_.push_back({ids[k], {s.steps[i].peer, matching_step_[rank][i], k}});
       }
     }
   }
 
   std::vector<sim::Task> tasks_of(Rank rank, int index) const {
-    const Step& step = all_[rank].steps[index];
+    const Step& step = schedules_[rank].steps[index];
     const Host& host = topology_.hosts[host_of_[rank]];
     switch (step.kind) {
       case StepKind::kCopy:
       case StepKind::kReduce:
-        return {cpu(rank, moved_by(step, rank))};
+        return {cpu_task(rank, moved_by(step, rank))};
       case StepKind::kSignal:
-        return {cpu(rank, 0)};
+        return {cpu_task(rank, 0)};
       case StepKind::kWait: {
-        sim::Task task = cpu(rank, 0);
+        sim::Task task = cpu_task(rank, 0);
         task.latency_us = host.signal_us;
         return {task};
       }
@@ -332,20 +339,20 @@ class Model {
     const double message = bytes(step.targets[0]), own = step.kind == StepKind::kReceive ? 1 : 2;
     const int count = pieces_of(message, from, to);
     if (from != to) return far_receive_tasks(rank, message / count, own, count, latency_between(from, to));
-    std::vector<sim::Task> tasks(count, cpu(rank, (own + rates_[to].message) * message / count, 2));
-    tasks[0] = cpu(rank, (own + rates_[to].message) * message / count, 2, host.message_us / 2);
+    std::vector<sim::Task> tasks(count, cpu_task(rank, (own + rates_[to].message) * message / count, 2));
+    tasks[0] = cpu_task(rank, (own + rates_[to].message) * message / count, 2, host.message_us / 2);
     tasks[0].latency_us = host.signal_us;
     return tasks;
   }
 
-  // What the rank's core does for a message from another host; the way out of its network's memory is part of what
-  // was measured as core_bytes_per_us.
+  // Returns the tasks of the rank's core for a message from another host. core_bytes_per_us as measured includes the
+  // copy out of the network's memory.
   std::vector<sim::Task> far_receive_tasks(Rank rank, double piece, double own, int count, double latency_us) const {
     const Link& link = topology_.hosts[host_of_[rank]].uplink;
     const double core = link.core_bytes_per_us;
     const double moved = core > 0 ? (own - 1) * piece : (own + 1) * piece, core_us = core > 0 ? piece / core : 0;
-    std::vector<sim::Task> tasks(count, cpu(rank, moved, 2, core_us));
-    tasks[0] = cpu(rank, moved, 2, core_us + link.message_us);
+    std::vector<sim::Task> tasks(count, cpu_task(rank, moved, 2, core_us));
+    tasks[0] = cpu_task(rank, moved, 2, core_us + link.message_us);
     for (sim::Task& task : tasks) task.latency_us = std::max(0.0, latency_us - link.message_us);
     return tasks;
   }
@@ -356,8 +363,8 @@ class Model {
     const int count = pieces_of(message, from, to);
     if (from == to) {
       const double moved = (1 + rates_[from].message) * message / count;
-      std::vector<sim::Task> tasks(count, cpu(rank, moved, 2));
-      tasks[0] = cpu(rank, moved, 2, topology_.hosts[from].message_us / 2);
+      std::vector<sim::Task> tasks(count, cpu_task(rank, moved, 2));
+      tasks[0] = cpu_task(rank, moved, 2, topology_.hosts[from].message_us / 2);
       return tasks;
     }
     const Link& link = topology_.hosts[from].uplink;
@@ -372,26 +379,27 @@ class Model {
       if (core_us > 0) task.uses.push_back({resource, core_us / task.work_us});
     }
     std::vector<sim::Task> tasks(count, task);
-    if (link.message_us > 0) tasks.push_back(cpu(rank, 0, 0, link.message_us));  // its receiver does not wait for this
+    // The receiver does not wait for this task.
+    if (link.message_us > 0) tasks.push_back(cpu_task(rank, 0, 0, link.message_us));
     return tasks;
   }
 
-  std::span<const Schedule> all_;
+  std::span<const Schedule> schedules_;
   const Topology& topology_;
-  std::vector<std::vector<int>> meets_;
+  std::vector<std::vector<int>> matching_step_;  // [rank][step]: the matching step of the peer, or -1
   sim::Engine engine_;
-  std::vector<int> host_of_, core_of_;  // by rank; the core: -1 where it has one for itself
+  std::vector<int> host_of_, core_of_;  // by rank; core -1 = the rank has a core of its own
   std::vector<Rates> rates_;
   std::vector<int> cores_, buses_, up_, down_, threads_, shared_;
-  std::vector<std::pair<int, Link>> bursts_;           // the shared resources that let bursts pass
-  std::vector<int> links_;                             // of a torus or mesh: per host, axis and direction
-  std::vector<std::vector<int>> tier_up_, tier_down_;  // per tier and group
+  std::vector<std::pair<int, Link>> bursts_;           // links that let bursts pass, by resource
+  std::vector<int> links_;                             // of a torus or mesh, by host, axis and direction
+  std::vector<std::vector<int>> tier_up_, tier_down_;  // by tier and group
   int spine_ = -1;
-  std::vector<std::vector<Range>> read_by_peers_;  // by owner; elements, sorted, apart from each other
+  std::vector<std::vector<Range>> read_by_peers_;  // by owner; sorted, disjoint ranges of elements
   std::map<std::pair<Rank, LaneId>, int> lanes_;
-  std::vector<std::vector<std::vector<int>>> tasks_;  // [rank][step]: its pieces
+  std::vector<std::vector<std::vector<int>>> tasks_;  // [rank][step]: tasks of its pieces
   std::vector<sim::Task> tasks_to_add_;
-  std::vector<std::pair<int, Piece>> later_;  // a receive or wait and what it meets
+  std::vector<std::pair<int, Piece>> waits_for_peer_;  // task of a receive or wait, and the piece it waits for
 };
 
 }  // namespace
@@ -399,7 +407,7 @@ class Model {
 ScheduleTimes time_schedules(std::span<const Schedule> all_ranks, const Topology& topology, CostOptions options) {
   HERD_CHECK_EQ(topology.num_ranks(), static_cast<int>(all_ranks.size()));
   check(topology);
-  return Model(all_ranks, topology, options).run();
+  return ScheduleSimulation(all_ranks, topology, options).run();
 }
 
 }  // namespace herd

@@ -24,28 +24,28 @@ std::string lane_name(const LaneId& lane) {
   return "";
 }
 
-// Beyond this many lines a picture shows nothing.
+// A picture of more arrows than this gets none, since they would hide each other.
 constexpr size_t kMaxArrows = 400;
 
-// From the end of each send or signal to the end of what it met.
+// Adds an arrow from the end of each send or signal to the end of the matching step.
 void add_links(std::span<const Schedule> all, const ScheduleTimes& times, sim::Timeline& timeline) {
-  const auto meets = match_steps(all);
+  const auto matching_steps = match_steps(all);
   std::vector<int> first_span;
   int spans = 0;
-  for (const Schedule& own : all) {
+  for (const Schedule& schedule : all) {
     first_span.push_back(spans);
-    spans += static_cast<int>(own.steps.size());
+    spans += static_cast<int>(schedule.steps.size());
   }
   const auto row = [&](Rank rank, int step) {
     return timeline.spans[static_cast<size_t>(first_span[static_cast<size_t>(rank)] + step)].row;
   };
-  for (const Schedule& own : all) {
-    for (int i = 0; i < static_cast<int>(own.steps.size()); ++i) {
-      const Step& step = own.steps[static_cast<size_t>(i)];
+  for (const Schedule& schedule : all) {
+    for (int i = 0; i < static_cast<int>(schedule.steps.size()); ++i) {
+      const Step& step = schedule.steps[static_cast<size_t>(i)];
       if (step.kind != StepKind::kSend && step.kind != StepKind::kSignal) continue;
-      const int met = meets[own.self][i];
-      timeline.arrows.push_back(
-          {row(own.self, i), times.steps[own.self][i].end_us, row(step.peer, met), times.steps[step.peer][met].end_us});
+      const int match = matching_steps[schedule.self][i];
+      timeline.arrows.push_back({row(schedule.self, i), times.steps[schedule.self][i].end_us, row(step.peer, match),
+                                 times.steps[step.peer][match].end_us});
     }
   }
   if (timeline.arrows.size() > kMaxArrows) timeline.arrows.clear();
@@ -59,16 +59,16 @@ sim::Timeline timeline_of(std::span<const Schedule> all, const ScheduleTimes& ti
   timeline.title = std::string(collective_name(s.collective)) + " by " + s.algorithm + ", " +
                    format_bytes(static_cast<double>(s.elements * size_of(s.dtype))) + ", " +
                    std::to_string(s.num_ranks) + (s.num_ranks == 1 ? " rank: " : " ranks: ") + format_us(times.end_us);
-  for (const Schedule& own : all) {
+  for (const Schedule& schedule : all) {
     std::map<LaneId, int> rows;
-    for (const Step& step : own.steps) rows.try_emplace(lane_of(step), 0);
+    for (const Step& step : schedule.steps) rows.try_emplace(lane_of(step), 0);
     for (auto& [lane, row] : rows) {
       row = static_cast<int>(timeline.rows.size());
-      timeline.rows.push_back({"rank " + std::to_string(own.self), lane_name(lane)});
+      timeline.rows.push_back({"rank " + std::to_string(schedule.self), lane_name(lane)});
     }
-    for (size_t i = 0; i < own.steps.size(); ++i) {
-      const Step& step = own.steps[i];
-      const sim::TaskTime& time = times.steps[own.self][i];
+    for (size_t i = 0; i < schedule.steps.size(); ++i) {
+      const Step& step = schedule.steps[i];
+      const sim::TaskTime& time = times.steps[schedule.self][i];
       timeline.spans.push_back({rows[lane_of(step)], std::string(step_kind_name(step.kind)),
                                 std::string(step_kind_name(step.kind)), time.start_us, time.end_us,
                                 "step " + std::to_string(i) + ": " + describe(step)});

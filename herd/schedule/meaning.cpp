@@ -5,16 +5,18 @@
 namespace herd {
 namespace {
 
-bool gives_whole(const Schedule& h, Rank rank) {  // the rank's input is the whole message
+// Says whether the rank's input is the whole message.
+bool gives_whole(const Schedule& h, Rank rank) {
   return is_reduction(h.collective) ||
          ((h.collective == Collective::kBroadcast || h.collective == Collective::kScatter) && rank == h.root);
 }
 
+// Says whether each rank's input is its part of the message.
 bool gives_part(const Schedule& h) {
   return h.collective == Collective::kAllGather || h.collective == Collective::kGather;
 }
 
-// In place: does the rank's input lie in its output?
+// Says whether the rank's input lies in its output.
 bool input_in_output(const Schedule& h, Rank rank) {
   return h.in_place && (h.collective != Collective::kGather || rank == h.root);
 }
@@ -91,10 +93,10 @@ std::vector<MessagePiece> expected_results(const Schedule& h, Rank rank) {
   const MessageLayout layout(h);
   const Range all{0, h.elements};
   const auto part_in = [&](bool whole, Rank contributor) -> MessagePiece {
-    const Range part = layout.part(rank);
-    return {Space::kOutput, whole ? part : Range{0, part.size()}, part.begin, contributor};
+    const Range own = layout.part(rank);
+    return {Space::kOutput, whole ? own : Range{0, own.size()}, own.begin, contributor};
   };
-  std::vector<MessagePiece> places;
+  std::vector<MessagePiece> pieces;
   switch (h.collective) {
     case Collective::kAllReduce:
       return {{Space::kOutput, all, 0, kEveryRank}};
@@ -103,10 +105,10 @@ std::vector<MessagePiece> expected_results(const Schedule& h, Rank rank) {
       [[fallthrough]];
     case Collective::kAllGather:
       for (Rank owner = 0; owner < h.num_ranks; ++owner) {
-        const Range theirs = layout.part(owner);
-        places.push_back({Space::kOutput, theirs, theirs.begin, owner});
+        const Range part = layout.part(owner);
+        pieces.push_back({Space::kOutput, part, part.begin, owner});
       }
-      return places;
+      return pieces;
     case Collective::kReduceScatter:
       return {part_in(h.in_place, kEveryRank)};
     case Collective::kScatter:
@@ -115,13 +117,13 @@ std::vector<MessagePiece> expected_results(const Schedule& h, Rank rank) {
       return {{Space::kOutput, all, 0, h.root}};
     case Collective::kReduce:
       if (rank == h.root) return {{Space::kOutput, all, 0, kEveryRank}};
-      if (h.in_place) return {{Space::kOutput, all, 0, rank}};  // left as it was
+      if (h.in_place) return {{Space::kOutput, all, 0, rank}};  // the output keeps the rank's input
       return {};
     case Collective::kAllToAll:
       for (Rank from = 0; from < h.num_ranks; ++from) {
-        places.push_back({Space::kOutput, layout.received(from, rank), layout.sent(from, rank).begin, from});
+        pieces.push_back({Space::kOutput, layout.received(from, rank), layout.sent(from, rank).begin, from});
       }
-      return places;
+      return pieces;
     case Collective::kBarrier:
       return {};
   }

@@ -86,9 +86,9 @@ void check_counts(const Schedule& h) {
     const std::string name(collective_name(h.collective));
     if (!has_counts(h.collective)) refuse(name + " has no parts, so no counts");
     const size_t n = static_cast<size_t>(h.num_ranks);
-    const size_t wanted = h.collective == Collective::kAllToAll ? n * n : n;
-    if (h.counts.size() != wanted) {
-      refuse(name + " of " + std::to_string(n) + " ranks needs " + std::to_string(wanted) + " counts, but has " +
+    const size_t expected = h.collective == Collective::kAllToAll ? n * n : n;
+    if (h.counts.size() != expected) {
+      refuse(name + " of " + std::to_string(n) + " ranks needs " + std::to_string(expected) + " counts, but has " +
              std::to_string(h.counts.size()));
     }
     for (size_t i = 0; i < h.counts.size(); ++i) {
@@ -96,8 +96,10 @@ void check_counts(const Schedule& h) {
         refuse(name + " needs counts >= 0, but counts[" + std::to_string(i) + "] = " + std::to_string(h.counts[i]));
       }
     }
-    if (const int64_t made = elements_of_counts(h.collective, h.num_ranks, h.counts); made != h.elements) {
-      refuse(name + " has elements = " + std::to_string(h.elements) + ", but its counts make " + std::to_string(made));
+    const int64_t sum_of_counts = elements_of_counts(h.collective, h.num_ranks, h.counts);
+    if (sum_of_counts != h.elements) {
+      refuse(name + " has elements = " + std::to_string(h.elements) + ", but its counts make " +
+             std::to_string(sum_of_counts));
     }
   }
   if (h.collective == Collective::kAllToAll && h.in_place && !MessageLayout(h).in_place_fits()) {

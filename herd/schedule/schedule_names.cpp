@@ -41,9 +41,9 @@ std::string_view collective_name(Collective collective) {
 
 Collective parse_collective(std::string_view name) {
   std::string valid;
-  for (const auto& [value, known] : kCollectives) {
-    if (known == name) return value;
-    valid += (valid.empty() ? "" : ", ") + std::string(known);
+  for (const auto& [value, known_name] : kCollectives) {
+    if (known_name == name) return value;
+    valid += (valid.empty() ? "" : ", ") + std::string(known_name);
   }
   throw Error(Code::kBadConfig, "no collective \"" + std::string(name) + "\"\n  fix: one of " + valid);
 }

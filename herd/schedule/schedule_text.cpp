@@ -34,6 +34,7 @@ std::string step_text(const Step& step, Rank self) {
   return line + (step.completes ? " complete" : "");
 }
 
+// Reads a schedule's text; throws kCorruptFile with the line that breaks the grammar.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
@@ -109,7 +110,7 @@ class Parser {
     expect(name);
   }
 
-  // Words stand one space apart.
+  // Removes the next word from the line; words are one space apart.
   std::string_view word() {
     const size_t end = std::min(line_.find(' '), line_.size());
     const std::string_view found = line_.substr(0, end);
@@ -164,13 +165,13 @@ class Parser {
     }
     const size_t open = text.find('['), comma = text.find(',');
     if (open == std::string_view::npos || comma == std::string_view::npos || comma < open || text.back() != ')') bad();
-    bool known = false;
+    bool is_known = false;
     for (const Space space : kSpaces) {
       if (text.substr(0, open) != space_name(space)) continue;
       result.space = space;
-      known = true;
+      is_known = true;
     }
-    if (!known) bad();
+    if (!is_known) bad();
     const int64_t most = std::numeric_limits<int64_t>::max();
     result.begin = to_number(text.substr(open + 1, comma - open - 1), 0, most);
     result.end = to_number(text.substr(comma + 1, text.size() - comma - 2), result.begin, most);
@@ -180,13 +181,13 @@ class Parser {
   Step step(const Schedule& s) {
     Step result;
     const std::string_view name = word();
-    bool known = false;
+    bool is_known = false;
     for (const StepKind kind : kKinds) {
       if (name != step_kind_name(kind)) continue;
       result.kind = kind;
-      known = true;
+      is_known = true;
     }
-    if (!known) fail("no step is called \"" + std::string(name.substr(0, 40)) + "\"");
+    if (!is_known) fail("no step is called \"" + std::string(name.substr(0, 40)) + "\"");
     if (!is_local(result.kind)) {
       expect(sends(result.kind) ? "->" : "<-");
       result.peer = static_cast<Rank>(number(0, s.num_ranks - 1));

@@ -9,39 +9,42 @@
 namespace herd {
 namespace {
 
-struct Touches {
-  int writer = -1;
+// Holds the steps that last accessed a range of memory.
+struct LastAccesses {
+  int writer = -1;           // no step yet
   std::vector<int> readers;  // since the last write
 };
 
-using Memory = std::map<std::pair<Rank, Space>, IntervalMap<Touches>>;
+using Memory = std::map<std::pair<Rank, Space>, IntervalMap<LastAccesses>>;
 
+// A signal or a wait lists the slices that it hands over as its sources.
 bool hands_over(StepKind kind) { return kind == StepKind::kSignal || kind == StepKind::kWait; }
 
-void collect_reads(Memory& memory, const Slice& slice, int step, std::vector<int>& before) {
-  memory[{slice.rank, slice.space}].update(slice.begin, slice.end, [&](int64_t, int64_t, Touches& touches) {
-    if (touches.writer >= 0) before.push_back(touches.writer);
-    touches.readers.push_back(step);
+void collect_reads(Memory& memory, const Slice& slice, int step, std::vector<int>& hazards) {
+  memory[{slice.rank, slice.space}].update(slice.begin, slice.end, [&](int64_t, int64_t, LastAccesses& last) {
+    if (last.writer >= 0) hazards.push_back(last.writer);
+    last.readers.push_back(step);
   });
 }
 
-void collect_writes(Memory& memory, const Slice& slice, int step, std::vector<int>& before) {
+void collect_writes(Memory& memory, const Slice& slice, int step, std::vector<int>& hazards) {
   if (slice.begin >= slice.end) return;
   auto& space = memory[{slice.rank, slice.space}];
-  space.update(slice.begin, slice.end, [&](int64_t, int64_t, Touches& touches) {
-    if (touches.writer >= 0) before.push_back(touches.writer);
-    before.insert(before.end(), touches.readers.begin(), touches.readers.end());
+  space.update(slice.begin, slice.end, [&](int64_t, int64_t, LastAccesses& last) {
+    if (last.writer >= 0) hazards.push_back(last.writer);
+    hazards.insert(hazards.end(), last.readers.begin(), last.readers.end());
   });
-  space.assign(slice.begin, slice.end, Touches{step, {}});
+  space.assign(slice.begin, slice.end, LastAccesses{step, {}});
 }
 
-// Which step of each lane is known to be done before a step starts: what transitive reduction needs. Beyond this many
-// entries only the edges that a lane itself implies are left out.
+// Transitive reduction keeps, for each step, the last step of each lane that is done before it starts. Where this needs
+// more entries than the limit, only the edges that a lane itself implies are left out.
 constexpr size_t kMaxReachEntries = size_t{1} << 24;
 
-class Reduction {
+// Leaves out the edges that other edges imply. Takes the steps in order.
+class EdgeReduction {
  public:
-  Reduction(const Schedule& schedule) {
+  EdgeReduction(const Schedule& schedule) {
     for (const Step& step : schedule.steps)
       lane_.push_back(lanes_.try_emplace(lane_of(step), lanes_.size()).first->second);
     full_ = schedule.steps.size() * lanes_.size() <= kMaxReachEntries;
@@ -49,26 +52,26 @@ class Reduction {
     last_.assign(lanes_.size(), -1);
   }
 
-  // The edges of `step`, whose hazards are `before`.
-  std::vector<int> edges(int step, std::vector<int> before) {
-    if (last_[lane_[step]] >= 0) before.push_back(last_[lane_[step]]);
+  // Returns the earlier steps that `step` has to wait for.
+  std::vector<int> edges(int step, std::vector<int> hazards) {
+    if (last_[lane_[step]] >= 0) hazards.push_back(last_[lane_[step]]);
     last_[lane_[step]] = step;
-    std::sort(before.begin(), before.end(), std::greater<>());
-    before.erase(std::unique(before.begin(), before.end()), before.end());
-    std::erase(before, step);
+    std::sort(hazards.begin(), hazards.end(), std::greater<>());
+    hazards.erase(std::unique(hazards.begin(), hazards.end()), hazards.end());
+    std::erase(hazards, step);
     std::vector<int> kept;
     if (full_) {
-      int* mine = &reach_[step * lanes_.size()];
-      for (const int earlier : before) {
-        if (mine[lane_[earlier]] >= earlier) continue;  // done before something that is kept
+      int* reach = &reach_[step * lanes_.size()];
+      for (const int earlier : hazards) {
+        if (reach[lane_[earlier]] >= earlier) continue;  // a kept edge implies it
         kept.push_back(earlier);
-        const int* theirs = &reach_[earlier * lanes_.size()];
-        for (size_t lane = 0; lane < lanes_.size(); ++lane) mine[lane] = std::max(mine[lane], theirs[lane]);
-        mine[lane_[earlier]] = std::max(mine[lane_[earlier]], earlier);
+        const int* earlier_reach = &reach_[earlier * lanes_.size()];
+        for (size_t lane = 0; lane < lanes_.size(); ++lane) reach[lane] = std::max(reach[lane], earlier_reach[lane]);
+        reach[lane_[earlier]] = std::max(reach[lane_[earlier]], earlier);
       }
     } else {
       std::map<size_t, int> latest;
-      for (const int earlier : before) {
+      for (const int earlier : hazards) {
         if (latest.emplace(lane_[earlier], earlier).second) kept.push_back(earlier);
       }
     }
@@ -78,9 +81,9 @@ class Reduction {
 
  private:
   std::map<LaneId, size_t> lanes_;
-  std::vector<size_t> lane_;  // of each step
-  std::vector<int> last_;     // step of each lane
-  std::vector<int> reach_;    // steps x lanes
+  std::vector<size_t> lane_;  // the lane of each step
+  std::vector<int> last_;     // the last step of each lane
+  std::vector<int> reach_;    // steps x lanes: the last step of the lane that is done before
   bool full_ = true;
 };
 
@@ -105,19 +108,20 @@ LaneId lane_of(const Step& step) {
 
 std::vector<std::vector<int>> derive_dependencies(const Schedule& schedule) {
   Memory memory;
-  Reduction reduction(schedule);
+  EdgeReduction reduction(schedule);
   std::vector<std::vector<int>> edges;
   edges.reserve(schedule.steps.size());
   for (int i = 0; i < static_cast<int>(schedule.steps.size()); ++i) {
     const Step& step = schedule.steps[i];
-    std::vector<int> before;
+    std::vector<int> hazards;
     for (const Slice& slice : step.sources) {
-      if (!hands_over(step.kind)) collect_reads(memory, slice, i, before);
+      if (!hands_over(step.kind)) collect_reads(memory, slice, i, hazards);
     }
+    // What a step hands over counts as written: no access of it may pass the step.
     for (const Slice& slice : hands_over(step.kind) ? step.sources : step.targets) {
-      collect_writes(memory, slice, i, before);
+      collect_writes(memory, slice, i, hazards);
     }
-    edges.push_back(reduction.edges(i, std::move(before)));
+    edges.push_back(reduction.edges(i, std::move(hazards)));
   }
   return edges;
 }

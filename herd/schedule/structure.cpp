@@ -33,7 +33,7 @@ std::string header_difference(const Schedule& a, const Schedule& b) {
   return "";
 }
 
-// The first rule that the step breaks, or nothing.
+// Returns the first rule that the step breaks, or an empty string.
 std::string broken_shape(const Schedule& s, const Step& step) {
   const size_t sources = step.sources.size(), targets = step.targets.size();
   const bool peers = is_message(step.kind) || is_flag(step.kind);
@@ -108,32 +108,33 @@ std::string broken_slices(std::span<const Schedule> all, const Schedule& s, cons
 }
 
 enum class Traffic : uint8_t { kMessages, kSignals };
-using Channel = std::tuple<Traffic, Rank, Rank>;  // from, to
+using Flow = std::tuple<Traffic, Rank, Rank>;  // what flows, from, to
 
+// Holds the steps at the two ends of a flow, in order.
 struct Ends {
   std::vector<int> out;  // sends or signals of `from`
   std::vector<int> in;   // receives or waits of `to`
 };
 
-std::map<Channel, Ends> channels_of(std::span<const Schedule> all) {
-  std::map<Channel, Ends> channels;
+std::map<Flow, Ends> flows_of(std::span<const Schedule> all) {
+  std::map<Flow, Ends> flows;
   for (Rank rank = 0; rank < static_cast<Rank>(all.size()); ++rank) {
     for (int i = 0; i < static_cast<int>(all[rank].steps.size()); ++i) {
       const Step& step = all[rank].steps[i];
       const Traffic traffic = is_flag(step.kind) ? Traffic::kSignals : Traffic::kMessages;
       if (step.kind == StepKind::kSend || step.kind == StepKind::kSignal) {
-        channels[{traffic, rank, step.peer}].out.push_back(i);
+        flows[{traffic, rank, step.peer}].out.push_back(i);
       } else if (is_message(step.kind) || is_flag(step.kind)) {
-        channels[{traffic, step.peer, rank}].in.push_back(i);
+        flows[{traffic, step.peer, rank}].in.push_back(i);
       }
     }
   }
-  return channels;
+  return flows;
 }
 
 void check_matching(std::span<const Schedule> all, std::vector<Finding>& findings) {
-  for (const auto& [channel, ends] : channels_of(all)) {
-    const auto& [traffic, from, to] = channel;
+  for (const auto& [flow, ends] : flows_of(all)) {
+    const auto& [traffic, from, to] = flow;
     const bool signals = traffic == Traffic::kSignals;
     if (ends.out.size() != ends.in.size()) {
       findings.push_back({from, -1,
@@ -197,15 +198,15 @@ std::vector<Finding> check_structure(std::span<const Schedule> all) {
 }
 
 std::vector<std::vector<int>> match_steps(std::span<const Schedule> all) {
-  std::vector<std::vector<int>> meets(all.size());
-  for (size_t rank = 0; rank < all.size(); ++rank) meets[rank].assign(all[rank].steps.size(), -1);
-  for (const auto& [channel, ends] : channels_of(all)) {
+  std::vector<std::vector<int>> partners(all.size());
+  for (size_t rank = 0; rank < all.size(); ++rank) partners[rank].assign(all[rank].steps.size(), -1);
+  for (const auto& [flow, ends] : flows_of(all)) {
     for (size_t k = 0; k < ends.out.size(); ++k) {
-      meets[std::get<1>(channel)][ends.out[k]] = ends.in[k];
-      meets[std::get<2>(channel)][ends.in[k]] = ends.out[k];
+      partners[std::get<1>(flow)][ends.out[k]] = ends.in[k];
+      partners[std::get<2>(flow)][ends.in[k]] = ends.out[k];
     }
   }
-  return meets;
+  return partners;
 }
 
 }  // namespace herd

@@ -14,10 +14,10 @@ void SymbolicMemory::check_order(const SymbolicEvent& event, const Access& befor
                                  const char* verb) {
   // The accesses are in order where the event's clock already counts `before`.
   if (before.lane < 0 || (*event.clock)[before.lane] >= before.tick) return;
-  const std::string other = before.step < 0
-                                ? "the caller of rank " + std::to_string(before.rank)
-                                : "step " + std::to_string(before.step) + " of rank " + std::to_string(before.rank);
-  report_(event, std::string(verb) + " " + describe(slice) + " with no order between it and " + other);
+  const std::string earlier = before.step < 0
+                                  ? "the caller of rank " + std::to_string(before.rank)
+                                  : "step " + std::to_string(before.step) + " of rank " + std::to_string(before.rank);
+  report_(event, std::string(verb) + " " + describe(slice) + " with no order between it and " + earlier);
 }
 
 std::vector<SymbolicPiece> SymbolicMemory::read(const SymbolicEvent& event, const Slice& slice) {

@@ -21,7 +21,8 @@ SymbolicRun::SymbolicRun(std::span<const Schedule> all)
   prepare();
 }
 
-// A barrier is one meeting; else the ranks that touch each other's stage memory, directly or through others.
+// All ranks of a barrier form one meeting. In other collectives, the ranks that touch each other's stage memory do,
+// directly or through others.
 void SymbolicRun::find_meetings() {
   if (all_[0].collective == Collective::kBarrier) meeting_.assign(all_.size(), 0);
   const auto merge = [this](Rank a, Rank b) {
@@ -127,29 +128,29 @@ void SymbolicRun::arrive(Rank rank, int step) {
   State& state = states_[rank];
   state.progress[step] = Progress::kArrived;
   for (const int earlier : state.before[step]) join(state.clocks[step], state.clocks[earlier]);
-  const Step& what = all_[rank].steps[step];
-  const int met = meets_[rank][step];
-  switch (what.kind) {
+  const Step& current = all_[rank].steps[step];
+  const int partner_step = meets_[rank][step];
+  switch (current.kind) {
     case StepKind::kCopy:
     case StepKind::kReduce:
       execute_local(rank, step);
       break;
     case StepKind::kSignal: {
       tick(rank, step);
-      states_[what.peer].arrived[met].push_back(state.clocks[step]);
+      states_[current.peer].arrived[partner_step].push_back(state.clocks[step]);
       finish(rank, step);
-      try_wait(what.peer, met);
+      try_wait(current.peer, partner_step);
       break;
     }
     case StepKind::kWait:
       try_wait(rank, step);
       break;
     case StepKind::kSend:
-      try_message(rank, step, what.peer, met);
+      try_message(rank, step, current.peer, partner_step);
       break;
     case StepKind::kReceive:
     case StepKind::kReceiveReduce:
-      try_message(what.peer, met, rank, step);
+      try_message(current.peer, partner_step, rank, step);
       break;
   }
 }
@@ -173,13 +174,13 @@ void SymbolicRun::try_message(Rank from, int send, Rank to, int receive) {
   const Step& in = all_[to].steps[receive];
   const std::vector<SymbolicPiece> message = memory_.read(event_of(from, send), out.sources[0]);
   check_defined(from, send, out.sources[0], message);
-  join(receiver.clocks[receive], sender.clocks[send]);  // not the other way: a transport may buffer
+  join(receiver.clocks[receive], sender.clocks[send]);  // a send does not wait: a transport may buffer
   tick(to, receive);
   if (in.kind == StepKind::kReceive) {
     memory_.write(event_of(to, receive), in.targets[0], message);
   } else {
-    const std::vector<SymbolicPiece> own = read_defined(to, receive, in.sources[0]);
-    memory_.write(event_of(to, receive), in.targets[0], add(to, receive, {own, message}));
+    const std::vector<SymbolicPiece> own_pieces = read_defined(to, receive, in.sources[0]);
+    memory_.write(event_of(to, receive), in.targets[0], add(to, receive, {own_pieces, message}));
   }
   finish(from, send);
   finish(to, receive);
@@ -187,11 +188,11 @@ void SymbolicRun::try_message(Rank from, int send, Rank to, int receive) {
 
 void SymbolicRun::execute_local(Rank rank, int step) {
   tick(rank, step);
-  const Step& what = all_[rank].steps[step];
+  const Step& current = all_[rank].steps[step];
   std::vector<std::vector<SymbolicPiece>> terms;
-  for (const Slice& source : what.sources) terms.push_back(read_defined(rank, step, source));
-  const std::vector<SymbolicPiece> result = what.kind == StepKind::kCopy ? terms[0] : add(rank, step, terms);
-  for (const Slice& target : what.targets) memory_.write(event_of(rank, step), target, result);
+  for (const Slice& source : current.sources) terms.push_back(read_defined(rank, step, source));
+  const std::vector<SymbolicPiece> result = current.kind == StepKind::kCopy ? terms[0] : add(rank, step, terms);
+  for (const Slice& target : current.targets) memory_.write(event_of(rank, step), target, result);
   finish(rank, step);
 }
 

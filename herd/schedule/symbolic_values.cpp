@@ -13,11 +13,11 @@ void SymbolicRun::rewrite(const SymbolicEvent& event) {
     if (size > 0)
       memory_.write(event, {event.rank, space, 0, size}, std::vector<SymbolicPiece>{{0, size, kNoSymbol, 0}});
   }
-  const SymbolId own = symbols_.contribution(event.rank, states_[event.rank].operation);
-  for (const MessagePiece& given : initial_contributions(s, event.rank)) {
-    if (given.range.size() == 0) continue;
-    memory_.write(event, {event.rank, given.space, given.range.begin, given.range.end},
-                  std::vector<SymbolicPiece>{{0, given.range.size(), own, given.message_begin}});
+  const SymbolId own_symbol = symbols_.contribution(event.rank, states_[event.rank].operation);
+  for (const MessagePiece& initial : initial_contributions(s, event.rank)) {
+    if (initial.range.size() == 0) continue;
+    memory_.write(event, {event.rank, initial.space, initial.range.begin, initial.range.end},
+                  std::vector<SymbolicPiece>{{0, initial.range.size(), own_symbol, initial.message_begin}});
   }
 }
 

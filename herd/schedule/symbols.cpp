@@ -20,7 +20,7 @@ SymbolId Symbols::sum(const std::vector<SymbolId>& terms, bool completes, std::s
   }
   if (terms.size() == 1 && !completes) return terms[0];
   std::vector<int> key = terms;
-  key.push_back(completes ? -2 : -3);
+  key.push_back(completes ? -2 : -3);  // no symbol has such an id
   if (const auto at = known_.find(key); at != known_.end()) return at->second;
   Node node{std::vector<bool>(num_ranks_), 0, nodes_[terms[0]].operation, completes};
   for (const SymbolId term : terms) {

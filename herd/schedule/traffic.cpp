@@ -22,27 +22,28 @@ int64_t bytes_sent(const Schedule& s) {
 }
 
 int num_rounds(std::span<const Schedule> all) {
-  const auto meets = match_steps(all);
+  const auto partners = match_steps(all);
   const size_t n = all.size();
-  // These are the rounds until each step, and the number of steps it still waits for.
+  // `rounds` counts the rounds before each step; `missing` counts the steps that it still waits for.
   std::vector<std::vector<int>> rounds(n), missing(n);
-  std::vector<std::vector<std::vector<int>>> after(n);
+  std::vector<std::vector<std::vector<int>>> followers(n);
   std::vector<std::pair<size_t, int>> ready;
-  const auto hears = [](StepKind kind) {
+  const auto waits_for_peer = [](StepKind kind) {
     return kind == StepKind::kReceive || kind == StepKind::kReceiveReduce || kind == StepKind::kWait;
   };
   for (size_t rank = 0; rank < n; ++rank) {
-    const auto before = derive_dependencies(all[rank]);
-    const size_t steps = before.size();
+    const auto dependencies = derive_dependencies(all[rank]);
+    const size_t steps = dependencies.size();
     rounds[rank].assign(steps, 0);
-    after[rank].resize(steps);
+    followers[rank].resize(steps);
     for (size_t i = 0; i < steps; ++i) {
-      for (const int earlier : before[i]) after[rank][static_cast<size_t>(earlier)].push_back(static_cast<int>(i));
-      missing[rank].push_back(static_cast<int>(before[i].size()) + hears(all[rank].steps[i].kind));
+      for (const int earlier : dependencies[i])
+        followers[rank][static_cast<size_t>(earlier)].push_back(static_cast<int>(i));
+      missing[rank].push_back(static_cast<int>(dependencies[i].size()) + waits_for_peer(all[rank].steps[i].kind));
       if (missing[rank][i] == 0) ready.push_back({rank, static_cast<int>(i)});
     }
   }
-  int most = 0;
+  int max_round = 0;
   const auto release = [&](size_t rank, int step, int round) {
     const auto at = static_cast<size_t>(step);
     rounds[rank][at] = std::max(rounds[rank][at], round);
@@ -52,15 +53,15 @@ int num_rounds(std::span<const Schedule> all) {
     const auto [rank, step] = ready.back();
     ready.pop_back();
     const auto at = static_cast<size_t>(step);
-    const Step& what = all[rank].steps[at];
+    const Step& current = all[rank].steps[at];
     const int round = rounds[rank][at];
-    most = std::max(most, round);
-    for (const int later : after[rank][at]) release(rank, later, round);
-    if (what.kind == StepKind::kSend || what.kind == StepKind::kSignal) {
-      release(static_cast<size_t>(what.peer), meets[rank][at], round + 1);
+    max_round = std::max(max_round, round);
+    for (const int later : followers[rank][at]) release(rank, later, round);
+    if (current.kind == StepKind::kSend || current.kind == StepKind::kSignal) {
+      release(static_cast<size_t>(current.peer), partners[rank][at], round + 1);
     }
   }
-  return most;
+  return max_round;
 }
 
 int num_messages_and_signals(const Schedule& s) {

@@ -12,21 +12,23 @@
 namespace herd::sim {
 namespace {
 
-constexpr double kDoneUs = 1e-9;        // work left over by rounding,
-constexpr double kDoneOfClock = 1e-12;  // which grows with the clock: less than its last digit would never pass
+// Work of at most kDoneUs + kDoneOfClock * clock us counts as done, since rounding may leave it over. The limit grows
+// with the clock: work shorter than the clock's last digit would never pass.
+constexpr double kDoneUs = 1e-9;
+constexpr double kDoneOfClock = 1e-12;
 
-// One run: which tasks may start, which wait out their latency, which work.
-class Run {
+// Runs all tasks once. A task waits for the tasks before it, then for its latency and a turn of its core, then works.
+class Execution {
  public:
-  Run(const std::vector<Task>& tasks, std::vector<double> capacities, std::vector<Bucket> buckets,
-      std::vector<double> saved, const std::vector<double>& switches_us)
+  Execution(const std::vector<Task>& tasks, std::vector<double> capacities, std::vector<Bucket> buckets,
+            std::vector<double> saved, const std::vector<double>& switches_us)
       : tasks_(tasks),
         capacities_(std::move(capacities)),
         buckets_(std::move(buckets)),
         saved_(std::move(saved)),
         used_(capacities_.size(), 0),
         rates_(capacities_.size(), 0),
-        pours_(capacities_.size(), 0) {
+        bursts_(capacities_.size(), 0) {
     saved_.resize(capacities_.size(), 0);
     for (int r = 0; r < static_cast<int>(buckets_.size()); ++r) {
       saved_[r] = std::min(saved_[r], buckets_[r].size);
@@ -43,9 +45,9 @@ class Run {
       if (tasks[i].core >= 0) {
         Core& core = cores_[tasks[i].core];
         core.shared = core.shared || (core.holder >= 0 && core.holder != tasks[i].user);
-        core.holder = tasks[i].user;  // so far, of the last task
+        core.holder = tasks[i].user;  // until run(), the user of the last task
       }
-      for (const int before : tasks[i].after) follow(before, i);
+      for (const int earlier : tasks[i].after) follow(earlier, i);
       if (tasks[i].lane < 0) continue;
       if (const auto tail = lane_tail.find(tasks[i].lane); tail != lane_tail.end()) follow(tail->second, i);
       lane_tail[tasks[i].lane] = i;
@@ -61,7 +63,7 @@ class Run {
     check_all_ran();
     for (size_t r = 0; r < capacities_.size(); ++r) {
       const double busy = outcome_.end_us > 0 ? used_[r] / (capacities_[r] * outcome_.end_us) : 0;
-      outcome_.busy_share.push_back(std::min(1.0, busy));  // a bucket may have passed more
+      outcome_.busy_share.push_back(std::min(1.0, busy));  // with a bucket, more than the capacity may pass
     }
     outcome_.bucket_units = std::move(saved_);
     return std::move(outcome_);
@@ -70,22 +72,22 @@ class Run {
  private:
   struct Working {
     int task;
-    double left_us;
+    double left_us;  // at speed 1
     double speed = 1;
   };
   using Latent = std::pair<double, int>;  // when its work begins, task
   struct Core {
     double switch_us;
-    int holder = -1;              // who had the last turn; -1 = nobody yet
-    int busy = 0;                 // the holder's tasks that work, or will after the switch
-    double since = 0;             // when the holder's turn begins, or began
-    double idle_since = 0;        // where there are none
+    int holder = -1;              // the user that had the last turn; -1 = nobody yet
+    int busy = 0;                 // tasks of the holder that work, or will after the switch
+    double turn_start_us = 0;     // when the holder's turn begins, or began
+    double idle_since_us = 0;     // when `busy` fell to 0
     bool shared = false;          // it has several users
-    std::vector<int> ready = {};  // tasks that wait for a turn, the first one first
+    std::vector<int> ready = {};  // tasks that wait for a turn, first come first
   };
 
-  void follow(int before, int task) {
-    followers_[before].push_back(task);
+  void follow(int earlier, int task) {
+    followers_[earlier].push_back(task);
     ++missing_[task];
   }
 
@@ -102,29 +104,29 @@ class Run {
     ++ended_;
     if (tasks_[task].core >= 0) {
       Core& core = cores_[tasks_[task].core];
-      if (--core.busy == 0) core.idle_since = now_;
+      if (--core.busy == 0) core.idle_since_us = now_;
     }
     for (const int next : followers_[task]) {
       if (--missing_[next] == 0) start(next);
     }
   }
 
-  // To the next moment at which a task begins or ends its work.
+  // Moves the clock to the next moment at which a task begins or ends its work, or a bucket runs empty.
   void advance() {
-    if (changed_) share();
+    if (changed_) share_resources();
     double next = latent_.empty() ? -1 : latent_.top().first;
     for (const Working& w : working_) {
       const double done = now_ + w.left_us / w.speed;
       if (next < 0 || done < next) next = done;
     }
     next = std::min(next, first_empty());
-    const double passed = next - now_;
+    const double passed_us = next - now_;
     now_ = next;
-    save(passed);
+    fill_buckets(passed_us);
     std::vector<int> done;
     for (Working& w : working_) {
-      w.left_us -= passed * w.speed;
-      for (const Use& use : tasks_[w.task].uses) used_[use.resource] += use.rate * w.speed * passed;
+      w.left_us -= passed_us * w.speed;
+      for (const Use& use : tasks_[w.task].uses) used_[use.resource] += use.rate * w.speed * passed_us;
       if (w.left_us <= kDoneUs + kDoneOfClock * now_) done.push_back(w.task);
     }
     if (!done.empty()) {
@@ -138,7 +140,7 @@ class Run {
         latent_.pop();
         const int core = tasks_[task].core;
         if (core < 0 || has_turn_[task]) {
-          work(task);
+          start_work(task);
         } else {
           cores_[core].ready.push_back(task);
         }
@@ -147,7 +149,7 @@ class Run {
     } while (!latent_.empty() && latent_.top().first <= now_);
   }
 
-  void work(int task) {
+  void start_work(int task) {
     outcome_.work_start_us[task] = now_;
     if (tasks_[task].work_us <= kDoneUs) return end(task);
     working_.push_back({task, tasks_[task].work_us});
@@ -158,30 +160,30 @@ class Run {
     if (core.ready.empty()) return;
     const auto of_holder = [&](int task) { return tasks_[task].user == core.holder; };
     if (core.busy == 0) {
-      const bool first = core.holder < 0, keeps = std::any_of(core.ready.begin(), core.ready.end(), of_holder);
-      const bool looked = core.shared && core.idle_since < now_;  // each of its users in turn, while none could work
-      if (!keeps) core.holder = tasks_[core.ready.front()].user;
-      core.since = now_ + (first ? 0 : looked ? core.switch_us / 2 : keeps ? 0 : core.switch_us);
+      const bool first = core.holder < 0, holder_stays = std::any_of(core.ready.begin(), core.ready.end(), of_holder);
+      const bool polled = core.shared && core.idle_since_us < now_;  // it tried its users in turn while idle
+      if (!holder_stays) core.holder = tasks_[core.ready.front()].user;
+      core.turn_start_us = now_ + (first ? 0 : polled ? core.switch_us / 2 : holder_stays ? 0 : core.switch_us);
     }
     std::erase_if(core.ready, [&](int task) {
       if (!of_holder(task)) return false;
       ++core.busy;
       has_turn_[task] = true;
-      latent_.push({std::max(now_, core.since), task});
+      latent_.push({std::max(now_, core.turn_start_us), task});
       return true;
     });
   }
 
-  void share() {
+  void share_resources() {
     changed_ = false;
     std::vector<const std::vector<Use>*> uses;
     for (const Working& w : working_) uses.push_back(&tasks_[w.task].uses);
-    std::vector<double> now = capacities_;
+    std::vector<double> limits = capacities_;
     for (const int r : with_bucket_) {
-      pours_[r] = saved_[r] > residue(r);
-      if (pours_[r]) now[r] = std::max(now[r], buckets_[r].burst_rate);
+      bursts_[r] = saved_[r] > residue(r);
+      if (bursts_[r]) limits[r] = std::max(limits[r], buckets_[r].burst_rate);
     }
-    const std::vector<double> speeds = fair_speeds(uses, now);
+    const std::vector<double> speeds = fair_speeds(uses, limits);
     for (size_t i = 0; i < working_.size(); ++i) working_[i].speed = speeds[i];
     if (with_bucket_.empty()) return;
     rates_.assign(capacities_.size(), 0);
@@ -190,27 +192,27 @@ class Run {
     }
   }
 
-  // What rounding leaves in a bucket.
+  // Returns the units that rounding may leave in an empty bucket.
   double residue(int r) const {
     return (kDoneUs + kDoneOfClock * now_) * std::max(capacities_[r], buckets_[r].burst_rate);
   }
 
-  // What a bucket gains a us; below zero it runs empty.
+  // Returns the units that a bucket gains each us; below zero it runs empty.
   double gain(int r) const { return capacities_[r] - rates_[r]; }
 
-  // When the first bucket that is used up will be, if nothing else happens before.
+  // Returns the time in us at which the first bucket runs empty, if nothing else happens before.
   double first_empty() const {
     double first = std::numeric_limits<double>::infinity();
     for (const int r : with_bucket_) {
-      if (pours_[r] && gain(r) < 0) first = std::min(first, now_ + saved_[r] / -gain(r));
+      if (bursts_[r] && gain(r) < 0) first = std::min(first, now_ + saved_[r] / -gain(r));
     }
     return first;
   }
 
-  void save(double passed) {
+  void fill_buckets(double passed_us) {
     for (const int r : with_bucket_) {
-      saved_[r] = std::clamp(saved_[r] + gain(r) * passed, 0.0, buckets_[r].size);
-      if (pours_[r] && saved_[r] <= residue(r)) changed_ = true;
+      saved_[r] = std::clamp(saved_[r] + gain(r) * passed_us, 0.0, buckets_[r].size);
+      if (bursts_[r] && saved_[r] <= residue(r)) changed_ = true;
     }
   }
 
@@ -227,8 +229,8 @@ class Run {
   std::vector<Bucket> buckets_;
   std::vector<double> saved_, used_;
   std::vector<int> with_bucket_;
-  std::vector<double> rates_;   // what is used of each resource; where one has a bucket
-  std::vector<uint8_t> pours_;  // it passes more than its capacity, since there was something in its bucket
+  std::vector<double> rates_;    // units in use each us, by resource; kept only where some resource has a bucket
+  std::vector<uint8_t> bursts_;  // by resource: it may pass more than its capacity, since its bucket is not empty
   std::vector<int> missing_;
   std::vector<std::vector<int>> followers_;
   std::vector<Core> cores_;
@@ -270,9 +272,9 @@ int Engine::add_task(Task task) {
 
 Outcome Engine::run(std::vector<double> saved) const {
   for (int i = 0; i < num_tasks(); ++i) {
-    for (const int before : tasks_[i].after) {
-      HERD_CHECK(before >= 0 && before < num_tasks(),
-                 "task " + std::to_string(i) + " follows " + std::to_string(before));
+    for (const int earlier : tasks_[i].after) {
+      HERD_CHECK(earlier >= 0 && earlier < num_tasks(),
+                 "task " + std::to_string(i) + " follows " + std::to_string(earlier));
     }
     const std::vector<int>& after = tasks_[i].after;
     const int from = tasks_[i].latency_from;
@@ -285,7 +287,7 @@ Outcome Engine::run(std::vector<double> saved) const {
     capacities.push_back(resource.capacity);
     buckets.push_back(resource.bucket);
   }
-  return Run(tasks_, std::move(capacities), std::move(buckets), std::move(saved), switches_us_).run();
+  return Execution(tasks_, std::move(capacities), std::move(buckets), std::move(saved), switches_us_).run();
 }
 
 }  // namespace herd::sim

@@ -17,21 +17,22 @@ std::vector<double> fair_speeds(std::span<const std::vector<Use>* const> uses, s
       if (fixed[i]) continue;
       for (const Use& use : *uses[i]) demand[use.resource] += use.rate;
     }
-    double grow = 1 - level;
-    int full = -1;
+    double growth = 1 - level;
+    int full_resource = -1;
     for (size_t r = 0; r < left.size(); ++r) {
-      if (demand[r] > 0 && left[r] / demand[r] < grow) {
-        grow = left[r] / demand[r];
-        full = static_cast<int>(r);
+      if (demand[r] > 0 && left[r] / demand[r] < growth) {
+        growth = left[r] / demand[r];
+        full_resource = static_cast<int>(r);
       }
     }
-    level += grow;
-    for (size_t r = 0; r < left.size(); ++r) left[r] = std::max(0.0, left[r] - grow * demand[r]);
+    level += growth;
+    for (size_t r = 0; r < left.size(); ++r) left[r] = std::max(0.0, left[r] - growth * demand[r]);
     for (size_t i = 0; i < uses.size(); ++i) {
       if (fixed[i]) continue;
-      const bool stops = full < 0 || std::any_of(uses[i]->begin(), uses[i]->end(), [full](const Use& use) {
-                           return use.resource == full && use.rate > 0;
-                         });
+      const bool stops =
+          full_resource < 0 || std::any_of(uses[i]->begin(), uses[i]->end(), [full_resource](const Use& use) {
+            return use.resource == full_resource && use.rate > 0;
+          });
       if (!stops) continue;
       fixed[i] = true;
       speeds[i] = level;

@@ -2,7 +2,7 @@
 
 namespace herd::spec {
 
-// BERT as it is pre-trained: words, positions and two segments; layers that normalise after each sum; a head that
+// BERT as it is pre-trained embeds words, positions and two segments. Its layers normalise after each sum. Its head
 // predicts masked words (dense layer, norm, the tied embedding, a bias) and the next sentence (pooler, classifier).
 // Source: Devlin et al. 2019, arXiv:1810.04805.
 ModelTable bert_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {

@@ -10,7 +10,7 @@
 namespace herd::spec {
 namespace {
 
-void must_share(const char* ranks_name, int64_t ranks, const char* name, int64_t size) {
+void check_divides(const char* ranks_name, int64_t ranks, const char* name, int64_t size) {
   if (size % ranks == 0) return;
   throw Error(Code::kBadConfig, std::string(ranks_name) + " must divide " + name + ": " + std::to_string(size) + " % " +
                                     std::to_string(ranks) + " = " + std::to_string(size % ranks) +
@@ -28,8 +28,8 @@ ModelTable table_of_kind(const RunFile& run, int64_t micro_batch, Kernels kernel
 void refuse_key_heads(const RunFile& run) {
   const int64_t tp = run.mesh.tp, keys = run.model.kv_heads, heads = run.model.heads;
   std::string fix;
-  for (int64_t other = tp - 1; other >= 1 && fix.empty(); --other) {
-    if (heads % other == 0 && (keys % other == 0 || other % keys == 0)) fix = std::to_string(other);
+  for (int64_t smaller_tp = tp - 1; smaller_tp >= 1 && fix.empty(); --smaller_tp) {
+    if (heads % smaller_tp == 0 && (keys % smaller_tp == 0 || smaller_tp % keys == 0)) fix = std::to_string(smaller_tp);
   }
   throw Error(Code::kBadConfig, "mesh.tp must divide model.kv_heads or be a multiple of it: " + std::to_string(keys) +
                                     " % " + std::to_string(tp) + " = " + std::to_string(keys % tp) + ", " +
@@ -39,10 +39,10 @@ void refuse_key_heads(const RunFile& run) {
 
 void check_shares(const RunFile& run) {
   const auto& m = run.model;
-  must_share("mesh.tp", run.mesh.tp, "model.heads", m.heads);
+  check_divides("mesh.tp", run.mesh.tp, "model.heads", m.heads);
   if (m.kv_heads > 0 && m.kv_heads % run.mesh.tp != 0 && run.mesh.tp % m.kv_heads != 0) refuse_key_heads(run);
-  if (m.ffn > 0) must_share("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
-  must_share("mesh.cp", run.mesh.cp, "model.context", m.context);
+  if (m.ffn > 0) check_divides("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
+  check_divides("mesh.cp", run.mesh.cp, "model.context", m.context);
 }
 
 }  // namespace

@@ -12,11 +12,12 @@ double decoder_parameters(double vocab, double width, double layers, double head
 
 namespace {
 
-// `passes` over every matrix of B*s tokens, 24*s*h^2 FLOP of a layer each; `scores` over attention's matrices, 4*s^2*h
-// each; three over the output layer.
-double step_flops(const StepShape& x, double passes, double scores) {
+// Every pass over a layer's weight matrices takes 24*h^2 FLOP a token, and one over its attention scores 4*s*h.
+// Three passes over the output layer take 2*h*V each.
+double step_flops(const StepShape& x, double matrix_passes, double score_passes) {
   const double tokens = x.batch * x.context;
-  return tokens * (x.layers * x.width * (24 * passes * x.width + 4 * scores * x.context) + 6 * x.width * x.vocab);
+  return tokens *
+         (x.layers * x.width * (24 * matrix_passes * x.width + 4 * score_passes * x.context) + 6 * x.width * x.vocab);
 }
 
 }  // namespace

@@ -2,12 +2,13 @@
 
 namespace herd::spec {
 
-// gpt: learned positions, biases, gelu. llama: rotated queries and keys, no biases, gated feed-forward layer.
+// gpt has learned positions, biases and gelu. llama has rotated queries and keys, a gated feed-forward layer and no
+// biases.
 ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   TableBuilder table(run, micro_batch, kernels);
   const auto& m = run.model;
   const bool gpt = m.kind == "gpt";
-  const auto in_parts = [&](BlockShape block, int parts) {  // as split_decoder_table() makes them
+  const auto in_parts = [&](BlockShape block, int parts) {  // as many as split_decoder_table() makes
     if (run.mesh.tp > 1) block.num_program_blocks = parts;
     return block;
   };
@@ -20,9 +21,9 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
     if (gpt) groups.push_back(table.add_group("wpe", {wpe}));
     table.add_block(in_parts(table.embedding(rows, false), gpt ? 2 : 1), groups);
   } else {
-    std::vector<ParameterShape> own = {wte};
-    if (gpt) own.push_back(wpe);
-    table.add_block(in_parts(table.embedding(rows, false), gpt ? 2 : 1), {table.add_group("embedding", own)});
+    std::vector<ParameterShape> parameters = {wte};
+    if (gpt) parameters.push_back(wpe);
+    table.add_block(in_parts(table.embedding(rows, false), gpt ? 2 : 1), {table.add_group("embedding", parameters)});
   }
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     const std::string name = "h." + std::to_string(layer);
@@ -32,8 +33,9 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   std::vector<ParameterShape> last;
   table.add_norm(last, "ln_f");
   if (tied < 0) last.push_back({"head.weight", {m.vocab, m.width}, 0});
-  const int own = table.add_group(tied < 0 ? "head" : "ln_f", last);
-  table.add_block(in_parts(table.head(0), 3), tied < 0 ? std::vector<int>{own} : std::vector<int>{own, tied});
+  const int last_group = table.add_group(tied < 0 ? "head" : "ln_f", last);
+  table.add_block(in_parts(table.head(0), 3),
+                  tied < 0 ? std::vector<int>{last_group} : std::vector<int>{last_group, tied});
   return table.take();
 }
 

@@ -35,22 +35,23 @@ void check_patterns(const ModelTable& table, const std::string& patterns) {
   for (const std::string& pattern : words(patterns)) {
     if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); })) continue;
     constexpr size_t kShown = 4;
-    const auto unlike = [&](const std::string& name) {  // first what begins alike
+    const auto distance = [&](const std::string& name) {  // names with the longest common beginning come first
       const auto alike = std::mismatch(pattern.begin(), pattern.end(), name.begin(), name.end()).first;
       return std::pair(pattern.end() - alike, edit_distance(pattern, name));
     };
-    std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return unlike(a) < unlike(b); });
-    std::string near;
-    for (size_t i = 0; i < std::min(kShown, names.size()); ++i) near += (i ? ", " : "") + names[i];
+    std::stable_sort(names.begin(), names.end(),
+                     [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+    std::string nearest;
+    for (size_t i = 0; i < std::min(kShown, names.size()); ++i) nearest += (i ? ", " : "") + names[i];
     throw Error(Code::kBadConfig,
                 "model.frozen: \"" + pattern + "\" matches none of the model's " + std::to_string(names.size()) +
-                    " parameters\n  fix: a name or a pattern with *; " + "the nearest names are " + near);
+                    " parameters\n  fix: a name or a pattern with *; " + "the nearest names are " + nearest);
   }
 }
 
-// Work that nobody asks for any more: 2 FLOP for each row and element of a frozen matrix, and what an embedding's
-// gradient writes.
-void spare_gradients(ModelTable& table, const std::string& patterns) {
+// Takes away the work that frozen matrices need no more: 2 FLOP for each token and element, or, of the embedding, the
+// bytes that its gradient writes. The head makes its gradients in forward.
+void subtract_gradient_work(ModelTable& table, const std::string& patterns) {
   const size_t last = table.blocks.size() - 1;
   for (size_t b = 0; b <= last; ++b) {
     BlockShape& block = table.blocks[b];
@@ -80,37 +81,37 @@ std::string frozen_group_name(std::string_view group) { return std::string(group
 void freeze(ModelTable& table, const std::string& patterns) {
   if (patterns == "none") return;
   check_patterns(table, patterns);
-  spare_gradients(table, patterns);
+  subtract_gradient_work(table, patterns);
   std::vector<ParameterGroupShape> groups;
-  std::vector<std::vector<int>> parts;  // of each group: its places among the new ones
+  std::vector<std::vector<int>> new_indices;  // for each old group, its indices among the new ones
   for (ParameterGroupShape& group : table.groups) {
     ParameterGroupShape trained{.name = group.name, .parameters = {}}, frozen = trained;
     for (ParameterShape& parameter : group.parameters)
       (is_frozen(patterns, parameter.name) ? frozen : trained).parameters.push_back(std::move(parameter));
     frozen.frozen = true;
     if (!trained.parameters.empty()) frozen.name = frozen_group_name(group.name);
-    auto& places = parts.emplace_back();
+    auto& indices = new_indices.emplace_back();
     for (ParameterGroupShape* part : {&trained, &frozen}) {
       if (part->parameters.empty()) continue;
-      places.push_back(static_cast<int>(groups.size()));
+      indices.push_back(static_cast<int>(groups.size()));
       groups.push_back(std::move(*part));
     }
   }
   table.groups = std::move(groups);
   for (BlockShape& block : table.blocks) {
-    std::vector<int> own;
+    std::vector<int> block_groups;
     for (const int group : block.groups) {
-      const auto& places = parts[static_cast<size_t>(group)];
-      own.insert(own.end(), places.begin(), places.end());
+      const auto& indices = new_indices[static_cast<size_t>(group)];
+      block_groups.insert(block_groups.end(), indices.begin(), indices.end());
     }
-    block.groups = std::move(own);
+    block.groups = std::move(block_groups);
   }
   const int first = table.first_trained();
   if (first == static_cast<int>(table.blocks.size())) {
     throw Error(Code::kBadConfig, "model.frozen = \"" + patterns + "\" leaves nothing to train: it matches all of " +
                                       "the model's parameters\n  fix: a pattern less");
   }
-  BlockShape& head = table.blocks.back();  // it makes its input's gradient all the same
+  BlockShape& head = table.blocks.back();  // it makes its input's gradient, whether or not a block reads it
   if (first + 1 == static_cast<int>(table.blocks.size())) head.forward.scratch_bytes += head.input_bytes;
   for (int b = 0; b < first; ++b) {
     BlockShape& block = table.blocks[static_cast<size_t>(b)];

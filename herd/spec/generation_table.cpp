@@ -7,12 +7,12 @@
 namespace herd::spec {
 
 ModelTable generation_table(const ModelTable& whole, ModelTable pass) {
-  pass.groups = whole.groups;  // of them, positions are as many as the context
-  const double share = static_cast<double>(pass.tokens) / static_cast<double>(whole.tokens);
+  pass.groups = whole.groups;  // the whole table has positions for all of the context
+  const double token_share = static_cast<double>(pass.tokens) / static_cast<double>(whole.tokens);
   for (size_t b = 0; b < pass.blocks.size(); ++b) {
     BlockShape& block = pass.blocks[b];
     block.forward = block.without_graph;
-    block.forward.attention_flops = whole.blocks[b].without_graph.attention_flops * share;
+    block.forward.attention_flops = whole.blocks[b].without_graph.attention_flops * token_share;
     block.cache_bytes = whole.blocks[b].cache_bytes;
     if (!block.backward_reads_weights) continue;  // it looks up rows, or adds a bias
     for (const int group : block.groups)

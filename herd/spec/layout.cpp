@@ -11,15 +11,15 @@ namespace {
 
 constexpr int64_t kMostProduct = int64_t{1} << 40;
 
-struct Size {
+struct AxisSize {
   const char* axis;
   int64_t size;
 };
 
-std::string product_text(const std::vector<Size>& axes, int64_t product) {
+std::string product_text(const std::vector<AxisSize>& axes, int64_t product) {
   std::string text;
   int terms = 0;
-  for (const Size& axis : axes) {
+  for (const AxisSize& axis : axes) {
     if (axis.size == 1) continue;
     text += (terms++ > 0 ? " * " : "") + std::string(axis.axis) + " " + std::to_string(axis.size);
   }
@@ -27,24 +27,27 @@ std::string product_text(const std::vector<Size>& axes, int64_t product) {
   return text + " = " + std::to_string(product);
 }
 
-std::string sized(const Size& axis, int64_t size) { return std::string(axis.axis) + " " + std::to_string(size); }
+std::string size_text(const AxisSize& axis, int64_t size) {
+  return std::string(axis.axis) + " " + std::to_string(size);
+}
 
-// The last axis that alone can make the product equal the world, then dp with a smaller axis.
-std::string mesh_fix(const std::vector<Size>& axes, int64_t product, int64_t world) {
+// Suggests at most two changes that make the product equal the world: one of a single axis, the last that can do it,
+// and one of dp together with a smaller size of the last other axis.
+std::string mesh_fix(const std::vector<AxisSize>& axes, int64_t product, int64_t world) {
   std::vector<std::string> fixes;
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-    const int64_t others = product / axis->size;
-    if (axis->size > 1 && world % others == 0) {
-      fixes.push_back(sized(*axis, world / others));
+    const int64_t other_axes = product / axis->size;
+    if (axis->size > 1 && world % other_axes == 0) {
+      fixes.push_back(size_text(*axis, world / other_axes));
       break;
     }
   }
   for (auto axis = axes.rbegin(); axis != axes.rend() - 1; ++axis) {
-    const int64_t others = product / axis->size / axes.front().size;
+    const int64_t other_axes = product / axis->size / axes.front().size;
     if (axis->size == 1) continue;
     for (int64_t size = axis->size - 1; size >= 1; --size) {
-      if (world % (others * size) != 0) continue;
-      fixes.push_back(sized(axes.front(), world / (others * size)) + " with " + sized(*axis, size));
+      if (world % (other_axes * size) != 0) continue;
+      fixes.push_back(size_text(axes.front(), world / (other_axes * size)) + " with " + size_text(*axis, size));
       break;
     }
     break;
@@ -55,7 +58,7 @@ std::string mesh_fix(const std::vector<Size>& axes, int64_t product, int64_t wor
   return text;
 }
 
-// The table of axes, from the sizes that the layout has.
+// Fills the mesh and its axes from the sizes of the layout.
 void fill_mesh(Layout& layout, bool tied, int key_copies) {
   const std::pair<const char*, int> nested[] = {
       {"pp", layout.pp}, {"dp", layout.dp}, {"fsdp", layout.fsdp}, {"cp", layout.cp}, {"tp", layout.tp}};
@@ -92,14 +95,14 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
                 "the number of ranks must be >= 1, got " + std::to_string(world_size) + "\n  fix: --ranks 2");
   }
   const auto& mesh = run.mesh;
-  const std::vector<Size> axes = {
+  const std::vector<AxisSize> axes = {
       {"dp", std::max<int64_t>(mesh.dp, 1)}, {"fsdp", mesh.fsdp}, {"tp", mesh.tp}, {"pp", mesh.pp}, {"cp", mesh.cp}};
   int64_t product = 1;
-  for (const Size& axis : axes) {
+  for (const AxisSize& axis : axes) {
     if (axis.size > world_size) {
-      throw Error(Code::kBadConfig, "mesh does not cover the world: " + sized(axis, axis.size) +
+      throw Error(Code::kBadConfig, "mesh does not cover the world: " + size_text(axis, axis.size) +
                                         " alone is more than world_size = " + std::to_string(world_size) +
-                                        "\n  fix: " + sized(axis, 1) + ", or --ranks " + std::to_string(axis.size));
+                                        "\n  fix: " + size_text(axis, 1) + ", or --ranks " + std::to_string(axis.size));
     }
     if (product > kMostProduct / axis.size) {
       throw Error(Code::kBadConfig, "mesh does not cover the world: its axes multiply to more than " +
@@ -125,11 +128,11 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
   layout.cp = static_cast<int>(mesh.cp);
   layout.ep = static_cast<int>(mesh.ep);
   if (layout.pp > 1) layout.pipeline = pipeline_form(run);
-  const int64_t experts_over = int64_t{layout.dp} * layout.fsdp * layout.cp;
-  if (experts_over % layout.ep != 0) {
-    throw Error(Code::kBadConfig, "mesh.ep must divide dp * fsdp * cp: " + std::to_string(experts_over) + " % " +
-                                      std::to_string(layout.ep) + " = " + std::to_string(experts_over % layout.ep) +
-                                      "\n  fix: mesh.ep = " + std::to_string(experts_over));
+  const int64_t expert_ranks = int64_t{layout.dp} * layout.fsdp * layout.cp;
+  if (expert_ranks % layout.ep != 0) {
+    throw Error(Code::kBadConfig, "mesh.ep must divide dp * fsdp * cp: " + std::to_string(expert_ranks) + " % " +
+                                      std::to_string(layout.ep) + " = " + std::to_string(expert_ranks % layout.ep) +
+                                      "\n  fix: mesh.ep = " + std::to_string(expert_ranks));
   }
   fill_mesh(layout, run.model.tie_embeddings, key_copies(run));
   const int64_t n = layout.data_ranks();
@@ -157,9 +160,9 @@ int stated_zero_stage(const RunFile& run) {
 std::string summary(const Layout& layout) {
   std::string out = std::to_string(layout.world_size) + (layout.world_size == 1 ? " rank = dp " : " ranks = dp ") +
                     std::to_string(layout.dp);
-  for (const Size& axis :
-       {Size{"fsdp", layout.fsdp}, Size{"tp", layout.tp}, Size{"pp", layout.pp}, Size{"cp", layout.cp}}) {
-    if (axis.size > 1) out += " * " + sized(axis, axis.size);
+  for (const AxisSize& axis : {AxisSize{"fsdp", layout.fsdp}, AxisSize{"tp", layout.tp}, AxisSize{"pp", layout.pp},
+                               AxisSize{"cp", layout.cp}}) {
+    if (axis.size > 1) out += " * " + size_text(axis, axis.size);
   }
   if (layout.ep > 1) out += ", ep " + std::to_string(layout.ep);
   const std::string share = layout.samples_min == layout.samples_max

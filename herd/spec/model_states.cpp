@@ -32,9 +32,9 @@ double zero_state_bytes(double parameters, int ranks, int stage, StateBytes b) {
 }
 
 int64_t shard_bytes(int64_t bytes, int ranks) {
-  constexpr int64_t kLine = 64;
+  constexpr int64_t kLineBytes = 64;
   check(ranks, 0);
-  return (bytes + ranks * kLine - 1) / (ranks * kLine) * kLine;
+  return (bytes + ranks * kLineBytes - 1) / (ranks * kLineBytes) * kLineBytes;
 }
 
 double zero_elements_sent(double parameters, int ranks, int stage) {

@@ -17,11 +17,11 @@ int64_t ModelTable::frozen_parameters() const {
 }
 
 int ModelTable::first_trained() const {
-  const auto trains = [&](const BlockShape& block) {
+  const auto is_trained = [&](const BlockShape& block) {
     return std::any_of(block.groups.begin(), block.groups.end(),
                        [&](int group) { return !groups[static_cast<size_t>(group)].frozen; });
   };
-  return static_cast<int>(std::find_if(blocks.begin(), blocks.end(), trains) - blocks.begin());
+  return static_cast<int>(std::find_if(blocks.begin(), blocks.end(), is_trained) - blocks.begin());
 }
 
 int64_t ModelTable::group_elements(int group) const { return groups[static_cast<size_t>(group)].elements_of_rank(tp); }

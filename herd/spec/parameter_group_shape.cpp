@@ -11,21 +11,21 @@ int64_t ParameterGroupShape::elements() const {
 }
 
 int64_t ParameterGroupShape::elements_of_rank(int tp) const {
-  int64_t most = 0;
+  int64_t largest = 0;
   for (int place = 0; place < tp; ++place) {
     int64_t sum = 0;
     for (const ParameterShape& parameter : parameters) sum += parameter.elements_of_rank(tp, place);
-    most = std::max(most, sum);
+    largest = std::max(largest, sum);
   }
-  return most;
+  return largest;
 }
 
 int ParameterGroupShape::max_copies() const {
-  int most = 1;
+  int copies = 1;
   for (const ParameterShape& parameter : parameters) {
-    for (const CutSection& section : parameter.sections) most = std::max(most, section.copies);
+    for (const CutSection& section : parameter.sections) copies = std::max(copies, section.copies);
   }
-  return most;
+  return copies;
 }
 
 }  // namespace herd::spec

@@ -20,16 +20,16 @@ std::vector<CutSection> sections_of(const ParameterShape& parameter) {
 
 int64_t ParameterShape::elements() const {
   if (cut_dim < 0) return elements_of_index(*this);
-  int64_t held = 0;
-  for (const CutSection& section : sections_of(*this)) held += section.size;
-  return elements_of_index(*this) * held;
+  int64_t indices = 0;
+  for (const CutSection& section : sections_of(*this)) indices += section.size;
+  return elements_of_index(*this) * indices;
 }
 
 int64_t ParameterShape::elements_of_rank(int tp, int place) const {
   if (cut_dim < 0) return elements();
-  int64_t held = 0;
-  for (const IndexSpan& span : cut_spans(*this, tp, place)) held += span.end - span.begin;
-  return elements_of_index(*this) * held;
+  int64_t indices = 0;
+  for (const IndexSpan& span : cut_spans(*this, tp, place)) indices += span.end - span.begin;
+  return elements_of_index(*this) * indices;
 }
 
 std::vector<IndexSpan> cut_spans(const ParameterShape& parameter, int tp, int place) {

@@ -7,20 +7,20 @@
 namespace herd::spec {
 namespace {
 
-void require_stages(const RunFile& run, int64_t least, int64_t most, const std::string& rule) {
-  const int64_t asked = run.strategy.stages_per_rank;
-  if (asked == kAuto || (asked >= least && asked <= most)) return;
+void require_stages(const RunFile& run, int64_t min_stages, int64_t max_stages, const std::string& rule) {
+  const int64_t stages = run.strategy.stages_per_rank;
+  if (stages == kAuto || (stages >= min_stages && stages <= max_stages)) return;
   throw Error(Code::kBadConfig, "strategy.stages_per_rank must be " + rule + " with strategy.pipeline = \"" +
-                                    run.strategy.pipeline + "\", got " + std::to_string(asked) +
-                                    "\n  fix: strategy.stages_per_rank = " + std::to_string(least) +
-                                    (most == 1 ? ", or strategy.pipeline = \"interleaved\"" : ""));
+                                    run.strategy.pipeline + "\", got " + std::to_string(stages) +
+                                    "\n  fix: strategy.stages_per_rank = " + std::to_string(min_stages) +
+                                    (max_stages == 1 ? ", or strategy.pipeline = \"interleaved\"" : ""));
 }
 
 std::vector<int> rank_of_stages(int ranks, const PipelineForm& form) {
-  PipelineOrder places;
-  places.ranks = ranks, places.stages_per_rank = form.stages_per_rank, places.folded = form.folded;
+  PipelineOrder order;
+  order.ranks = ranks, order.stages_per_rank = form.stages_per_rank, order.folded = form.folded;
   std::vector<int> out;
-  for (int stage = 0; stage < places.stages(); ++stage) out.push_back(places.rank_of(stage));
+  for (int stage = 0; stage < order.stages(); ++stage) out.push_back(order.rank_of(stage));
   return out;
 }
 
@@ -54,9 +54,9 @@ std::vector<int> stage_of_blocks(const ModelTable& model, int ranks, const Pipel
 }
 
 std::vector<int> rank_of_blocks(const ModelTable& model, int ranks, const PipelineForm& form) {
-  const std::vector<int> ranks_of = rank_of_stages(ranks, form);
+  const std::vector<int> rank_of_stage = rank_of_stages(ranks, form);
   std::vector<int> out = stage_of_blocks(model, ranks, form);
-  for (int& stage : out) stage = ranks_of[static_cast<size_t>(stage)];
+  for (int& stage : out) stage = rank_of_stage[static_cast<size_t>(stage)];
   return out;
 }
 

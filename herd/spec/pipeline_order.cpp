@@ -23,6 +23,8 @@ std::string name_of(const Turn& turn) {
          (turn.local_stage > 0 ? "@" + std::to_string(turn.local_stage) : "");
 }
 
+// Finds when each turn ends, in ticks: a pass takes one, a backward that is not split two. Refuses an order that lacks
+// a pass, has one twice, or lets ranks wait for each other in a circle.
 class Clock {
  public:
   explicit Clock(const PipelineOrder& order)
@@ -30,26 +32,26 @@ class Clock {
         split_(order.splits_backward()),
         at_(static_cast<size_t>(order.ranks)),
         ends_(static_cast<size_t>(order.ranks)),
-        done_(static_cast<size_t>(order.stages()) * 3 * static_cast<size_t>(order.micro_batches)) {
+        end_of_pass_(static_cast<size_t>(order.stages()) * 3 * static_cast<size_t>(order.micro_batches)) {
     for (int rank = 0; rank < order.ranks; ++rank) check_passes(rank);
   }
 
   std::vector<std::vector<int>> run() {
-    std::vector<int> ranks;  // that may go on
+    std::vector<int> ranks;  // ranks that may be able to go on
     for (int rank = order_.ranks - 1; rank >= 0; --rank) ranks.push_back(rank);
-    std::map<size_t, int> waits;  // for a pass: by its place in done_, the rank
+    std::map<size_t, int> waiting_ranks;  // the rank that waits for a pass, by the pass's index_of()
     while (!ranks.empty()) {
       const int rank = ranks.back();
       ranks.pop_back();
       while (const Turn* turn = next(rank)) {
-        if (const auto need = missing(rank, *turn)) {
-          waits[place(need->first, need->second)] = rank;
+        if (const auto needed = first_missing(rank, *turn)) {
+          waiting_ranks[index_of(needed->first, needed->second)] = rank;
           break;
         }
-        take(rank, *turn);
-        if (const auto waiting = waits.find(place(rank, *turn)); waiting != waits.end()) {
+        finish(rank, *turn);
+        if (const auto waiting = waiting_ranks.find(index_of(rank, *turn)); waiting != waiting_ranks.end()) {
           ranks.push_back(waiting->second);
-          waits.erase(waiting);
+          waiting_ranks.erase(waiting);
         }
       }
     }
@@ -60,9 +62,9 @@ class Clock {
   }
 
  private:
-  using Place = std::pair<int, Turn>;  // rank, and what it runs
+  using RankTurn = std::pair<int, Turn>;  // a turn, and the rank that runs it
 
-  // Every pass of every stage of the rank, once.
+  // Refuses the rank's turns unless they hold every pass of every one of its stages exactly once.
   void check_passes(int rank) const {
     const std::string who = "rank " + std::to_string(rank) + " of a pipeline's order";
     const auto& turns = order_.turns[static_cast<size_t>(rank)];
@@ -79,16 +81,16 @@ class Clock {
     for (int local_stage = 0; local_stage < order_.stages_per_rank; ++local_stage) {
       for (int m = 0; m < order_.micro_batches; ++m) {
         for (const Pass pass : {Pass::kForward, Pass::kBackward, Pass::kWeights}) {
-          const Turn wanted{pass, m, local_stage};
-          if ((pass != Pass::kWeights || split_) && !seen.contains(wanted))
-            refuse(who + " never runs " + name_of(wanted), "every pass of every micro-batch once on its rank");
+          const Turn expected{pass, m, local_stage};
+          if ((pass != Pass::kWeights || split_) && !seen.contains(expected))
+            refuse(who + " never runs " + name_of(expected), "every pass of every micro-batch once on its rank");
         }
       }
     }
     if (seen.size() == turns.size()) return;
-    std::set<Turn> before;
+    std::set<Turn> earlier;
     for (const Turn& turn : turns) {
-      if (!before.insert(turn).second) refuse(who + " runs " + name_of(turn) + " twice", "leave the second one out");
+      if (!earlier.insert(turn).second) refuse(who + " runs " + name_of(turn) + " twice", "leave the second one out");
     }
   }
 
@@ -98,55 +100,55 @@ class Clock {
     return at < turns.size() ? &turns[at] : nullptr;
   }
 
-  Place of_stage(int stage, Pass pass, int micro_batch) const {
+  RankTurn of_stage(int stage, Pass pass, int micro_batch) const {
     return {order_.rank_of(stage), {pass, micro_batch, order_.local_stage_of(stage)}};
   }
 
-  std::vector<Place> needs(int rank, const Turn& turn) const {
+  std::vector<RankTurn> needs(int rank, const Turn& turn) const {
     const int stage = order_.stage_of(rank, turn.local_stage), m = turn.micro_batch;
     if (turn.pass == Pass::kWeights) return {of_stage(stage, Pass::kBackward, m)};
     if (turn.pass == Pass::kForward)
-      return stage > 0 ? std::vector{of_stage(stage - 1, Pass::kForward, m)} : std::vector<Place>{};
-    std::vector<Place> out = {of_stage(stage, Pass::kForward, m)};
+      return stage > 0 ? std::vector{of_stage(stage - 1, Pass::kForward, m)} : std::vector<RankTurn>{};
+    std::vector<RankTurn> out = {of_stage(stage, Pass::kForward, m)};
     if (stage + 1 < order_.stages()) out.push_back(of_stage(stage + 1, Pass::kBackward, m));
     return out;
   }
 
-  // Of a pass in done_.
-  size_t place(int rank, const Turn& turn) const {
+  // Returns the index of a pass in end_of_pass_.
+  size_t index_of(int rank, const Turn& turn) const {
     return (static_cast<size_t>(order_.stage_of(rank, turn.local_stage)) * 3 + static_cast<size_t>(turn.pass)) *
                static_cast<size_t>(order_.micro_batches) +
            static_cast<size_t>(turn.micro_batch);
   }
-  int end_of(const Place& one) const { return done_[place(one.first, one.second)]; }
+  int end_of(const RankTurn& needed) const { return end_of_pass_[index_of(needed.first, needed.second)]; }
 
-  std::optional<Place> missing(int rank, const Turn& turn) const {
-    for (const Place& one : needs(rank, turn)) {
-      if (end_of(one) == 0) return one;
+  std::optional<RankTurn> first_missing(int rank, const Turn& turn) const {
+    for (const RankTurn& needed : needs(rank, turn)) {
+      if (end_of(needed) == 0) return needed;
     }
     return std::nullopt;
   }
 
-  void take(int rank, const Turn& turn) {
+  void finish(int rank, const Turn& turn) {
     auto& ends = ends_[static_cast<size_t>(rank)];
     int begin = ends.empty() ? 0 : ends.back();
-    for (const Place& one : needs(rank, turn)) begin = std::max(begin, end_of(one));
+    for (const RankTurn& needed : needs(rank, turn)) begin = std::max(begin, end_of(needed));
     ends.push_back(begin + (turn.pass == Pass::kBackward && !split_ ? 2 : 1));
-    done_[place(rank, turn)] = ends.back();
+    end_of_pass_[index_of(rank, turn)] = ends.back();
     ++at_[static_cast<size_t>(rank)];
   }
 
-  // From a rank that waits to the rank of what it waits for, until one comes again.
+  // Follows the waits from rank to rank, until a rank comes again.
   [[noreturn]] void refuse_circle(int rank) const {
-    std::vector<int> way;
+    std::vector<int> chain;
     std::string text;
-    while (std::find(way.begin(), way.end(), rank) == way.end()) {
-      way.push_back(rank);
+    while (std::find(chain.begin(), chain.end(), rank) == chain.end()) {
+      chain.push_back(rank);
       const Turn& turn = *next(rank);
-      const Place need = *missing(rank, turn);
-      text += "\n  rank " + std::to_string(rank) + " is at " + name_of(turn) + ", which needs " + name_of(need.second) +
-              " of rank " + std::to_string(need.first);
-      rank = need.first;
+      const RankTurn needed = *first_missing(rank, turn);
+      text += "\n  rank " + std::to_string(rank) + " is at " + name_of(turn) + ", which needs " +
+              name_of(needed.second) + " of rank " + std::to_string(needed.first);
+      rank = needed.first;
     }
     refuse("an order of a pipeline in which ranks wait for each other in a circle:" + text,
            "move what is needed before what needs it on its rank");
@@ -156,12 +158,13 @@ class Clock {
   const bool split_;
   std::vector<size_t> at_;
   std::vector<std::vector<int>> ends_;
-  std::vector<int> done_;  // when each pass ends; 0 = it has not run
+  std::vector<int> end_of_pass_;  // the tick at which each pass ends; 0 = it has not run
 };
 
 constexpr size_t kMostBytes = 16 << 20;  // 64 ranks of 8 stages and 1024 micro-batches take 12 MB
 constexpr int kMostCount = 1 << 20;
 
+// Parses the text of an order; docs/formats/pipeline_order.md has its grammar.
 class Parser {
  public:
   Parser(std::string_view text, std::string name) : lines_{std::string(text)}, name_(std::move(name)) {}
@@ -187,7 +190,7 @@ class Parser {
                                       "\n  fix: the form that docs/formats/pipeline_order.md shows");
   }
 
-  // Words of the next line that has any; none at the end.
+  // Returns the words of the next line that has any; none at the end of the text.
   std::vector<std::string> next_line() {
     for (std::string line; std::getline(lines_, line);) {
       ++line_;
@@ -199,12 +202,12 @@ class Parser {
     return {};
   }
 
-  int number(std::string_view text, int least) const {
+  int number(std::string_view text, int min_value) const {
     int value = 0;
     const char* end = text.data() + text.size();
     const auto [at, problem] = std::from_chars(text.data(), end, value);
-    if (problem != std::errc() || at != end || value < least || value > kMostCount)
-      fail("a number from " + std::to_string(least) + " to " + std::to_string(kMostCount) + " stands here, not \"" +
+    if (problem != std::errc() || at != end || value < min_value || value > kMostCount)
+      fail("a number from " + std::to_string(min_value) + " to " + std::to_string(kMostCount) + " stands here, not \"" +
            printable(std::string(text.substr(0, 40))) + "\"");
     return value;
   }

@@ -23,7 +23,7 @@ namespace {
   throw Error(Code::kBadConfig, printable(where) + ": " + printable(rule) + (fix.empty() ? "" : "\n  fix: " + fix));
 }
 
-std::string shown(const toml::node& node) {
+std::string node_text(const toml::node& node) {
   std::ostringstream out;
   if (node.is_table()) return "a table";
   if (node.is_array()) return "the list " + (out << toml::node_view<const toml::node>(node), out.str());
@@ -32,43 +32,43 @@ std::string shown(const toml::node& node) {
   return out.str();
 }
 
-// One key's value at one place: converts it, checks its range, stores it.
+// Sets one key of the run to the value of a node, after it has checked the value's type and range.
 class Setter {
  public:
   Setter(const Key& key, const toml::node& node, std::string where, RunFile& run)
       : key_(key), node_(node), where_(std::move(where)), run_(run) {}
 
-  void operator()(IntegerField at) const {
+  void operator()(IntegerField field) const {
     if (!node_.is_integer()) wrong_type("an integer");
     const int64_t value = *node_.value<int64_t>();
     check_range(value);
-    at(run_) = value;
+    field(run_) = value;
   }
-  void operator()(NumberField at) const {
+  void operator()(NumberField field) const {
     if (!node_.is_number()) wrong_type("a number");
     const double value = *node_.value<double>();
     check_range(value);
-    at(run_) = value;
+    field(run_) = value;
   }
-  void operator()(BoolField at) const {
+  void operator()(BoolField field) const {
     if (!node_.is_boolean()) wrong_type("true or false");
-    at(run_) = *node_.value<bool>();
+    field(run_) = *node_.value<bool>();
   }
-  void operator()(TextField at) const {
+  void operator()(TextField field) const {
     if (!node_.is_string()) wrong_type("text in quotes");
     const std::string value = *node_.value<std::string>();
     if (!key_.choices.empty()) check_choice(value);
     if (key_.choices.empty() && value.empty()) refuse(where_, "is empty", "any text");
-    at(run_) = value;
+    field(run_) = value;
   }
-  void operator()(PairField at) const {
+  void operator()(PairField field) const {
     const toml::array* list = node_.as_array();
     if (list == nullptr || list->size() != 2 || !(*list)[0].is_number() || !(*list)[1].is_number()) {
       wrong_type("a pair of numbers");
     }
     std::array<double, 2> values = {*(*list)[0].value<double>(), *(*list)[1].value<double>()};
     for (const double value : values) check_range(value);
-    at(run_) = values;
+    field(run_) = values;
   }
   void operator()(BytesField field) const {
     if (!node_.is_integer() && !node_.is_string()) wrong_type("bytes, like \"4GiB\" or 4096");
@@ -96,7 +96,7 @@ class Setter {
 
  private:
   [[noreturn]] void wrong_type(const std::string& expected) const {
-    refuse(where_, "expects " + expected + ", got " + shown(node_), "like " + value_toml(key_, RunFile{}));
+    refuse(where_, "expects " + expected + ", got " + node_text(node_), "like " + value_toml(key_, RunFile{}));
   }
   // The bounds of whole numbers are whole, and doubles hold them exactly.
   template <typename Number>
@@ -104,7 +104,7 @@ class Setter {
     const auto min = static_cast<Number>(key_.min), max = static_cast<Number>(key_.max);
     const bool inside = value >= min && value <= max && !(key_.above_min && value == min);
     if (!inside)
-      refuse(where_, "must be " + range_text(key_) + ", got " + shown(node_),
+      refuse(where_, "must be " + range_text(key_) + ", got " + node_text(node_),
              (value > key_.max ? "at most " + format_number(key_.max) + ", " : "") + "like " +
                  value_toml(key_, RunFile{}));
   }
@@ -116,7 +116,7 @@ class Setter {
       if (choice == "every:K" && value.starts_with("every:")) return check_interval(value);
       if (choice == "file:PATH" && value.starts_with("file:") && value.size() > 5) return;
     }
-    refuse(where_, "must be one of " + range_text(key_) + ", got " + shown(node_),
+    refuse(where_, "must be one of " + range_text(key_) + ", got " + node_text(node_),
            "did you mean \"" + nearest_name(value, names) + "\"?");
   }
 
@@ -125,7 +125,7 @@ class Setter {
     const char* end = value.data() + value.size();
     const auto result = std::from_chars(value.data() + 6, end, count);
     if (result.ec == std::errc() && result.ptr == end && count >= 1) return;
-    refuse(where_, "K of every:K must be an integer in [1, layers], got " + shown(node_), "\"every:1\"");
+    refuse(where_, "K of every:K must be an integer in [1, layers], got " + node_text(node_), "\"every:1\"");
   }
 
   const Key& key_;
@@ -208,7 +208,7 @@ void set_override(const std::string& text, RunFile& run) {
   set_key(section, name, *parsed.get("value"), place, run);
 }
 
-// Sets what the file and the overrides state.
+// Sets the keys that the file and the overrides state.
 void set_keys(const toml::table& root, const std::string& name, std::span<const std::string> overrides, RunFile& run) {
   for (const auto& [section, body] : root) {
     if (!body.is_table()) {
@@ -225,7 +225,8 @@ void set_keys(const toml::table& root, const std::string& name, std::span<const 
   for (const std::string& text : overrides) set_override(text, run);
 }
 
-// The defaults of a run that begins with the weights of a model: weights and frozen parameters are the run's own.
+// Returns the defaults of a run that starts from a model's weights. The keys model.weights and model.frozen keep their
+// own defaults.
 RunFile defaults_with(RunFile::Model model) {
   RunFile run;
   model.weights = run.model.weights;
@@ -254,8 +255,8 @@ RunFile parse_run_text(std::string_view toml, const std::string& name, std::span
 
 RunFile parse_run_file(const std::string& path, std::span<const std::string> overrides, const FindModel& find_model) {
   std::ifstream file(path, std::ios::binary);
-  std::error_code none;
-  const bool readable = file && !std::filesystem::is_directory(path, none);
+  std::error_code ignored;
+  const bool readable = file && !std::filesystem::is_directory(path, ignored);
   const std::string text = readable ? std::string(std::istreambuf_iterator<char>(file), {}) : "";
   if (!readable || file.bad()) {
     throw Error(Code::kStorage,

@@ -8,7 +8,7 @@
 namespace herd::spec {
 namespace {
 
-constexpr double kMostElements = 1e17;  // 2^63 is 92 times as many: room for bytes, gradients and states
+constexpr double kMostElements = 1e17;  // 2^63 is 92 times as many, which leaves room for bytes, gradients and states
 
 void require(bool holds, const std::string& rule, const std::string& fix) {
   if (!holds) throw Error(Code::kBadConfig, rule + "\n  fix: " + fix);
@@ -30,16 +30,18 @@ void check_name(const std::string& name) {
           "log.name = \"run\", and log.dir for where it is to be");
 }
 
-// The elements of the weights, and of what one micro-batch keeps, have to be countable in 64 bits, in bytes.
+// Refuses a model whose weights, or whose activations of one micro-batch, are too many to count their bytes in 64 bits.
 void check_sizes(const RunFile& run) {
   const auto& model = run.model;
-  const auto real = [](int64_t value) { return static_cast<double>(value); };
-  const double inner = real(std::max({model.width, model.ffn, model.heads * model.head_width}));
-  const double weights = real(model.layers) * inner * real(model.width) * 8 + real(model.vocab) * real(model.width);
-  const double kept = real(model.layers) * (40 * inner + 5 * real(model.heads) * real(model.context));
-  const double most =
-      std::max(weights, real(run.train.micro_batch) * real(model.context) * (kept + 4 * real(model.vocab)));
-  require(most <= kMostElements,
+  const auto as_double = [](int64_t value) { return static_cast<double>(value); };
+  const double inner = as_double(std::max({model.width, model.ffn, model.heads * model.head_width}));
+  const double weights =
+      as_double(model.layers) * inner * as_double(model.width) * 8 + as_double(model.vocab) * as_double(model.width);
+  const double kept_per_token =
+      as_double(model.layers) * (40 * inner + 5 * as_double(model.heads) * as_double(model.context));
+  const double elements = std::max(weights, as_double(run.train.micro_batch) * as_double(model.context) *
+                                                (kept_per_token + 4 * as_double(model.vocab)));
+  require(elements <= kMostElements,
           "the model's elements are too many to count: layers " + std::to_string(model.layers) + ", width " +
               std::to_string(model.width) + ", ffn " + std::to_string(model.ffn) + ", vocab " +
               std::to_string(model.vocab) + ", context " + std::to_string(model.context) + ", micro_batch " +
@@ -64,19 +66,19 @@ void check_rotary(const RunFile::Model& model) {
           "model.rope_low_freq_factor = 1 and model.rope_high_freq_factor = 4");
 }
 
-void must_divide(const char* what, int64_t divisor, const char* whole_name, int64_t whole) {
+void require_divides(const char* what, int64_t divisor, const char* whole_name, int64_t whole) {
   if (whole % divisor == 0) return;
-  const std::string d = std::to_string(divisor), w = std::to_string(whole);
-  throw Error(Code::kBadConfig, std::string(what) + " must divide " + whole_name + ": " + w + " % " + d + " = " +
-                                    std::to_string(whole % divisor) + "\n  fix: " + what + " = " +
-                                    std::to_string(divisor_at_most(whole, divisor)));
+  const std::string divisor_text = std::to_string(divisor), whole_text = std::to_string(whole);
+  throw Error(Code::kBadConfig, std::string(what) + " must divide " + whole_name + ": " + whole_text + " % " +
+                                    divisor_text + " = " + std::to_string(whole % divisor) + "\n  fix: " + what +
+                                    " = " + std::to_string(divisor_at_most(whole, divisor)));
 }
 
 }  // namespace
 
 void fill_derived(RunFile& run) {
   const auto& model = run.model;
-  if (model.head_width == 0) must_divide("model.heads", model.heads, "model.width", model.width);
+  if (model.head_width == 0) require_divides("model.heads", model.heads, "model.width", model.width);
   if (model.head_width == 0) run.model.head_width = model.width / model.heads;
   if (model.kind == "llama" || model.kind == "t5") run.model.norm = "rmsnorm";
   if (run.model.kv_heads == 0) run.model.kv_heads = run.model.heads;
@@ -87,7 +89,7 @@ void check_rules(const RunFile& run) {
   check_name(run.log.name);
   check_sizes(run);
   const auto& model = run.model;
-  must_divide("model.kv_heads", model.kv_heads, "model.heads", model.heads);
+  require_divides("model.kv_heads", model.kv_heads, "model.heads", model.heads);
   check_rotary(model);
   const auto& optimizer = run.optimizer;
   require(optimizer.lr_min <= optimizer.lr,

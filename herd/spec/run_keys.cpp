@@ -12,8 +12,8 @@
 namespace herd::spec {
 namespace {
 
-constexpr double kMany = 1e15;  // no key means more than this
-// Bounds that no model comes near and whose products can be counted (run_file_rules.cpp has the rule for a step).
+constexpr double kMany = 1e15;  // the bound of keys that have no bound of their own
+// No model comes near these bounds, and their products can be counted (run_file_rules.cpp has the rule for a step).
 constexpr double kMostLayers = 1e4, kMostWidth = 1 << 20, kMostFfn = 1 << 24, kMostTokens = 1e8;
 constexpr double kMostSteps = 1e12, kMostBatch = 1e9;
 constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon();
@@ -38,8 +38,9 @@ Key text(std::string_view section, std::string_view name, TextField field, std::
          std::string_view doc) {
   return {section, name, field, 0, 0, false, std::move(choices), doc};
 }
-Key bytes(std::string_view section, std::string_view name, int64_t& (*at)(RunFile&), double min, std::string_view doc) {
-  return {section, name, BytesField{at}, min, kMany, false, {}, doc};
+Key bytes(std::string_view section, std::string_view name, int64_t& (*field)(RunFile&), double min,
+          std::string_view doc) {
+  return {section, name, BytesField{field}, min, kMany, false, {}, doc};
 }
 
 std::vector<Key> make_keys() {
@@ -235,7 +236,8 @@ std::vector<Key> make_keys() {
 
 #undef HERD_FIELD
 
-std::string toml_bytes(int64_t bytes) {  // exact
+// Writes the largest binary unit that divides the bytes, so that the text is exact.
+std::string toml_bytes(int64_t bytes) {
   const char* units[] = {"TiB", "GiB", "MiB", "KiB"};
   int64_t factor = int64_t{1} << 40;
   for (const char* unit : units) {
@@ -245,6 +247,7 @@ std::string toml_bytes(int64_t bytes) {  // exact
   return std::to_string(bytes);
 }
 
+// Makes one visitor for std::visit out of several lambdas.
 template <class... F>
 struct Match : F... {
   using F::operator()...;
@@ -292,20 +295,20 @@ const Key& run_key(std::string_view full_name) {
 
 KeyValue value_of(const Key& key, const RunFile& run) {
   RunFile copy = run;  // the fields are accessors of a mutable RunFile
-  return std::visit(
-      Match{[&](BytesField field) -> KeyValue { return field.at(copy); },
-            [&](AutoField field) -> KeyValue { return field.at(copy); }, [&](auto at) -> KeyValue { return at(copy); }},
-      key.field);
+  return std::visit(Match{[&](BytesField field) -> KeyValue { return field.at(copy); },
+                          [&](AutoField field) -> KeyValue { return field.at(copy); },
+                          [&](auto field) -> KeyValue { return field(copy); }},
+                    key.field);
 }
 
 void set_value(const Key& key, RunFile& run, const KeyValue& value) {
-  const auto set = [&](auto& place) {
-    const auto* given = std::get_if<std::remove_reference_t<decltype(place)>>(&value);
-    HERD_CHECK(given != nullptr, key.full_name() + " is " + type_name(key));
-    place = *given;
+  const auto set = [&](auto& target) {
+    const auto* new_value = std::get_if<std::remove_reference_t<decltype(target)>>(&value);
+    HERD_CHECK(new_value != nullptr, key.full_name() + " is " + type_name(key));
+    target = *new_value;
   };
   std::visit(Match{[&](BytesField field) { set(field.at(run)); }, [&](AutoField field) { set(field.at(run)); },
-                   [&](auto at) { set(at(run)); }},
+                   [&](auto field) { set(field(run)); }},
              key.field);
 }
 
@@ -329,17 +332,18 @@ std::string range_text(const Key& key) {
 
 std::string value_toml(const Key& key, const RunFile& run) {
   RunFile copy = run;  // the fields are accessors of a mutable RunFile
-  return std::visit(
-      Match{[&](IntegerField at) { return std::to_string(at(copy)); },
-            [&](NumberField at) { return toml_number(at(copy)); },
-            [&](BoolField at) { return std::string(at(copy) ? "true" : "false"); },
-            [&](TextField at) { return toml_quoted(at(copy)); },
-            [&](PairField at) { return "[" + toml_number(at(copy)[0]) + ", " + toml_number(at(copy)[1]) + "]"; },
-            [&](BytesField field) { return toml_bytes(field.at(copy)); },
-            [&](AutoField field) {
-              return field.at(copy) == kAuto ? std::string("\"auto\"") : std::to_string(field.at(copy));
-            }},
-      key.field);
+  return std::visit(Match{[&](IntegerField field) { return std::to_string(field(copy)); },
+                          [&](NumberField field) { return toml_number(field(copy)); },
+                          [&](BoolField field) { return std::string(field(copy) ? "true" : "false"); },
+                          [&](TextField field) { return toml_quoted(field(copy)); },
+                          [&](PairField field) {
+                            return "[" + toml_number(field(copy)[0]) + ", " + toml_number(field(copy)[1]) + "]";
+                          },
+                          [&](BytesField field) { return toml_bytes(field.at(copy)); },
+                          [&](AutoField field) {
+                            return field.at(copy) == kAuto ? std::string("\"auto\"") : std::to_string(field.at(copy));
+                          }},
+                    key.field);
 }
 
 std::string run_file_guide() {

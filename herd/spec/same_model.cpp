@@ -6,7 +6,8 @@
 namespace herd::spec {
 namespace {
 
-// Keys that may differ: they say how a run trains, not what the weights compute. The context has a rule of its own.
+// Says whether the key may differ: such keys say how a run trains, not what the weights compute. The context has a rule
+// of its own.
 bool may_differ(std::string_view key) {
   return key == "dropout" || key == "weights" || key == "frozen" || key == "context";
 }
@@ -17,14 +18,15 @@ void check_same_model(const RunFile::Model& of_weights, const RunFile::Model& of
   RunFile weights, run;
   weights.model = of_weights;
   run.model = of_run;
-  std::string differ;
+  std::string differences;
   for (const Key& key : run_keys()) {
     if (key.section != "model" || may_differ(key.name)) continue;
-    const std::string theirs = value_toml(key, weights), own = value_toml(key, run);
-    if (theirs != own) differ += "\n  " + key.full_name() + ": " + theirs + " in the weights, " + own + " in this run";
+    const std::string in_weights = value_toml(key, weights), in_run = value_toml(key, run);
+    if (in_weights != in_run)
+      differences += "\n  " + key.full_name() + ": " + in_weights + " in the weights, " + in_run + " in this run";
   }
-  if (!differ.empty()) {
-    throw Error(Code::kBadConfig, "the weights of " + source + " are of another model than this run's:" + differ +
+  if (!differences.empty()) {
+    throw Error(Code::kBadConfig, "the weights of " + source + " are of another model than this run's:" + differences +
                                       "\n  fix: leave these keys out of [model], which takes them from the weights");
   }
   if (of_run.context <= of_weights.context) return;

@@ -5,7 +5,7 @@
 
 namespace herd::spec {
 
-// What ranks of a sequence-parallel axis share is counted at the longest of their shards.
+// Where ranks of a sequence-parallel axis share rows, each is counted with the longest shard.
 BlockShape TableBuilder::part(const std::string& name, Split split) const {
   BlockShape block{.name = name};
   block.split = split != Split::kSequence || sequence_ ? split : Split::kNone;
@@ -13,7 +13,8 @@ BlockShape TableBuilder::part(const std::string& name, Split split) const {
   return block;
 }
 
-// Looks up the tokens whose rows this rank has. Keeps which ones these are, at most all, and the rows' numbers.
+// The block looks up the tokens whose rows this rank has. It keeps their positions and the rows' numbers, which are
+// counted as if it had all tokens.
 BlockShape TableBuilder::cut_embedding() const {
   BlockShape block = part("embedding", Split::kCut);
   const int64_t rd = block.output_bytes;
@@ -86,7 +87,7 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   return block;
 }
 
-// The residual plus what dropout leaves of a sum and its bias. Keeps nothing: its gradients need none of them.
+// The block adds what dropout leaves of a sum and its bias to the residual. It keeps none of them for its backward.
 BlockShape TableBuilder::add(const std::string& name) const {
   BlockShape block = part(name, Split::kSequence);
   const int64_t rd = rows_of_rank() * D_ * element_;
@@ -119,7 +120,7 @@ BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& sty
   return block;
 }
 
-// Logits of this rank's words, in chunks.
+// The block computes the logits of this rank's words, a chunk of rows at a time.
 BlockShape TableBuilder::cut_head() const {
   BlockShape block = part("head", Split::kCut);
   const int64_t rd = block.input_bytes, vocab = (V_ + tp_ - 1) / tp_;
@@ -141,7 +142,7 @@ BlockShape TableBuilder::cut_head() const {
 
 namespace {
 
-// Adds the sections of a parameter that each rank has a part of its own of to `cut`, those in copies to `copied`.
+// Adds the sections of which each rank has its own part to `cut`, and those of which ranks have copies to `copied`.
 void add_sections(const ParameterShape& parameter, std::vector<ParameterShape>& cut,
                   std::vector<ParameterShape>& copied) {
   if (ParameterGroupShape{"", {parameter}}.max_copies() == 1) return cut.push_back(parameter);
@@ -160,8 +161,8 @@ void add_sections(const ParameterShape& parameter, std::vector<ParameterShape>& 
 
 }  // namespace
 
-// Groups: what is cut, what is whole, and keys and values of which there are copies, of each layer; positions and the
-// final norm are whole, tokens and head cut.
+// Each layer has a group of whole parameters, one of cut parameters, and one of keys and values that ranks have copies
+// of. The groups of positions and of the final norm are whole, those of tokens and head are cut.
 ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   TableBuilder table(run, micro_batch, kernels);
   const auto& m = run.model;
@@ -172,7 +173,7 @@ ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels 
     block.layer = layer;
     block.inputs = std::move(inputs);
     table.add_block(std::move(block), std::move(groups));
-    return ++blocks;  // the number of the activation that it gives
+    return ++blocks;  // the number of the activation that the block gives
   };
   const int tokens = table.add_group("wte", {{"wte.weight", {m.vocab, m.width}, 0}});
   int x = add(table.cut_embedding(), 0, {tokens});
@@ -186,16 +187,17 @@ ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels 
       else
         add_sections(parameter, cut, copied);
     }
-    const int own = table.add_group(name, std::move(whole)), shared = table.add_group(name + ".tp", std::move(cut));
-    std::vector<int> of_attention = {shared};
-    if (!copied.empty()) of_attention.push_back(table.add_group(name + ".keys", std::move(copied)));
+    const int whole_group = table.add_group(name, std::move(whole));
+    const int cut_group = table.add_group(name + ".tp", std::move(cut));
+    std::vector<int> attention_groups = {cut_group};
+    if (!copied.empty()) attention_groups.push_back(table.add_group(name + ".keys", std::move(copied)));
     const int layer = static_cast<int>(l) + 1;
-    const std::vector<int> biases = style.biases ? std::vector<int>{own} : std::vector<int>{};
-    add(table.norm(name + ".norm_1"), layer, {own});
-    const int mixed = add(table.cut_attention(name + ".attention", style), layer, of_attention);
-    const int sum = add(table.add(name + ".add_1"), layer, biases, {x, mixed});
-    add(table.norm(name + ".norm_2"), layer, {own});
-    const int fed = add(table.cut_feed(name + ".mlp", style), layer, {shared});
+    const std::vector<int> biases = style.biases ? std::vector<int>{whole_group} : std::vector<int>{};
+    add(table.norm(name + ".norm_1"), layer, {whole_group});
+    const int attended = add(table.cut_attention(name + ".attention", style), layer, attention_groups);
+    const int sum = add(table.add(name + ".add_1"), layer, biases, {x, attended});
+    add(table.norm(name + ".norm_2"), layer, {whole_group});
+    const int fed = add(table.cut_feed(name + ".mlp", style), layer, {cut_group});
     x = add(table.add(name + ".add_2"), layer, biases, {sum, fed});
   }
   const int last = static_cast<int>(m.layers) + 1;

@@ -14,6 +14,8 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1 + 1e-9;  // allows for sums of the same flops in another order
 
+// Cuts layers into stages that follow each other. Takes the cut whose largest stage is smallest and, of these, the one
+// with the smallest sum of squares of the stages' FLOPs.
 class Cuts {
  public:
   Cuts(const std::vector<double>& layers, size_t stages) : stages_(stages), sums_{0} {
@@ -21,14 +23,14 @@ class Cuts {
   }
 
   std::vector<int> best() const {
-    const double most = table([](double so_far, double flops) { return std::max(so_far, flops); }).back().back();
-    const auto squares =
-        table([&](double so_far, double flops) { return flops > most * kRounding ? kNever : so_far + flops * flops; });
+    const double max_flops = table([](double so_far, double flops) { return std::max(so_far, flops); }).back().back();
+    const auto squares = table(
+        [&](double so_far, double flops) { return flops > max_flops * kRounding ? kNever : so_far + flops * flops; });
     std::vector<int> stage(blocks());
     for (size_t s = stages_, end = blocks(); s > 0; --s) {
       size_t begin = end - 1;
       for (size_t at = s - 1; at < end; ++at) {
-        if (ends_at(squares, s, at, end, most) <= squares[s][end] * kRounding) {
+        if (with_last_stage(squares, s, at, end, max_flops) <= squares[s][end] * kRounding) {
           begin = at;
           break;
         }
@@ -44,11 +46,13 @@ class Cuts {
   using Table = std::vector<std::vector<double>>;  // [stages][blocks]: value of the best cut of the first blocks
   size_t blocks() const { return sums_.size() - 1; }
   double flops(size_t begin, size_t end) const { return sums_[end] - sums_[begin]; }
-  double ends_at(const Table& squares, size_t s, size_t begin, size_t end, double most) const {
-    const double own = flops(begin, end);
-    return own > most * kRounding ? kNever : squares[s - 1][begin] + own * own;
+  // Returns the sum of squares of the best cut whose stage `s` is the blocks [begin, end).
+  double with_last_stage(const Table& squares, size_t s, size_t begin, size_t end, double max_flops) const {
+    const double last = flops(begin, end);
+    return last > max_flops * kRounding ? kNever : squares[s - 1][begin] + last * last;
   }
 
+  // `add` gives the value of a cut from the value without its last stage and the FLOPs of that stage.
   template <class Add>
   Table table(const Add& add) const {
     Table best(stages_ + 1, std::vector<double>(blocks() + 1, kNever));
@@ -65,7 +69,7 @@ class Cuts {
   }
 
   size_t stages_;
-  std::vector<double> sums_;  // flops of the blocks before each
+  std::vector<double> sums_;  // FLOPs of the blocks before each block, and of all
 };
 
 struct Layers {
@@ -84,10 +88,10 @@ Layers layers_of(const ModelTable& model) {
   return layers;
 }
 
-// Judges a cut: flops of the rank that has most, of the stage that has most, and how unlike stages are.
-using Judgement = std::array<double, 3>;
-Judgement judge(const std::vector<double>& layers, const std::vector<int>& stage_of_layers,
-                const std::vector<int>& rank_of_stage) {
+// Holds the FLOPs of the busiest rank and of the largest stage, and the sum of squares of the stages' FLOPs.
+using CutCost = std::array<double, 3>;
+CutCost cost_of_cut(const std::vector<double>& layers, const std::vector<int>& stage_of_layers,
+                    const std::vector<int>& rank_of_stage) {
   std::vector<double> stages(rank_of_stage.size(), 0), ranks(rank_of_stage.size(), 0);
   for (size_t i = 0; i < layers.size(); ++i) stages[static_cast<size_t>(stage_of_layers[i])] += layers[i];
   double squares = 0;
@@ -98,7 +102,7 @@ Judgement judge(const std::vector<double>& layers, const std::vector<int>& stage
   return {*std::max_element(ranks.begin(), ranks.end()), *std::max_element(stages.begin(), stages.end()), squares};
 }
 
-bool is_better(const Judgement& a, const Judgement& b) {
+bool is_better(const CutCost& a, const CutCost& b) {
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] * kRounding < b[i]) return true;
     if (b[i] * kRounding < a[i]) return false;
@@ -108,25 +112,25 @@ bool is_better(const Judgement& a, const Judgement& b) {
 
 // Moves one layer at a border to its neighbour, where that gains most, until no move gains.
 void move_borders(const std::vector<double>& layers, const std::vector<int>& rank_of_stage, std::vector<int>& stage) {
-  Judgement best = judge(layers, stage, rank_of_stage);
+  CutCost best = cost_of_cut(layers, stage, rank_of_stage);
   for (size_t moved = layers.size(); moved != 0;) {
     moved = 0;
     int to = 0;
     for (size_t i = 1; i + 1 < layers.size(); ++i) {
-      for (const int other : {stage[i - 1], stage[i + 1]}) {
+      for (const int neighbour : {stage[i - 1], stage[i + 1]}) {
         const bool at_a_border = stage[i - 1] != stage[i + 1], all_of_its_stage = stage[i - 1] + 2 == stage[i + 1];
-        if (other == stage[i] || !at_a_border || all_of_its_stage) continue;
-        const int own = std::exchange(stage[i], other);
-        const Judgement judged = judge(layers, stage, rank_of_stage);
-        if (is_better(judged, best)) best = judged, moved = i, to = other;
-        stage[i] = own;
+        if (neighbour == stage[i] || !at_a_border || all_of_its_stage) continue;
+        const int old_stage = std::exchange(stage[i], neighbour);
+        const CutCost cost = cost_of_cut(layers, stage, rank_of_stage);
+        if (is_better(cost, best)) best = cost, moved = i, to = neighbour;
+        stage[i] = old_stage;
       }
     }
     if (moved != 0) stage[moved] = to;
   }
 }
 
-std::vector<int> of_blocks(const Layers& layers, const std::vector<int>& stage_of_layers) {
+std::vector<int> spread_over_blocks(const Layers& layers, const std::vector<int>& stage_of_layers) {
   std::vector<int> out;
   for (const size_t layer : layers.of_block) out.push_back(stage_of_layers[layer]);
   return out;
@@ -153,14 +157,14 @@ double flops_of(const BlockShape& block) {
 
 std::vector<int> stage_of_blocks(const ModelTable& model, int stages) {
   const Layers layers = layers_of(model);
-  return of_blocks(layers, balanced(layers, stages));
+  return spread_over_blocks(layers, balanced(layers, stages));
 }
 
 std::vector<int> stage_of_blocks(const ModelTable& model, const std::vector<int>& rank_of_stage) {
   const Layers layers = layers_of(model);
   std::vector<int> stage = balanced(layers, static_cast<int>(rank_of_stage.size()));
   move_borders(layers.flops, rank_of_stage, stage);
-  return of_blocks(layers, stage);
+  return spread_over_blocks(layers, stage);
 }
 
 BlockInterval blocks_of_stage(const std::vector<int>& stage_of_blocks, int stage) {

@@ -11,19 +11,19 @@ std::optional<Unsupported> unsupported(const RunFile& run, const SupportedValues
   const auto& values = supported.values;
   if (values.empty() || std::ranges::count(values, value_of(key, run)) > 0) return std::nullopt;
   std::string have;
-  RunFile other = run;
+  RunFile example = run;
   for (const KeyValue& value : values) {
-    set_value(key, other, value);
-    have += (have.empty() ? "" : " or ") + value_toml(key, other);
+    set_value(key, example, value);
+    have += (have.empty() ? "" : " or ") + value_toml(key, example);
   }
   return Unsupported{key.full_name() + " = " + value_toml(key, run), key.full_name() + " = " + have};
 }
 
 std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
-  static const std::vector<SupportedValues> parts = {{"model.kind", {"gpt", "llama"}},
+  static const std::vector<SupportedValues> rules = {{"model.kind", {"gpt", "llama"}},
                                                      {"comm.transport", {"auto", "shm"}}};
-  for (const SupportedValues& part : parts) {
-    if (auto refused = unsupported(run, part)) return refused;
+  for (const SupportedValues& rule : rules) {
+    if (auto refused = unsupported(run, rule)) return refused;
   }
   return std::nullopt;
 }

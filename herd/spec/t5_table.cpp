@@ -2,8 +2,9 @@
 
 namespace herd::spec {
 
-// An encoder and a decoder of `layers` layers each, both over `context` tokens: no biases, relu, rms norms, one table
-// of relative positions a stack, which its first layer holds. Decoder layers take (activations, the encoder's output).
+// T5 has an encoder and a decoder of `layers` layers each, both over `context` tokens, with relu, rms norms and no
+// biases. The first layer of a stack holds the stack's table of relative positions. Decoder layers read the activations
+// and the encoder's output.
 // Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1.
 ModelTable t5_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   TableBuilder table(run, micro_batch, kernels);
@@ -26,8 +27,8 @@ ModelTable t5_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   std::vector<ParameterShape> last;
   table.add_norm(last, "decoder.ln_f");
   if (!m.tie_embeddings) last.push_back({"head.weight", {m.vocab, m.width}, 0});
-  const int own = table.add_group(m.tie_embeddings ? "decoder.ln_f" : "head", last);
-  table.add_block(table.head(0), m.tie_embeddings ? std::vector<int>{own, words} : std::vector<int>{own});
+  const int last_group = table.add_group(m.tie_embeddings ? "decoder.ln_f" : "head", last);
+  table.add_block(table.head(0), m.tie_embeddings ? std::vector<int>{last_group, words} : std::vector<int>{last_group});
   return table.take();
 }
 

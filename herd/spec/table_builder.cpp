@@ -7,7 +7,7 @@
 namespace herd::spec {
 namespace {
 
-constexpr int64_t kConvertedRows = 64;  // of them that are copied to fp32 at a time, as nn does
+constexpr int64_t kConvertedRows = 64;  // rows of a piece that are converted to fp32 at a time, as nn does
 
 }  // namespace
 
@@ -108,12 +108,13 @@ int64_t TableBuilder::matrix_bytes() const { return B_ * m_.heads / tp_ * T_ * S
 
 int64_t TableBuilder::saved_scores() const { return table_.attention == Attention::kMath ? 2 * matrix_bytes() : 0; }
 
-// R rows times a matrix, in fp32: the matrix, its input and its output.
+// Returns the bytes of fp32 copies while R rows are multiplied with a matrix: of the matrix, its input and its output.
 int64_t TableBuilder::product_bytes(int64_t inputs, int64_t outputs) const {
   return in_fp32_ ? 4 * (inputs * outputs + R_ * (inputs + outputs)) : 0;
 }
 
-// 16-bit products become an fp32 gradient by pieces of their rows; a product in fp32 is written where it belongs.
+// Returns the bytes of a piece of rows of a 16-bit product that is added to an fp32 gradient. A product in fp32 needs
+// none: it is written in place.
 int64_t TableBuilder::gradient_piece(int64_t rows, int64_t columns) const {
   if (gradient_element_ == element_ || in_fp32_) return 0;
   return (std::min(kPieceRows, rows) * element_ + std::min(kConvertedRows, rows) * gradient_element_) * columns;
@@ -125,15 +126,17 @@ int64_t TableBuilder::feeds(const LayerStyle& style) const {
 
 int64_t TableBuilder::norm_bytes(int64_t rows) const { return (m_.norm == "layernorm" ? 2 : 1) * rows * 4; }
 
-// What a transformer layer keeps, R*D elements unless said otherwise: the input of the first norm and its output; q and
-// what attention gives, R*A each; k and v, R*K each; the input of the second norm and its output; up and its gelu, R*F
-// each (relu one of them; swiglu gate, its silu, up and their product). A layer that normalises after its sums keeps
-// as many. A second attention adds a norm's input and output, its q, k, v and output. LayerNorm keeps two numbers a
-// row, rms one. Flash attention keeps one number per head and row, math attention B*H*T*T
-// probabilities before dropout and after it. Dropout draws its masks again, so none is kept. With fp16, attention keeps
-// q, k and v in fp32, and the flash kernel its output, beside the 16-bit one that the next product keeps. With sequence
-// parallel norms' inputs are shards of the rows; their outputs, which are gathered, are so where they are gathered
-// again.
+// A transformer layer keeps these tensors, of R*D elements unless said otherwise:
+//   the input of the first norm and its output; q and attention's output, R*A each; k and v, R*K each;
+//   the input of the second norm and its output; up and its gelu, R*F each.
+// Relu keeps one tensor of R*F; swiglu keeps four: gate, its silu, up and their product. A layer that normalises after
+// its sums keeps as many. A second attention adds a norm's input and output, its q, k, v and output.
+// LayerNorm keeps two numbers a row, RMSNorm one. Flash attention keeps one number per head and row, math attention
+// keeps B*H*T*T probabilities before dropout and after it. Backward draws dropout masks again, so none is kept.
+// With fp16, attention keeps q, k and v in fp32; the flash kernel keeps its output in fp32, beside the 16-bit one that
+// the next product keeps.
+// With sequence parallel, inputs of norms are shards of the rows. Their outputs are kept as they were gathered, or as
+// shards where backward gathers them again.
 int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
   const int64_t attentions = style.memory ? 2 : 1, norms = attentions + 1;
   const bool flash = table_.attention == Attention::kFlash;
@@ -145,8 +148,8 @@ int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
   return bytes + attentions * ((flash ? R_ * m_.heads / tp_ * 4 : 0) + saved_scores());
 }
 
-// While math attention runs it holds so many T x T matrices; bf16 dropout one and a half more, by its mask and what it
-// has masked but not scaled. What the feed-forward part keeps is not there then: it comes later, or has gone.
+// Math attention holds `matrices` T x T matrices while it runs. Dropout in bf16 holds one and a half more: its mask and
+// what it has masked but not scaled. What the feed-forward part keeps does not exist at that time.
 int64_t TableBuilder::attention_scratch(int64_t matrices) const {
   if (table_.attention == Attention::kFlash) return 0;
   const int64_t bytes = matrices * matrix_bytes() + (table_.compute_dtype == DType::kBF16 ? 3 * matrix_bytes() / 2 : 0);
@@ -156,7 +159,7 @@ int64_t TableBuilder::attention_scratch(int64_t matrices) const {
 BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style) const {
   BlockShape block{.name = name};
   const int64_t rd = R_ * D_, rf = R_ * F_ / tp_, attentions = style.memory ? 2 : 1;
-  const int64_t shard = rows_of_rank() * D_;  // what lies between layers
+  const int64_t shard = rows_of_rank() * D_;  // elements that one layer hands to the next
   block.output_bytes = shard * element_;
   block.input_bytes = attentions * shard * element_;
   block.graph_bytes = graph_bytes(style) + (style.memory ? shard * element_ : 0);
@@ -164,7 +167,7 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   const int64_t ups = style.feed == LayerStyle::Feed::kSwiGlu ? 2 : 1;
   block.pending_bytes =
       R_ * ((2 * attentions + 2) * D_ + attentions * 2 * (A_ + K_) / tp_ + (1 + ups) * F_ / tp_) * element_;
-  // At its most when attention has its gradients once in parts and once together, and the other part's are pending.
+  // The peak comes while attention has its gradients both in parts and together; those of the feed-forward are pending.
   block.first_half_scratch_bytes = R_ * (D_ + (3 * A_ + 4 * K_) / tp_) * element_ - block.pending_bytes;
   const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2;
   const double weights =
@@ -176,20 +179,20 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   const double all_scores = (style.causal && flash ? 0.5 : 1.0) * scores + (style.memory ? scores : 0);
   block.forward.matmul_flops = 2 * rows * weights;
   block.forward.attention_flops = all_scores;
-  // Two norms, two sums and the biases read and write R*D, with sequence parallel the rank's rows; gelu R*F.
-  const int64_t more = style.memory ? 7 * rd : 0;
-  block.forward.memory_bytes = static_cast<double>((10 * shard + 4 * rd + more + 4 * rf) * element_);
+  // Two norms, two sums and the biases read and write R*D, or the rank's rows with sequence parallel; gelu does R*F.
+  const int64_t second_attention = style.memory ? 7 * rd : 0;
+  block.forward.memory_bytes = static_cast<double>((10 * shard + 4 * rd + second_attention + 4 * rf) * element_);
   const int64_t product = product_bytes(D_, std::max(F_, A_ + 2 * K_) / tp_);
   block.forward.scratch_bytes = std::max({2 * rd * element_, product, attention_scratch(2)});
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.attention_flops = (flash ? 2.5 : 2) * all_scores;
-  block.backward.memory_bytes = static_cast<double>((16 * shard + 6 * rd + 2 * more + 6 * rf) * element_);
+  block.backward.memory_bytes = static_cast<double>((16 * shard + 6 * rd + 2 * second_attention + 6 * rf) * element_);
   const int64_t piece = std::max({gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(F_ / tp_, D_),
                                   gradient_piece(D_, std::max(F_, A_) / tp_)});
   block.second_half_scratch_bytes =
       std::max({second_half_scratch((A_ + 2 * K_) / tp_, D_), second_half_scratch(F_ / tp_, D_),
                 second_half_scratch(D_, std::max(F_, A_) / tp_)});
-  // Gradients of what a part gives and reads are whole while it runs, and so is an input that it gathers again.
+  // While a part runs, the gradients of its output and input are whole, and so is an input that it gathers again.
   const int64_t whole = rd + (rd - shard) + (gathers_again_ ? rd - shard : 0);
   block.backward.scratch_bytes =
       std::max({(rf + whole) * element_ + piece, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
@@ -215,9 +218,9 @@ BlockShape TableBuilder::head(int dense) const {
   // Logits are written, read for the maximum, for the sum, and rewritten as their gradient.
   block.forward.memory_bytes = rows * static_cast<double>(vocab) * static_cast<double>(element_) * 5 +
                                (6.0 + 8 * dense) * static_cast<double>(rd);
-  const int64_t logit = element_ == 4 ? 4 : 4 + element_;  // fp32, and what matrices are multiplied with
+  const int64_t logit = element_ == 4 ? 4 : 4 + element_;  // bytes: fp32, and 16 bits that matrices are multiplied with
   const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
-  // What the final norm gives and its gradient are whole; where ranks share rows, that of its input comes later.
+  // The final norm's output and its gradient are whole; where ranks share rows, its input's gradient comes later.
   const int64_t rows_held = tp_ > 1 && dense == 0 ? 2 * rd - block.input_bytes : (3 + 3 * dense) * rd;
   block.forward.scratch_bytes = chunk * vocab * logit + rows_held + gradient_piece(vocab, D_);
   if (in_fp32_) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));  // weights, dlogits, input
@@ -230,7 +233,7 @@ BlockShape TableBuilder::head(int dense) const {
   return block;
 }
 
-// Ranks that share the vocabulary tell each other of each row its maximum, its sum and the target's logit, in fp32.
+// Ranks that share the vocabulary exchange three fp32 numbers of each row: its maximum, its sum, the target's logit.
 void TableBuilder::add_loss_collective(BlockShape& block, int64_t vocab) const {
   if (tp_ == 1) return;
   const int64_t chunk = loss_chunk_rows(vocab, R_);
@@ -238,8 +241,8 @@ void TableBuilder::add_loss_collective(BlockShape& block, int64_t vocab) const {
   block.inner.push_back({.axis = "tp", .is_all_reduce = false, .bytes = chunk * 3 * tp_ * 4, .times_forward = chunks});
 }
 
-// A layer holds x, its norm, the product with q, k and v, what attention gives and its projection at a time; later both
-// norms, both sums, and what the feed-forward part is made of. Input and output of the block are values of their own.
+// A layer holds x, its norm, the product with q, k and v, attention's output and its projection at one time. Later it
+// holds both norms, both sums and the tensors of the feed-forward part. The block's input and output are not counted.
 PassCost TableBuilder::without_graph(const PassCost& forward, int64_t elements) const {
   PassCost cost = forward;
   cost.scratch_bytes = elements * element_ + product_bytes(D_, std::max(F_, A_ + 2 * K_) / tp_);
@@ -254,38 +257,40 @@ void TableBuilder::add_logits(BlockShape& block, int64_t vocab) const {
   block.logits_bytes = B_ * V_ * 4;
   block.without_graph.matmul_flops = 2.0 * static_cast<double>(B_ * D_ * vocab);
   block.without_graph.memory_bytes = static_cast<double>(block.logits_bytes + 3 * B_ * D_ * element_);
-  const int64_t parts = (element_ == 4 ? 0 : V_) + (tp_ > 1 ? vocab : 0);  // before they are fp32, or gathered
+  const int64_t parts = (element_ == 4 ? 0 : V_) + (tp_ > 1 ? vocab : 0);  // 16-bit logits, and those before the gather
   block.without_graph.scratch_bytes = B_ * (D_ + parts) * element_;
 }
 
-// While the first half of a loss runs, beside the gradients of all logits: with 16 bits, one chunk of them in fp32.
+// Returns the scratch of the first half of a loss, without the gradients of all logits. With 16 bits, it has one chunk
+// of these in fp32.
 int64_t TableBuilder::first_half_of_loss(int64_t vocab) const {
   const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
   return (element_ == 4 ? 0 : chunk * vocab * 4) + (in_fp32_ ? 4 * (piece * D_ + chunk * (piece + D_)) : 0);
 }
 
-// While the gradient of a matrix is made from what is pending: a piece of a product that is added to an fp32 gradient,
-// or fp32 copies of fp16 inputs and of a piece of output gradients and product.
+// Returns the scratch while the gradient of a matrix is made from what is pending. For an fp32 gradient of 16-bit
+// products, it is a piece of the product. For fp16 on a CPU, it is fp32 copies of the inputs and of a piece of output
+// gradients and product.
 int64_t TableBuilder::second_half_scratch(int64_t rows, int64_t columns) const {
   if (in_fp32_) return 4 * (R_ * columns + std::min(kPieceRows, rows) * (R_ + columns));
   return gradient_piece(rows, columns);
 }
 
-// Tensor parallel sums what cut parts give, forward, and the gradients of what they read, backward. With sequence
-// parallel each tensor is gathered before a cut part reads it and scattered after it has been summed. A forward for its
-// graph alone makes no sum at its end; backward finds the input that this has gathered. Context parallel shows keys and
-// values of all tokens to every rank.
+// Tensor parallel sums the outputs of cut parts in forward, the gradients of their inputs in backward. With sequence
+// parallel each tensor is gathered before a cut part reads it and scattered after it has been summed. A recomputed
+// forward makes no sum at its end; backward uses the input that it has gathered. Context parallel gathers the keys and
+// values of all tokens on every rank.
 std::vector<InnerCollective> TableBuilder::inner(int inputs, int sums, const LayerStyle* style) const {
   std::vector<InnerCollective> out;
   const bool layer = style != nullptr;
   if (sequence_) {
-    const int again = layer && gathers_again_ ? inputs : 0, all = inputs + sums;
+    const int regathers = layer && gathers_again_ ? inputs : 0, gathers = inputs + sums;
     out.push_back({.axis = "tp",
                    .is_all_reduce = false,
                    .bytes = rows_of_rank() * tp_ * D_ * element_,
-                   .times_forward = all,
-                   .times_backward = all + again,
-                   .times_recompute = all - 1 - (again > 0 ? 1 : 0)});
+                   .times_forward = gathers,
+                   .times_backward = gathers + regathers,
+                   .times_recompute = gathers - 1 - (regathers > 0 ? 1 : 0)});
   } else if (tp_ > 1) {
     out.push_back({.axis = "tp",
                    .bytes = R_ * D_ * element_,

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A checkpoint, or a folder of Hugging Face's with its weights.
+// Says whether the folder holds a checkpoint, or a Hugging Face model with its weights.
 bool is_model(const fs::path& path) {
   if (is_taken(path / "manifest.json")) return true;
   if (!is_taken(path / "config.json")) return false;
@@ -24,19 +24,20 @@ bool is_model(const fs::path& path) {
   return false;
 }
 
-// What a model is made of, and a new one replaces.
+// Says whether the file is part of a model, so that a new model replaces it.
 bool is_of_a_model(const fs::path& file) {
   const std::string name = file.filename().string();
   return name == "manifest.json" || name == "config.json" || name.ends_with(".safetensors") ||
          name.ends_with(".safetensors.index.json");
 }
 
-// Names in `to` for all files of `from` that have none there: links, or copies where the file system has no links.
+// Links the files of `from` that `to` lacks into `to`, or copies them where the file system has no links.
 void keep(const fs::path& from, const fs::path& to, FileSystem& files) {
   if (is_taken(to)) return;
   std::error_code error;
   if (fs::is_directory(fs::symlink_status(from, error))) {
-    if (const int made = files.make_folder(to); made < 0) throw_errno(Code::kStorage, "keep " + from.string(), -made);
+    if (const int result = files.make_folder(to); result < 0)
+      throw_errno(Code::kStorage, "keep " + from.string(), -result);
     for (const auto& inside : entries_of(from)) keep(inside, to / inside.filename(), files);
     return;
   }

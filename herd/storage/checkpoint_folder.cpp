@@ -16,7 +16,7 @@ namespace {
 
 bool has_manifest(const std::filesystem::path& folder) { return is_file(folder / kManifestName); }
 
-// Every folder of a step, whole or cut short, newest first.
+// Returns every folder of a step, whole or cut short, newest first.
 std::vector<FoundCheckpoint> list_folders(const std::filesystem::path& root) {
   static const std::regex pattern("step-([0-9]{8,15})(?:-([0-9]{1,6}))?");
   std::vector<FoundCheckpoint> found;
@@ -32,6 +32,7 @@ std::vector<FoundCheckpoint> list_folders(const std::filesystem::path& root) {
   return found;
 }
 
+// Says whether the folder is a checkpoint whose files have the lengths that its manifest states.
 bool lengths_hold(const std::filesystem::path& folder) {
   try {
     if (!has_manifest(folder)) return false;
@@ -44,8 +45,8 @@ bool lengths_hold(const std::filesystem::path& folder) {
 
 bool is_of_another_run(const std::filesystem::path& folder, const std::string& run) {
   if (run.empty()) return false;
-  const auto its = run_of_checkpoint(folder);
-  return its && !its->empty() && *its != run;
+  const auto owner = run_of_checkpoint(folder);
+  return owner && !owner->empty() && *owner != run;
 }
 
 bool remove_folder(const std::filesystem::path& folder, FileSystem& files) {
@@ -54,7 +55,7 @@ bool remove_folder(const std::filesystem::path& folder, FileSystem& files) {
       return false;
     for (const auto& path : entries_of(folder)) files.remove(path);
     return files.remove(folder) == 0;
-  } catch (const Error&) {  // it may not be looked into
+  } catch (const Error&) {  // the folder can't be read
     return false;
   }
 }
@@ -70,7 +71,7 @@ std::string checkpoint_folder_name(int64_t step, int attempt) {
 
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& root) {
   auto found = list_folders(root);
-  std::erase_if(found, [](const FoundCheckpoint& one) { return !has_manifest(one.folder); });
+  std::erase_if(found, [](const FoundCheckpoint& checkpoint) { return !has_manifest(checkpoint.folder); });
   return found;
 }
 
@@ -86,18 +87,18 @@ std::optional<std::string> run_of_checkpoint(const std::filesystem::path& folder
 
 bool holds_checkpoint(const std::filesystem::path& root, const std::string& run) {
   const auto found = list_checkpoints(root);
-  return std::any_of(found.begin(), found.end(), [&](const FoundCheckpoint& one) {
-    return !is_of_another_run(one.folder, run) && lengths_hold(one.folder);
+  return std::any_of(found.begin(), found.end(), [&](const FoundCheckpoint& checkpoint) {
+    return !is_of_another_run(checkpoint.folder, run) && lengths_hold(checkpoint.folder);
   });
 }
 
 std::optional<FoundCheckpoint> newest_whole_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>& passed_over, const std::string& run) {
-  for (const auto& one : list_checkpoints(root)) {
-    if (is_of_another_run(one.folder, run)) continue;
+  for (const auto& checkpoint : list_checkpoints(root)) {
+    if (is_of_another_run(checkpoint.folder, run)) continue;
     try {
-      CheckpointReader(one.folder).verify();
-      return one;
+      CheckpointReader(checkpoint.folder).verify();
+      return checkpoint;
     } catch (const Error& error) {
       passed_over.push_back(error.message());
     }
@@ -122,11 +123,11 @@ std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root
   HERD_CHECK_GE(keep.newest, 1);
   int kept = keep.written.empty() ? 0 : 1;
   std::vector<std::filesystem::path> remaining;
-  for (const auto& one : list_folders(root)) {
-    if (one.folder == keep.written || is_of_another_run(one.folder, keep.run)) continue;
+  for (const auto& checkpoint : list_folders(root)) {
+    if (checkpoint.folder == keep.written || is_of_another_run(checkpoint.folder, keep.run)) continue;
     if (kept >= keep.newest) {
-      if (!remove_folder(one.folder, files)) remaining.push_back(one.folder);
-    } else if (lengths_hold(one.folder)) {
+      if (!remove_folder(checkpoint.folder, files)) remaining.push_back(checkpoint.folder);
+    } else if (lengths_hold(checkpoint.folder)) {
       ++kept;
     }
   }
@@ -136,7 +137,7 @@ std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root
 void discard_unfinished(const std::filesystem::path& folder, FileSystem& files) {
   try {
     if (!has_manifest(folder)) remove_folder(folder, files);
-  } catch (const Error&) {  // it may not be looked into: the next save of the step finds it
+  } catch (const Error&) {  // the folder can't be read: the next save of the step finds it
   }
 }
 

@@ -26,7 +26,7 @@ Json piece_json(const CheckpointPiece& piece, const std::vector<int64_t>& shape)
   return json;
 }
 
-// Without white space, names sorted, everything beyond ASCII escaped.
+// Writes JSON without white space, with names sorted and everything beyond ASCII escaped.
 std::string text_of(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
 
 }  // namespace
@@ -65,11 +65,11 @@ void merge_manifest(Manifest& whole, const Manifest& part) {
   for (const auto& [name, tensor] : part.tensors) {
     auto [at, is_new] = whole.tensors.try_emplace(name, tensor);
     if (is_new) continue;
-    auto& known = at->second;
-    if (known.dtype != tensor.dtype || known.shape != tensor.shape) {
+    auto& merged = at->second;
+    if (merged.dtype != tensor.dtype || merged.shape != tensor.shape) {
       throw Error(Code::kBadConfig, "tensor \"" + name + "\": ranks state different dtypes or global shapes for it");
     }
-    known.pieces.insert(known.pieces.end(), tensor.pieces.begin(), tensor.pieces.end());
+    merged.pieces.insert(merged.pieces.end(), tensor.pieces.begin(), tensor.pieces.end());
   }
 }
 

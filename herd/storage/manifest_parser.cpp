@@ -15,7 +15,7 @@ constexpr int kManifestDepth = 8;  // manifest > tensors > tensor > pieces > pie
 constexpr int64_t kMaxNumber = int64_t{1} << 60;
 constexpr char kManifestFix[] = "resume from an older checkpoint; this one can't be trusted";
 
-// In every member `owner` names the object for messages: tensor "w".
+// Reads members of the manifest's JSON, or throws kCorruptFile. `owner` names an object in messages, as in: tensor "w".
 class Parser {
  public:
   explicit Parser(const std::string& file) : file_(file) {}

@@ -15,9 +15,10 @@
 namespace herd {
 namespace {
 
-constexpr uint64_t kMostWhole = std::numeric_limits<int64_t>::max();
+constexpr uint64_t kMaxWhole = std::numeric_limits<int64_t>::max();
 constexpr char kHeader[] = R"({"format":"herd-metrics","version":1})";
 
+// Parses one line of a metrics file. Its errors name the file and the line.
 class LineParser {
  public:
   LineParser(const std::string& file, int64_t line) : where_(file + " line " + std::to_string(line) + ": ") {}
@@ -40,7 +41,7 @@ class LineParser {
   int64_t whole(const nlohmann::json& json, const char* name) const {
     const auto found = json.find(name);
     const bool is_whole = found != json.end() && found->is_number_integer() &&
-                          !(found->is_number_unsigned() && found->get<uint64_t>() > kMostWhole);
+                          !(found->is_number_unsigned() && found->get<uint64_t>() > kMaxWhole);
     if (!is_whole) corrupt("it must have the whole number \"" + std::string(name) + "\", up to 2^63 - 1");
     return found->get<int64_t>();
   }
@@ -89,7 +90,7 @@ std::string header_of(const std::string& run) {
   return header.dump();
 }
 
-// A damaged file is kept beside the one that takes its place.
+// Returns the steps that can be read. Keeps a copy of a damaged file beside the file that takes its place.
 std::vector<StepMetrics> salvaged_steps(const std::filesystem::path& path) {
   const MappedFile file(path);
   SalvagedMetrics salvaged = salvage_metrics(file.text(), path.string());
@@ -129,12 +130,12 @@ std::vector<StepMetrics> parse_metrics(std::string_view text, const std::string&
       if (line == 1) parser.corrupt("a metrics file starts with " + std::string(kHeader));
       return steps;
     }
-    const std::string_view one = text.substr(0, end);
+    const std::string_view line_text = text.substr(0, end);
     text.remove_prefix(end + 1);
     if (line == 1)
-      check_header(parser, one);
+      check_header(parser, line_text);
     else
-      add_step(parser, one, steps);
+      add_step(parser, line_text, steps);
   }
 }
 
@@ -188,7 +189,7 @@ void MetricsWriter::write(const StepMetrics& metrics) {
     log_info("the metrics up to step " + std::to_string(metrics.step) + " are written again");
 }
 
-// May leave a part of a line in the file, of which the rest is pending.
+// Returns 0 or an errno value. May leave a part of a line in the file; the rest of that line stays pending.
 int MetricsWriter::put_pending() {
   while (!pending_.empty()) {
     const ssize_t written = ::write(fd_, pending_.data(), pending_.size());

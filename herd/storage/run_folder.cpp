@@ -20,20 +20,20 @@ namespace fs = std::filesystem;
 constexpr char kCheckpoints[] = "checkpoints", kMetrics[] = "metrics.jsonl";
 constexpr char kSetAside[] = "set_aside";
 
-// What one run has in its folder. The checkpoints are moved last: as long as they are here, they name the run.
-constexpr const char* kOfARun[] = {"config.toml", "cluster.toml",         "trace.json", "report.html",
-                                   kMetrics,      "predicted_trace.json", "run.json",   kCheckpoints};
+// A run has these files and folders, which are moved in this order. Checkpoints come last, since they name the run.
+constexpr const char* kRunEntries[] = {"config.toml", "cluster.toml",         "trace.json", "report.html",
+                                       kMetrics,      "predicted_trace.json", "run.json",   kCheckpoints};
 
-// The id of the folder's run; empty if it has none.
+// Returns the id of the folder's run, or "" if it has none.
 std::string id_of(const fs::path& folder) {
   if (const std::string run = read_run_record(folder).run; !run.empty()) return run;
-  for (const FoundCheckpoint& one : list_checkpoints(folder / kCheckpoints)) {
-    if (const auto run = run_of_checkpoint(one.folder); run && !run->empty()) return *run;
+  for (const FoundCheckpoint& checkpoint : list_checkpoints(folder / kCheckpoints)) {
+    if (const auto run = run_of_checkpoint(checkpoint.folder); run && !run->empty()) return *run;
   }
   return {};
 }
 
-std::string what_is_taken(const fs::path& folder) {
+std::string describe_run(const fs::path& folder) {
   const auto found = list_checkpoints(folder / kCheckpoints);
   const std::string id = id_of(folder);
   std::string text = id.empty() ? "a run without an id" : "run " + printable(id);
@@ -45,14 +45,14 @@ std::string what_is_taken(const fs::path& folder) {
 [[noreturn]] void refuse_used(const fs::path& folder, const std::string& resume) {
   throw Error(Code::kBadConfig,
               "checkpoint.resume = \"" + resume + "\" starts a new run, which needs a folder of its own, but " +
-                  folder.string() + " holds " + what_is_taken(folder) +
+                  folder.string() + " holds " + describe_run(folder) +
                   "\n  fix: another log.name; checkpoint.resume = \"auto\" to go on with the run that is there; or "
                   "checkpoint.used_folder = \"set_aside\" to move it to " +
                   (folder / kSetAside).string());
 }
 
-// Goes on with the folder's run, if there is a checkpoint of it; else with the run whose checkpoints lie there.
-std::optional<RunStart> go_on(const fs::path& folder, const RunRecord& record) {
+// Resumes the folder's run if it has a checkpoint there, else the run whose checkpoints lie there.
+std::optional<RunStart> resume_run(const fs::path& folder, const RunRecord& record) {
   RunStart start;
   auto found = newest_whole_checkpoint(folder / kCheckpoints, start.passed_over, record.run);
   if (!found && start.passed_over.empty()) found = newest_whole_checkpoint(folder / kCheckpoints, start.passed_over);
@@ -91,12 +91,12 @@ fs::path without_links(const fs::path& path) {
   return found;
 }
 
-// A folder for what is set aside now: one that has none of its names yet.
+// Returns a folder to set the run aside in, one that holds none of the names that are moved there.
 fs::path new_aside(const fs::path& folder) {
   const std::string id = id_of(folder);
   const std::string base = id.empty() ? "unnamed" : id;
   const auto clashes = [&](const fs::path& aside) {
-    for (const char* name : kOfARun) {
+    for (const char* name : kRunEntries) {
       if (is_taken(folder / name) && is_taken(aside / name)) return true;
     }
     return false;
@@ -143,14 +143,14 @@ RunStart plan_start(const fs::path& folder, const StartRequest& request) {
   const bool restarted = request.restart > 0 && !request.job.empty() && record.job == request.job;
   const bool is_auto = request.resume == "auto";
   if (restarted || is_auto) {
-    if (auto start = go_on(folder, record)) return *start;
+    if (auto start = resume_run(folder, record)) return *start;
   }
   RunStart start{.run = record.run.empty() || !(restarted || is_auto) ? new_run_id() : record.run, .checkpoint = {}};
   if (restarted && !record.began_from.empty()) {
     start.checkpoint = resolve_checkpoint(record.began_from);
   } else if (!is_auto && request.resume != "none") {
     start.checkpoint = resolve_checkpoint(request.resume);
-    if (!restarted && is_newest_of(folder, *start.checkpoint)) return *go_on(folder, record);
+    if (!restarted && is_newest_of(folder, *start.checkpoint)) return *resume_run(folder, record);
   }
   if (start.checkpoint) start.began_from = start.checkpoint->string();
   if (restarted || is_auto || !is_used(folder)) return start;
@@ -162,7 +162,7 @@ RunStart plan_start(const fs::path& folder, const StartRequest& request) {
 fs::path set_aside(const fs::path& folder) {
   const fs::path aside = new_aside(folder);
   make_folders(aside);
-  for (const char* name : kOfARun) {
+  for (const char* name : kRunEntries) {
     if (is_taken(folder / name)) move(folder / name, aside / name);
   }
   FileSystem& files = FileSystem::system();

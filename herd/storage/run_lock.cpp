@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kLockName[] = "lock";
-constexpr size_t kRecordBytes = 768;  // the room of a record, so that one write replaces it whole
+constexpr size_t kRecordBytes = 768;  // size of a record: spaces fill it, so that one write replaces it whole
 
 struct flock whole_file(short type) {
   struct flock range {};
@@ -59,6 +59,7 @@ std::string read_record(const fs::path& path) {
   return text;
 }
 
+// Holds what a lock's record says of the job that wrote it.
 struct Owner {
   std::string id, host, kernel, since;
   int64_t process = 0;

@@ -9,7 +9,7 @@ namespace herd {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
-constexpr uint64_t kLongestHeader = 100'000'000;
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr int kHeaderDepth = 3;  // header > tensor > shape
 constexpr char kSafetensorsFix[] = "take another copy of the file";
 
@@ -103,7 +103,7 @@ int64_t parse_safetensors(std::span<const std::byte> file, const std::string& na
   uint64_t length;
   std::memcpy(&length, file.data(), sizeof length);
   const uint64_t rest = file.size() - kLengthBytes;
-  if (length > kLongestHeader || length > rest) {
+  if (length > kMaxHeaderBytes || length > rest) {
     throw_corrupt(name, 0,
                   "a header of " + std::to_string(length) + " bytes, but " + std::to_string(rest) +
                       " bytes follow and at most 100000000 are allowed",
@@ -120,10 +120,10 @@ int64_t parse_safetensors(std::span<const std::byte> file, const std::string& na
       continue;
     }
     if (!value.is_object()) throw_corrupt(name, kLengthBytes, "__metadata__ must map text to text", kSafetensorsFix);
-    for (const auto& [word, meaning] : value.items()) {
-      if (!meaning.is_string())
+    for (const auto& [note, note_value] : value.items()) {
+      if (!note_value.is_string())
         throw_corrupt(name, kLengthBytes, "__metadata__ must map text to text", kSafetensorsFix);
-      metadata[word] = meaning.get<std::string>();
+      metadata[note] = note_value.get<std::string>();
     }
   }
   std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {

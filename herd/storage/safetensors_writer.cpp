@@ -9,7 +9,7 @@
 namespace herd {
 namespace {
 
-constexpr size_t kAlignment = 64;  // of the first tensor; the header is filled up with spaces
+constexpr size_t kAlignment = 64;  // bytes; spaces fill the header up to where the first tensor begins
 
 // Sorts the tensors and gives each its place; returns the bytes of all.
 int64_t lay_out(std::vector<TensorEntry>& tensors) {

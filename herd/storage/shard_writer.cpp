@@ -11,9 +11,9 @@
 namespace herd {
 namespace {
 
-constexpr size_t kPortion = size_t{1} << 20;  // still in the cache when it is written after its checksum
+constexpr size_t kPortionBytes = size_t{1} << 20;  // still in the cache when it is written after its checksum
 
-// "w" for a whole tensor, "w[0:4,8:16]" for a box, "w#10:20" for a range of elements, or both.
+// Returns "w" for a whole tensor, "w[0:4,8:16]" for a box, "w#10:20" for a range of elements, or both.
 std::string entry_name(const ShardPiece& piece) {
   const TensorSlice whole = whole_slice(piece.shape);
   std::string name = piece.name;
@@ -31,7 +31,7 @@ std::string entry_name(const ShardPiece& piece) {
   return name;
 }
 
-// The shape of a piece in its file: its box if it is all of it, else one dimension.
+// Returns the shape of a piece in its file: that of its box if the piece is all of it, else one dimension.
 std::vector<int64_t> entry_shape(const TensorSlice& slice) {
   if (slice.elements != IndexRange{0, num_box_elements(slice)}) return {slice.elements.size()};
   std::vector<int64_t> shape;
@@ -87,11 +87,11 @@ void ShardWriter::append(std::span<const std::byte> bytes) {
     HERD_CHECK(current_ < order_.size(), "more bytes than the pieces have");
     const size_t piece = order_[current_];
     const int64_t left = pieces_[piece].bytes() - appended_;
-    const auto now = bytes.first(std::min({bytes.size(), static_cast<size_t>(left), kPortion}));
-    checksums_[piece] = crc32c(now, checksums_[piece]);
-    writer_.append(now);
-    appended_ += static_cast<int64_t>(now.size());
-    bytes = bytes.subspan(now.size());
+    const auto portion = bytes.first(std::min({bytes.size(), static_cast<size_t>(left), kPortionBytes}));
+    checksums_[piece] = crc32c(portion, checksums_[piece]);
+    writer_.append(portion);
+    appended_ += static_cast<int64_t>(portion.size());
+    bytes = bytes.subspan(portion.size());
   }
 }
 

@@ -47,15 +47,15 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // Where the next value belongs. A list may move its items when it grows, but none of them is open then.
-  Json& place() {
+  // Returns where the next value belongs. A list may move its items when it grows, but none of them is open then.
+  Json& new_value() {
     if (open_.empty()) return root_;
     if (open_.back()->is_object()) return *member_;
     return open_.back()->get_ref<Json::array_t&>().emplace_back();
   }
 
   bool add(Json value) {
-    place() = std::move(value);
+    new_value() = std::move(value);
     return true;
   }
 
@@ -63,7 +63,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     if (open_.size() >= static_cast<size_t>(max_depth_)) {
       throw_corrupt(file_, offset_, "JSON nested deeper than " + std::to_string(max_depth_) + " levels", fix_);
     }
-    Json& value = place();
+    Json& value = new_value();
     value = std::move(empty);
     open_.push_back(&value);
     return true;
@@ -80,7 +80,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   const std::string& fix_;
   Json root_;
   std::vector<Json*> open_;  // the objects and lists that are open, outermost first
-  Json* member_ = nullptr;   // of the innermost object: the member whose name was read last
+  Json* member_ = nullptr;   // the member of the innermost object whose name was read last
 };
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace herd {
 namespace {
 
-// Of a name of the form `<name>.tmp.<pid>.<n>`, the name; empty if a living process of this machine owns it.
+// Returns <name> of a file `<name>.tmp.<pid>.<n>`; empty for other files, and while process <pid> runs on this machine.
 std::string stale_temporary_of(const std::string& file) {
   const size_t mark = file.rfind(".tmp.");
   if (mark == std::string::npos || mark == 0) return "";

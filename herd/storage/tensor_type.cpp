@@ -34,8 +34,8 @@ std::string_view tensor_type_of(DType dtype) {
 }
 
 std::optional<DType> dtype_of_tensor(std::string_view name) {
-  for (const auto& [type, own] : kNames) {
-    if (own == name) return type;
+  for (const auto& [type, type_name] : kNames) {
+    if (type_name == name) return type;
   }
   return {};
 }

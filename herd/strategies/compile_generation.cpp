@@ -13,7 +13,7 @@ namespace {
 using program::Caches;
 using program::Program;
 
-// The pass of every rank.
+// Returns the pass of every rank over `tokens` tokens. Throws kBug if the verifier refuses them.
 std::vector<Program> proved_passes(const spec::RunFile& run, const spec::Layout& layout, int64_t tokens,
                                    Caches caches) {
   const spec::ModelTable table = spec::generation_table(run, 1, tokens);
@@ -37,7 +37,7 @@ spec::RunFile generation_run(const spec::RunFile& run) {
   out.model.dropout = 0;
   out.model.frozen = out.model.weights = "none";
   out.train.batch = out.train.micro_batch = 1;
-  out.strategy.sequence_parallel = false;  // there are not rows enough to share
+  out.strategy.sequence_parallel = false;  // one sequence has too few rows to share
   return out;
 }
 

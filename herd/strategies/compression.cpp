@@ -18,60 +18,62 @@ using program::Value;
 
 namespace {
 
-Value encoded(const Value& value) { return in_codec(value, Codec::kBf16); }
+Value in_bf16(const Value& value) { return in_codec(value, Codec::kBf16); }
 
 bool reduces_gradients(const Op& op) {
   return is_collective(op) && !op.writes.empty() && op.writes[0].kind == program::ValueKind::kGradient;
 }
 
-// Rewrites the ops of a step, one after the other.
-class Writer {
+// Rewrites a step so that reductions of gradients read and write bf16. Takes the ops in order.
+class ReductionEncoder {
  public:
-  explicit Writer(program::Program step) : step_(std::move(step)) {}
+  explicit ReductionEncoder(program::Program step) : step_(std::move(step)) {}
 
-  program::Program run() {
+  program::Program rewrite() {
     for (Op& op : step_.ops) {
       if (reduces_gradients(op))
-        reduce(std::move(op));
+        add_reduction(std::move(op));
       else
-        other(std::move(op));
+        add_other(std::move(op));
     }
     step_.ops = std::move(ops_);
     return std::move(step_);
   }
 
  private:
-  // Encodes what the reduction reads and is not encoded yet; its sums stay encoded in waiting_ until an op reads one.
-  void reduce(Op op) {
-    std::vector<Value> plain;
+  // Adds a reduction, after an op that encodes those of its gradients that are not encoded yet. Its sums stay encoded
+  // until an op reads one.
+  void add_reduction(Op op) {
+    std::vector<Value> not_encoded;
     for (const Value& value : op.reads) {
-      if (!waiting_.contains(value)) plain.push_back(value);
+      if (!encoded_sums_.contains(value)) not_encoded.push_back(value);
     }
-    if (!plain.empty()) ops_.push_back({.kind = OpKind::kEncode, .reads = plain, .writes = declared(plain)});
-    for (const Value& value : op.reads) waiting_.erase(value);
-    waiting_.insert(op.writes.begin(), op.writes.end());
-    op.reads = declared(op.reads);
-    op.writes = declared(op.writes);
+    if (!not_encoded.empty())
+      ops_.push_back({.kind = OpKind::kEncode, .reads = not_encoded, .writes = declare_encoded(not_encoded)});
+    for (const Value& value : op.reads) encoded_sums_.erase(value);
+    encoded_sums_.insert(op.writes.begin(), op.writes.end());
+    op.reads = declare_encoded(op.reads);
+    op.writes = declare_encoded(op.writes);
     ops_.push_back(std::move(op));
   }
 
-  // Decodes all waiting sums before an op that reads one of them.
-  void other(Op op) {
-    const auto waits = [&](const Value& value) { return waiting_.contains(value); };
-    if (std::ranges::any_of(op.reads, waits)) {
-      const std::vector<Value> all(waiting_.begin(), waiting_.end());
-      ops_.push_back({.kind = OpKind::kDecode, .reads = declared(all), .writes = all});
-      waiting_.clear();
+  // Adds any other op. Decodes all encoded sums before it if it reads one of them.
+  void add_other(Op op) {
+    const auto is_encoded = [&](const Value& value) { return encoded_sums_.contains(value); };
+    if (std::ranges::any_of(op.reads, is_encoded)) {
+      const std::vector<Value> all(encoded_sums_.begin(), encoded_sums_.end());
+      ops_.push_back({.kind = OpKind::kDecode, .reads = declare_encoded(all), .writes = all});
+      encoded_sums_.clear();
     }
     ops_.push_back(std::move(op));
   }
 
-  // Enters the values in bf16 into the step, at half the bytes, and returns them.
-  std::vector<Value> declared(std::vector<Value> values) {
+  // Adds the values in bf16 to the values of the step, at half the bytes, and returns them.
+  std::vector<Value> declare_encoded(std::vector<Value> values) {
     for (Value& value : values) {
       program::ValueInfo info = step_.values.at(value);
       info.bytes /= 2;
-      value = encoded(value);
+      value = in_bf16(value);
       step_.values[value] = info;
     }
     return values;
@@ -79,14 +81,16 @@ class Writer {
 
   program::Program step_;
   std::vector<Op> ops_;
-  std::set<Value> waiting_;  // gradients whose sums are still encoded
+  std::set<Value> encoded_sums_;  // gradients, as the step knows them, whose sums are in bf16
 };
 
 }  // namespace
 
 std::string Compression::name() const { return "gradients in bf16 between ranks"; }
 
-program::Program Compression::rewrite(program::Program step) const { return Writer(std::move(step)).run(); }
+program::Program Compression::rewrite(program::Program step) const {
+  return ReductionEncoder(std::move(step)).rewrite();
+}
 
 Technique compression_row() {
   return {.name = "compression",

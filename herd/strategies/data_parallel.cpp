@@ -24,34 +24,34 @@ std::string DataParallel::name() const {
 }
 
 program::Program DataParallel::rewrite(program::Program step) const {
-  std::map<Value, size_t> completes;  // gradient -> the op that adds to it last
+  std::map<Value, size_t> last_writer;  // for each gradient, the index of the op that adds to it last
   size_t last_backward = 0;
   for (size_t i = 0; i < step.ops.size(); ++i) {
     for (const Value& value : step.ops[i].writes) {
       if (value.kind != ValueKind::kGradient || step.ops[i].micro_batch < 0) continue;
-      completes[value] = i;
+      last_writer[value] = i;
       last_backward = i;
     }
   }
   std::vector<Op> ops;
   std::vector<Value> bucket;
-  int64_t held = 0;
+  int64_t held_bytes = 0;
   for (size_t i = 0; i < step.ops.size(); ++i) {
     ops.push_back(step.ops[i]);
     for (const Value& value : step.ops[i].writes) {
-      const auto at = completes.find(value);
-      if (at == completes.end() || at->second != i) continue;
+      const auto at = last_writer.find(value);
+      if (at == last_writer.end() || at->second != i) continue;
       bucket.push_back(value);
-      held += step.values.at(value).bytes;
+      held_bytes += step.values.at(value).bytes;
     }
-    if (!bucket.empty() && (held >= bucket_bytes_ || i == last_backward)) {
+    if (!bucket.empty() && (held_bytes >= bucket_bytes_ || i == last_backward)) {
       ops.push_back({.kind = OpKind::kAllReduce,
                      .lane = program::Lane::kReduce,
                      .reads = bucket,
                      .writes = bucket,
                      .axis = axis_});
       bucket.clear();
-      held = 0;
+      held_bytes = 0;
     }
   }
   step.ops = std::move(ops);

@@ -15,13 +15,13 @@ using program::ValueKind;
 
 std::string GradientClipping::name() const { return "clip"; }
 
-// Tells whether this rank enters the group's gradient into the norm. Of ranks that hold the same gradient only the
-// first does.
+// Says whether this rank adds the group's gradient to the norm. Of ranks that hold the same gradient, only the first
+// does.
 bool GradientClipping::counts(const program::Program& step, int group) const {
   const int stage = step.mesh.index(axes_.stages, step.rank);
-  const bool here = groups_by_stage_.empty() || groups_by_stage_[static_cast<size_t>(stage)].contains(group);
-  if (!cut_.contains(group)) return here && step.mesh.index(axes_.tensor, step.rank) == 0;
-  return here && (!copied_.contains(group) || step.mesh.index(axes_.copies, step.rank) == 0);
+  const bool on_this_stage = groups_by_stage_.empty() || groups_by_stage_[static_cast<size_t>(stage)].contains(group);
+  if (!cut_.contains(group)) return on_this_stage && step.mesh.index(axes_.tensor, step.rank) == 0;
+  return on_this_stage && (!copied_.contains(group) || step.mesh.index(axes_.copies, step.rank) == 0);
 }
 
 program::Program GradientClipping::rewrite(program::Program step) const {

@@ -13,9 +13,10 @@ using program::Op;
 
 namespace {
 
+// A pass that ranks share, and a collective of its activations, are assumed to take so many units of time.
 constexpr int kSharedUnits = 2, kCollectiveUnits = 1;
 
-// Ops of a micro-batch up to a collective of its activations, and with it.
+// Holds ops of a micro-batch up to and including a collective of its activations.
 struct Stretch {
   std::vector<Op> ops;
   int units = 0;
@@ -25,38 +26,41 @@ int micro_batch_of(const Op& op) {
   return op.lane == Lane::kActivations && !op.reads.empty() ? op.reads[0].micro_batch : op.micro_batch;
 }
 
-// Micro-batches that take turns, written one stretch after the other.
-class Turns {
+// Writes the ops of micro-batches that take turns, a stretch at a time: next comes the one that can start first.
+class MicroBatchTurns {
  public:
   void add(int micro_batch, Op op, int units) {
-    auto& stretches = waiting_[micro_batch];
+    auto& stretches = stretches_[micro_batch];
     if (stretches.empty() || is_collective(stretches.back().ops.back())) stretches.emplace_back();
     stretches.back().units += units;
     stretches.back().ops.push_back(std::move(op));
   }
 
   void write(std::vector<Op>& out) {
-    int computed = 0, sent = 0;  // when the compute lane and that of collectives are free
-    std::map<int, int> ready;    // when each micro-batch can go on
+    int compute_free = 0, collectives_free = 0;  // when the lanes are free, in units
+    std::map<int, int> ready;                    // when each micro-batch can go on
     std::map<int, size_t> next;
     while (true) {
       int chosen = -1, begin = 0;
-      for (const auto& [m, stretches] : waiting_) {
-        const int at = std::max(computed, ready[m]);
-        if (next[m] < stretches.size() && (chosen < 0 || at < begin)) chosen = m, begin = at;
+      for (const auto& [m, stretches] : stretches_) {
+        const int start = std::max(compute_free, ready[m]);
+        if (next[m] < stretches.size() && (chosen < 0 || start < begin)) chosen = m, begin = start;
       }
       if (chosen < 0) break;
-      Stretch& stretch = waiting_[chosen][next[chosen]++];
-      ready[chosen] = computed = begin + stretch.units;
-      if (is_collective(stretch.ops.back())) ready[chosen] = sent = std::max(sent, computed) + kCollectiveUnits;
+      Stretch& stretch = stretches_[chosen][next[chosen]++];
+      ready[chosen] = compute_free = begin + stretch.units;
+      if (is_collective(stretch.ops.back())) {
+        collectives_free = std::max(collectives_free, compute_free) + kCollectiveUnits;
+        ready[chosen] = collectives_free;
+      }
       for (Op& op : stretch.ops) out.push_back(std::move(op));
     }
-    waiting_.clear();
+    stretches_.clear();
   }
 
  private:
   static bool is_collective(const Op& op) { return op.lane == Lane::kActivations; }
-  std::map<int, std::vector<Stretch>> waiting_;
+  std::map<int, std::vector<Stretch>> stretches_;
 };
 
 }  // namespace
@@ -67,8 +71,8 @@ Interleave::Interleave(int count, const spec::ModelTable& model) : count_(count)
 
 program::Program Interleave::rewrite(program::Program step) const {
   std::vector<Op> ops, rest;
-  Turns turns;
-  int first = 0;  // of those that take turns
+  MicroBatchTurns turns;
+  int first = 0;  // the first micro-batch of those that take turns
   for (Op& op : step.ops) {
     const int m = micro_batch_of(op);
     if (m < 0) {

@@ -10,6 +10,7 @@ using spec::Pass;
 using spec::PipelineOrder;
 using spec::Turn;
 
+// Returns the ticks that a turn takes: one, or two for a backward that is not split.
 int units_of(const PipelineOrder& order, const Turn& turn) {
   return turn.pass == Pass::kBackward && !order.splits_backward() ? 2 : 1;
 }
@@ -21,15 +22,15 @@ std::string short_name(const PipelineOrder& order, const Turn& turn) {
   return name;
 }
 
-// Passes of a rank that wait in memory, at its worst moment.
+// Returns the most forward passes whose graphs a rank holds at one time.
 int most_held(const PipelineOrder& order, int rank) {
-  const Pass ends = order.splits_backward() ? Pass::kWeights : Pass::kBackward;
-  int now = 0, most = 0;
+  const Pass last_pass = order.splits_backward() ? Pass::kWeights : Pass::kBackward;
+  int held = 0, max_held = 0;
   for (const Turn& turn : order.turns[static_cast<size_t>(rank)]) {
-    if (turn.pass == Pass::kForward) most = std::max(most, ++now);
-    if (turn.pass == ends) --now;
+    if (turn.pass == Pass::kForward) max_held = std::max(max_held, ++held);
+    if (turn.pass == last_pass) --held;
   }
-  return most;
+  return max_held;
 }
 
 }  // namespace
@@ -49,14 +50,14 @@ std::string order_picture(const PipelineOrder& order) {
   for (int rank = 0; rank < order.ranks; ++rank) {
     const auto& turns = order.turns[static_cast<size_t>(rank)];
     out += "rank " + std::to_string(rank) + "  ";
-    int now = 0;
+    int tick = 0;
     for (size_t i = 0; i < turns.size(); ++i) {
       const int begin = times[static_cast<size_t>(rank)][i] - units_of(order, turns[i]);
-      for (; now < begin; ++now) add(".");
+      for (; tick < begin; ++tick) add(".");
       add(short_name(order, turns[i]));
-      for (++now; now < times[static_cast<size_t>(rank)][i]; ++now) add("==");
+      for (++tick; tick < times[static_cast<size_t>(rank)][i]; ++tick) add("==");
     }
-    for (; now < end; ++now) add(".");
+    for (; tick < end; ++tick) add(".");
     out.erase(out.find_last_not_of(' ') + 1);
     out += "\n";
   }

@@ -14,7 +14,7 @@ using spec::PipelineOrder;
 using spec::Turn;
 using Turns = std::vector<Turn>;
 
-// `ahead` forwards before the first backward, then one of each in turn.
+// Runs `ahead` forwards first, then a forward and a backward in turn.
 Turns in_turn(const Turns& forwards, const Turns& backwards, int ahead) {
   const auto warm = static_cast<size_t>(std::min(ahead, static_cast<int>(forwards.size())));
   Turns turns(forwards.begin(), forwards.begin() + static_cast<long>(warm));
@@ -41,7 +41,7 @@ Turns one_forward_one_backward(const PipelineOrder& order, int rank) {
   return in_turn(passes(Pass::kForward, m), passes(Pass::kBackward, m), order.ranks - 1 - rank);
 }
 
-// The gradients of weights of the first stage follow those of inputs by so many micro-batches as stages come before.
+// On each rank the gradients of weights follow those of inputs by as many micro-batches as ranks come before it.
 Turns zero_bubble_h1(const PipelineOrder& order, int rank) {
   Turns turns;
   int weights = 0;
@@ -53,8 +53,8 @@ Turns zero_bubble_h1(const PipelineOrder& order, int rank) {
   return turns;
 }
 
-// Groups of micro-batches are as many as have p or more, and alike: with fewer than p in the last one, as p of each
-// group would leave there, ranks wait for each other in a circle.
+// Cuts the micro-batches into as many groups of p or more as there can be, whose sizes differ by at most one. Groups of
+// exactly p would leave fewer than p in the last one, and ranks would wait for each other in a circle.
 Turns interleaved(const PipelineOrder& order, int rank) {
   const int p = order.ranks, v = order.stages_per_rank, m = order.micro_batches;
   const int groups = std::max(1, m / p), largest = (m + groups - 1) / groups;
@@ -72,10 +72,10 @@ Turns interleaved(const PipelineOrder& order, int rank) {
   return in_turn(forwards, backwards, 2 * (p - 1 - rank) + (v - 1) * largest);
 }
 
-// The passes of one rank, each the next micro-batch of its kind and stage while there is one.
-class Passes {
+// Lists the turns of one rank. Each turn takes the next micro-batch of its pass and stage, while there is one.
+class TurnList {
  public:
-  explicit Passes(int micro_batches) : micro_batches_(micro_batches) {}
+  explicit TurnList(int micro_batches) : micro_batches_(micro_batches) {}
   void add(const std::vector<std::pair<Pass, int>>& round, int times = 1) {
     for (; times > 0; --times) {
       for (const auto& [pass, local_stage] : round) {
@@ -92,30 +92,31 @@ class Passes {
   Turns turns_;
 };
 
-// Forwards on the way there until the first comes back; then these and those of the way back in turn until the first
-// backward, whose weights follow at once; then a forward and both halves of a backward of each way in turn; then
-// backwards, and the weights that are left where the others wait for these.
+// The stages form a V: local stage 0 lies on the way down the ranks, local stage 1 on the way up. A rank runs forwards
+// down until the first comes up again, then forwards of both ways in turn until the first backward. Next come, of each
+// way in turn, a forward, a backward and its weights. At the end come the backwards that are left, and the weights that
+// are left while other ranks wait for backwards.
 Turns zero_bubble_v(const PipelineOrder& order, int rank) {
   const auto F = Pass::kForward, B = Pass::kBackward, W = Pass::kWeights;
-  const int there = 0, back = 1, follow = order.ranks - rank;
-  Passes passes(order.micro_batches);
-  passes.add({{F, there}}, 2 * follow - 1);
-  passes.add({{F, back}, {F, there}}, rank);
-  passes.add({{F, back}, {B, back}, {W, back}}, follow);
-  while (passes.is_left(F, back)) passes.add({{F, there}, {B, there}, {W, there}, {F, back}, {B, back}, {W, back}});
-  passes.add({{B, there}, {B, back}}, rank);
-  passes.add({{B, there}, {W, there}}, follow);
-  while (passes.is_left(B, there) || passes.is_left(B, back)) passes.add({{B, there}, {B, back}});
-  while (passes.is_left(W, there) || passes.is_left(W, back)) passes.add({{W, back}, {W, there}});
+  const int down = 0, up = 1, ranks_to_fold = order.ranks - rank;
+  TurnList passes(order.micro_batches);
+  passes.add({{F, down}}, 2 * ranks_to_fold - 1);
+  passes.add({{F, up}, {F, down}}, rank);
+  passes.add({{F, up}, {B, up}, {W, up}}, ranks_to_fold);
+  while (passes.is_left(F, up)) passes.add({{F, down}, {B, down}, {W, down}, {F, up}, {B, up}, {W, up}});
+  passes.add({{B, down}, {B, up}}, rank);
+  passes.add({{B, down}, {W, down}}, ranks_to_fold);
+  while (passes.is_left(B, down) || passes.is_left(B, up)) passes.add({{B, down}, {B, up}});
+  while (passes.is_left(W, down) || passes.is_left(W, up)) passes.add({{W, up}, {W, down}});
   return std::move(passes).turns();
 }
 
-using Order = Turns (*)(const PipelineOrder& order, int rank);
-constexpr std::pair<std::string_view, Order> kOrders[] = {{"gpipe", gpipe},
-                                                          {"1f1b", one_forward_one_backward},
-                                                          {"interleaved", interleaved},
-                                                          {"zero_bubble_h1", zero_bubble_h1},
-                                                          {"zero_bubble_v", zero_bubble_v}};
+using TurnsOfRank = Turns (*)(const PipelineOrder& order, int rank);
+constexpr std::pair<std::string_view, TurnsOfRank> kOrders[] = {{"gpipe", gpipe},
+                                                                {"1f1b", one_forward_one_backward},
+                                                                {"interleaved", interleaved},
+                                                                {"zero_bubble_h1", zero_bubble_h1},
+                                                                {"zero_bubble_v", zero_bubble_v}};
 
 void require_same(const std::string& file, const char* what, int has, int needed, const std::string& fix) {
   if (has == needed) return;
@@ -126,11 +127,11 @@ void require_same(const std::string& file, const char* what, int has, int needed
 }  // namespace
 
 PipelineOrder pipeline_order(std::string_view name, const spec::PipelineForm& form, int ranks, int micro_batches) {
-  for (const auto& [known, turns] : kOrders) {
-    if (known != name) continue;
+  for (const auto& [known_name, turns_of_rank] : kOrders) {
+    if (known_name != name) continue;
     PipelineOrder order{ranks, form.stages_per_rank, micro_batches, form.folded, {}};
     order.check_sizes();
-    for (int rank = 0; rank < ranks; ++rank) order.turns.push_back(turns(order, rank));
+    for (int rank = 0; rank < ranks; ++rank) order.turns.push_back(turns_of_rank(order, rank));
     return order;
   }
   throw Error(Code::kBadConfig, "strategy.pipeline = \"" + std::string(name) +

@@ -24,25 +24,25 @@ using spec::Turn;
 
 namespace {
 
-constexpr int64_t kMostStages = 128;  // that a search tries
+constexpr int64_t kMostStages = 128;  // stages that a search tries
 
 using Ops = std::vector<Op>;
 
-// What a stage's pass gives to the pass of another rank.
-struct Message {
-  int made = 0;  // when; on a rank no two end at once
+// Describes a value that a pass of one stage sends to a pass on another rank.
+struct Transfer {
+  int time = 0;  // tick at which the sending pass ends; no two passes of a rank end at once
   int from = 0, to = 0;
-  Turn needed_by = {};  // on rank `to`
+  Turn needed_by = {};  // the turn of rank `to` that reads the value
   Value value = {};
   int sender_block = 0, receiver_block = 0;
-  std::pair<int, int> place() const { return {made, from}; }
+  std::pair<int, int> key() const { return {time, from}; }
 };
 
-// All messages of a pipeline, in the order in which they are made.
-class Messages {
+// Holds all transfers of a pipeline, in the order in which they are sent.
+class Transfers {
  public:
-  Messages(const PipelineOrder& order, const std::vector<std::vector<int>>& times,
-           const std::vector<int>& stage_of_blocks, const Program& step) {
+  Transfers(const PipelineOrder& order, const std::vector<std::vector<int>>& times,
+            const std::vector<int>& stage_of_blocks, const Program& step) {
     for (int rank = 0; rank < order.ranks; ++rank) {
       const auto& turns = order.turns[static_cast<size_t>(rank)];
       for (size_t i = 0; i < turns.size(); ++i) {
@@ -63,33 +63,33 @@ class Messages {
                         forward ? border : border - 1});
       }
     }
-    std::sort(all_.begin(), all_.end(), [](const Message& a, const Message& b) { return a.place() < b.place(); });
+    std::sort(all_.begin(), all_.end(), [](const Transfer& a, const Transfer& b) { return a.key() < b.key(); });
   }
 
-  // Those that a rank receives.
-  std::vector<Message> to(int rank) const {
-    std::vector<Message> out;
-    for (const Message& one : all_) {
-      if (one.to == rank) out.push_back(one);
+  // Returns what a rank receives.
+  std::vector<Transfer> received_by(int rank) const {
+    std::vector<Transfer> out;
+    for (const Transfer& transfer : all_) {
+      if (transfer.to == rank) out.push_back(transfer);
     }
     return out;
   }
 
-  // What a pass of a rank sends.
-  const Message* made(int rank, int time) const {
+  // Returns what the pass of a rank that ends at `time` sends, or null.
+  const Transfer* sent_by(int rank, int time) const {
     const auto found = std::lower_bound(all_.begin(), all_.end(), std::pair(time, rank),
-                                        [](const Message& one, const auto& place) { return one.place() < place; });
-    return found != all_.end() && found->place() == std::pair(time, rank) ? &*found : nullptr;
+                                        [](const Transfer& transfer, const auto& key) { return transfer.key() < key; });
+    return found != all_.end() && found->key() == std::pair(time, rank) ? &*found : nullptr;
   }
 
  private:
-  std::vector<Message> all_;
+  std::vector<Transfer> all_;
 };
 
-// The step of one rank, out of the step of the whole model.
-class RankOfPipeline {
+// Cuts the step of one rank out of the step of the whole model.
+class StepOfRank {
  public:
-  RankOfPipeline(Program& step, int axis, const PipelineOrder& order, const std::vector<int>& stage_of_blocks)
+  StepOfRank(Program& step, int axis, const PipelineOrder& order, const std::vector<int>& stage_of_blocks)
       : step_(step),
         axis_(axis),
         rank_(step.mesh.index(axis, step.rank)),
@@ -99,7 +99,7 @@ class RankOfPipeline {
       if (op.micro_batch < 0) {
         rest_.push_back(op);
       } else if (op.kind == OpKind::kLoad) {
-        load(op);
+        add_load(op);
       } else if (runs(op.block)) {
         const Pass pass = op.kind == OpKind::kBackwardWeight                         ? Pass::kWeights
                           : op.kind == OpKind::kBackward || op.kind == OpKind::kLoss ? Pass::kBackward
@@ -109,18 +109,19 @@ class RankOfPipeline {
     }
   }
 
-  void write(const Messages& messages, const std::vector<int>& times) {
+  void write(const Transfers& transfers, const std::vector<int>& times) {
     const std::vector<Turn>& turns = order_.turns[static_cast<size_t>(rank_)];
-    const std::vector<Message> incoming = messages.to(rank_);
-    std::map<Turn, size_t> until;  // how many have to be received before a turn
-    for (const Message& one : incoming) until.emplace(one.needed_by, until.size() + 1);
+    const std::vector<Transfer> incoming = transfers.received_by(rank_);
+    std::map<Turn, size_t> num_before;  // how many transfers are received before a turn
+    for (const Transfer& transfer : incoming) num_before.emplace(transfer.needed_by, num_before.size() + 1);
     size_t received = 0;
     for (size_t i = 0; i < turns.size(); ++i) {
-      for (const auto needed = until.find(turns[i]); needed != until.end() && received < needed->second; ++received)
-        message(OpKind::kReceive, incoming[received]);
+      for (const auto needed = num_before.find(turns[i]); needed != num_before.end() && received < needed->second;
+           ++received)
+        add_transfer(OpKind::kReceive, incoming[received]);
       if (const auto pass = passes_.find(turns[i]); pass != passes_.end())
         ops_.insert(ops_.end(), pass->second.begin(), pass->second.end());
-      if (const Message* sent = messages.made(rank_, times[i])) message(OpKind::kSend, *sent);
+      if (const Transfer* sent = transfers.sent_by(rank_, times[i])) add_transfer(OpKind::kSend, *sent);
     }
     let_first_contributions_write(ops_);  // another stage, or a pass that comes later here, may have begun a gradient
     for (const Op& op : rest_) {
@@ -134,8 +135,8 @@ class RankOfPipeline {
   int stage_of(int block) const { return stage_of_blocks_[static_cast<size_t>(block)]; }
   bool runs(int block) const { return order_.rank_of(stage_of(block)) == rank_; }
 
-  // The first stage needs the tokens, the last one what should follow them.
-  void load(const Op& op) {
+  // The first stage loads the tokens, the last one those that should follow them.
+  void add_load(const Op& op) {
     const int last = order_.stages() - 1;
     for (const auto& [kind, stage] : {std::pair(ValueKind::kActivation, 0), std::pair(ValueKind::kTarget, last)}) {
       Op part = op;
@@ -153,15 +154,15 @@ class RankOfPipeline {
     return false;
   }
 
-  void message(OpKind kind, const Message& one) {
+  void add_transfer(OpKind kind, const Transfer& transfer) {
     const bool sends = kind == OpKind::kSend;
     Op op{.kind = kind,
           .lane = sends ? Lane::kPeerOut : Lane::kPeerIn,
-          .block = sends ? one.sender_block : one.receiver_block,
-          .micro_batch = one.value.micro_batch,
+          .block = sends ? transfer.sender_block : transfer.receiver_block,
+          .micro_batch = transfer.value.micro_batch,
           .axis = axis_,
-          .peer = sends ? one.to : one.from};
-    (sends ? op.reads : op.writes) = {one.value};
+          .peer = sends ? transfer.to : transfer.from};
+    (sends ? op.reads : op.writes) = {transfer.value};
     ops_.push_back(std::move(op));
   }
 
@@ -192,29 +193,29 @@ PipelineParallel::PipelineParallel(int axis, std::vector<int> stage_of_blocks, P
       name_(std::move(name)) {}
 
 Program PipelineParallel::rewrite(Program step) const {
-  const Messages messages(order_, times_, stage_of_blocks_, step);
-  RankOfPipeline rank(step, axis_, order_, stage_of_blocks_);
-  rank.write(messages, times_[static_cast<size_t>(step.mesh.index(axis_, step.rank))]);
+  const Transfers transfers(order_, times_, stage_of_blocks_, step);
+  StepOfRank rank(step, axis_, order_, stage_of_blocks_);
+  rank.write(transfers, times_[static_cast<size_t>(step.mesh.index(axis_, step.rank))]);
   return step;
 }
 
 Technique pipeline_parallel_row() {
-  return {.name = "pipeline",
-          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            if (step.layout.pp == 1) return nullptr;
-            return std::make_unique<PipelineParallel>(step.layout.stage_axis, step.stage_of_blocks,
-                                                      pipeline_order(step.run, step.layout),
-                                                      step.run.strategy.pipeline);
-          },
-          .extend_proof = [](const StepContext& step, program::Proof& proof) { proof.staged = step.layout.pp > 1; },
-          .supports = {{"mesh.pp", {}}, {"strategy.pipeline", {}}, {"strategy.stages_per_rank", {}}},
-          .in_equations = true,
-          .alternatives = {{.key = "mesh.pp", .values = [](const spec::RunFile& run, const RankCounts& ranks) {
-                              std::vector<spec::KeyValue> sizes;
-                              const int64_t most = std::min<int64_t>({ranks.total, run.model.layers, kMostStages});
-                              for (int64_t pp = 1; pp <= most; pp *= 2) sizes.emplace_back(pp);
-                              return sizes;
-                            }}}};
+  return {
+      .name = "pipeline",
+      .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+        if (step.layout.pp == 1) return nullptr;
+        return std::make_unique<PipelineParallel>(step.layout.stage_axis, step.stage_of_blocks,
+                                                  pipeline_order(step.run, step.layout), step.run.strategy.pipeline);
+      },
+      .extend_proof = [](const StepContext& step, program::Proof& proof) { proof.staged = step.layout.pp > 1; },
+      .supports = {{"mesh.pp", {}}, {"strategy.pipeline", {}}, {"strategy.stages_per_rank", {}}},
+      .in_equations = true,
+      .alternatives = {{.key = "mesh.pp", .values = [](const spec::RunFile& run, const RankCounts& ranks) {
+                          std::vector<spec::KeyValue> sizes;
+                          const int64_t max_stages = std::min<int64_t>({ranks.total, run.model.layers, kMostStages});
+                          for (int64_t pp = 1; pp <= max_stages; pp *= 2) sizes.emplace_back(pp);
+                          return sizes;
+                        }}}};
 }
 
 }  // namespace herd::strategies

@@ -20,27 +20,26 @@ namespace {
 
 bool is_graph(const Value& value) { return value.kind == ValueKind::kGraph; }
 
-// From an op that writes output and graph: one that writes the graph alone.
+// Makes an op that writes the graph alone out of one that writes output and graph.
 Op recompute_of(Op forward) {
   forward.kind = OpKind::kRecompute;
   std::erase_if(forward.writes, [](const Value& value) { return !is_graph(value); });
   return forward;
 }
 
-// What makes the graphs of a segment's blocks, in order.
-template <class KeepsNothing>
-std::vector<Op> run_again(const std::map<int, Op>& forwards, const std::vector<int>& blocks,
-                          const KeepsNothing& keeps_nothing) {
+// Returns the ops that make the graphs of a segment's blocks again, in order. Graphs of no bytes need not be made.
+template <class IsEmpty>
+std::vector<Op> run_again(const std::map<int, Op>& forwards, const std::vector<int>& blocks, const IsEmpty& is_empty) {
   std::vector<Op> ops;
   std::set<Value> needed;
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     Op op = forwards.at(*block);
-    const bool gives =
+    const bool writes_needed =
         std::any_of(op.writes.begin(), op.writes.end(), [&](const Value& v) { return needed.contains(v); });
-    const bool keeps = !keeps_nothing(*std::find_if(op.writes.begin(), op.writes.end(), is_graph));
-    if (!gives && !keeps) continue;
-    if (!gives) op = recompute_of(std::move(op));
-    if (!keeps) std::erase_if(op.writes, is_graph);
+    const bool makes_graph = !is_empty(*std::find_if(op.writes.begin(), op.writes.end(), is_graph));
+    if (!writes_needed && !makes_graph) continue;
+    if (!writes_needed) op = recompute_of(std::move(op));
+    if (!makes_graph) std::erase_if(op.writes, is_graph);
     needed.insert(op.reads.begin(), op.reads.end());
     ops.push_back(std::move(op));
   }
@@ -61,8 +60,8 @@ Recompute::Recompute(int every, std::vector<int> layers, std::vector<int> stages
 std::string Recompute::name() const { return "recompute every " + std::to_string(every_); }
 
 program::Program Recompute::rewrite(program::Program step) const {
-  std::map<int, std::map<int, Op>> forwards;  // micro-batch, block -> as it was, of the blocks that are recomputed
-  std::map<int, std::vector<int>> segments;   // the last block of each -> its blocks
+  std::map<int, std::map<int, Op>> forwards;  // by micro-batch and block: forwards that are recomputed
+  std::map<int, std::vector<int>> segments;   // by its last block: the blocks of a segment
   for (const Op& op : step.ops) {
     const bool keeps_graph = std::any_of(op.writes.begin(), op.writes.end(), is_graph);
     const int layer = op.kind == OpKind::kForward ? layers_[static_cast<size_t>(op.block)] : 0;
@@ -84,16 +83,15 @@ program::Program Recompute::rewrite(program::Program step) const {
     }
   }
   end_segment();
-  const auto keeps_nothing = [&](const Value& graph) { return step.values.at(graph).bytes == 0; };
+  const auto is_empty = [&](const Value& graph) { return step.values.at(graph).bytes == 0; };
   std::vector<Op> ops;
   for (Op& op : step.ops) {
     const bool recomputed =
         op.kind == OpKind::kForward && forwards.contains(op.micro_batch) && forwards[op.micro_batch].contains(op.block);
-    if (recomputed)
-      std::erase_if(op.writes, [&](const Value& value) { return is_graph(value) && !keeps_nothing(value); });
+    if (recomputed) std::erase_if(op.writes, [&](const Value& value) { return is_graph(value) && !is_empty(value); });
     if (const auto ending = segments.find(op.block); op.kind == OpKind::kBackward && ending != segments.end()) {
-      const std::vector<Op> again = run_again(forwards.at(op.micro_batch), ending->second, keeps_nothing);
-      ops.insert(ops.end(), again.begin(), again.end());
+      const std::vector<Op> recomputed_ops = run_again(forwards.at(op.micro_batch), ending->second, is_empty);
+      ops.insert(ops.end(), recomputed_ops.begin(), recomputed_ops.end());
     }
     ops.push_back(std::move(op));
   }
@@ -129,7 +127,7 @@ Technique recompute_row() {
       .alternatives = {
           {.key = "strategy.recompute", .automatic = true, .values = [](const spec::RunFile& run, const RankCounts&) {
              std::vector<spec::KeyValue> modes = {"none", "sqrt", "full"};
-             // Without dropout it keeps no T x T matrix.
+             // Without dropout attention keeps no T x T matrix that selective recompute could spare.
              if (run.model.dropout > 0) modes.insert(modes.begin() + 1, "selective");
              return modes;
            }}}};

@@ -15,7 +15,7 @@ std::string SharedGroups::name() const { return "shared groups"; }
 
 program::Program SharedGroups::rewrite(program::Program step) const {
   if (step.mesh.index(axis_, step.rank) < 0) return step;
-  std::vector<Value> gradients;  // as steps read them: whole, or a shard
+  std::vector<Value> gradients;  // as the updates read them: whole, or a shard
   for (const Op& op : step.ops) {
     if (op.kind != OpKind::kStep) continue;
     for (const Value& value : op.reads) {

@@ -14,7 +14,7 @@ using program::ValueKind;
 
 namespace {
 
-// Takes the gradients of weights out of `from`.
+// Takes the gradients of weights out of `from` and returns them.
 std::vector<Value> taken_gradients(std::vector<Value>& from) {
   std::vector<Value> out;
   std::copy_if(from.begin(), from.end(), std::back_inserter(out),
@@ -51,9 +51,9 @@ program::Program SplitBackward::rewrite(program::Program step) const {
                .writes = taken_gradients(op.writes),
                .block = op.block,
                .micro_batch = op.micro_batch};
-    const std::vector<Value> so_far = taken_gradients(op.reads);
-    weights.reads.insert(weights.reads.end(), so_far.begin(), so_far.end());
-    if (weights.writes.empty()) {  // all of it is frozen
+    const std::vector<Value> earlier_sums = taken_gradients(op.reads);
+    weights.reads.insert(weights.reads.end(), earlier_sums.begin(), earlier_sums.end());
+    if (weights.writes.empty()) {  // all parameters of the block are frozen
       ops.push_back(std::move(op));
       continue;
     }

@@ -30,36 +30,37 @@ void prove(const std::vector<Program>& programs, program::Expectation expected, 
   throw Error(Code::kBug, "the training step does not prove after " + after + ":\n" + to_string(findings, programs));
 }
 
-int smallest_divisor(int of) {  // but 1, where there is another
-  for (int divisor = 2; divisor * divisor <= of; ++divisor) {
-    if (of % divisor == 0) return divisor;
+// Returns the smallest divisor above 1, or 1 where there is none.
+int smallest_divisor(int number) {
+  for (int divisor = 2; divisor * divisor <= number; ++divisor) {
+    if (number % divisor == 0) return divisor;
   }
-  return of;
+  return number;
 }
 
-bool needs_as_much_memory(const Program& a, const Program& b) {
+bool have_same_memory(const Program& a, const Program& b) {
   return a.ops == b.ops && a.values == b.values && a.scratch == b.scratch;
 }
 
-// Compares the rank that needs most, so that all can run with what the fix names.
+// Checks the rank that needs most, so that the budget that the fix names is enough for all ranks.
 void check_budget(const std::vector<Program>& steps, program::Tier tier, int64_t budget, const char* key) {
   if (budget == 0) return;
   program::Peak peak;
   int rank = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (i > 0 && needs_as_much_memory(steps[i], steps[i - 1])) continue;
-    program::Peak one = peak_bound(steps[i], tier, steps);
-    if (one.bytes <= peak.bytes) continue;
-    peak = std::move(one);
+    if (i > 0 && have_same_memory(steps[i], steps[i - 1])) continue;
+    program::Peak candidate = peak_bound(steps[i], tier, steps);
+    if (candidate.bytes <= peak.bytes) continue;
+    peak = std::move(candidate);
     rank = steps[i].rank;
   }
   if (peak.bytes <= budget) return;
-  constexpr int64_t kStep = 1024;
+  constexpr int64_t kKiB = 1024;
   throw Error(Code::kOverBudget, "rank " + std::to_string(rank) + " needs up to " +
                                      format_bytes(static_cast<double>(peak.bytes)) + ", but " + key + " = " +
                                      format_bytes(static_cast<double>(budget)) + "\n" + memory_table(peak) +
                                      "  fix: a smaller train.micro_batch, or " + key + " = \"" +
-                                     std::to_string((peak.bytes + kStep - 1) / kStep) + "KiB\"");
+                                     std::to_string((peak.bytes + kKiB - 1) / kKiB) + "KiB\"");
 }
 
 }  // namespace
@@ -157,23 +158,24 @@ bool proves_run_itself(const Program& step, const spec::Layout& layout) {
 }
 
 Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout) {
-  const auto two = [](int size) { return std::min(size, 2); };
-  // Where ranks hold copies of keys, two axes lie in that of tensor parallelism.
+  const auto at_most_two = [](int size) { return std::min(size, 2); };
+  // Where ranks hold copies of keys, the tensor axis is made of two: ranks with other keys, and ranks with copies.
   const int copies = spec::key_copies(run), keys = smallest_divisor(layout.tp / copies);
   const int tensor = copies > 1 ? keys * smallest_divisor(copies) : smallest_divisor(layout.tp);
-  // An order in a file is of these stages and micro-batches alone.
-  const bool whole = !spec::order_file_of(run).empty();
-  const int stages = whole ? layout.pp : std::min(layout.pp, 3);
-  Quotient out{run, stages * two(layout.dp) * two(layout.fsdp) * tensor};
+  // An order in a file fits this number of stages and micro-batches only.
+  const bool order_in_file = !spec::order_file_of(run).empty();
+  const int stages = order_in_file ? layout.pp : std::min(layout.pp, 3);
+  Quotient out{run, stages * at_most_two(layout.dp) * at_most_two(layout.fsdp) * tensor};
   if (copies > 1) out.run.model.kv_heads = keys;
   out.run.mesh.pp = stages;
-  out.run.mesh.dp = two(layout.dp), out.run.mesh.fsdp = two(layout.fsdp), out.run.mesh.tp = tensor;
-  // Two groups of those that an order lets take turns, and one more.
+  out.run.mesh.dp = at_most_two(layout.dp), out.run.mesh.fsdp = at_most_two(layout.fsdp), out.run.mesh.tp = tensor;
+  // Takes two groups of micro-batches that take turns in an order, and one micro-batch more.
   const int64_t turns = std::max<int64_t>(2 * stages, run.strategy.interleave_micro_batches);
-  const int64_t micro_batches = whole ? layout.micro_batches : std::min<int64_t>(layout.micro_batches, turns + 1);
+  const int64_t micro_batches =
+      order_in_file ? layout.micro_batches : std::min<int64_t>(layout.micro_batches, turns + 1);
   out.run.train.micro_batch = layout.micro_batch;
-  out.run.train.batch = micro_batches * layout.micro_batch * two(layout.dp) * two(layout.fsdp);
-  if (run.model.frozen == "none")  // whose patterns may name any layer
+  out.run.train.batch = micro_batches * layout.micro_batch * at_most_two(layout.dp) * at_most_two(layout.fsdp);
+  if (run.model.frozen == "none")  // patterns may name any layer
     out.run.model.layers =
         std::min<int64_t>(run.model.layers, std::max(2 * stages * layout.pipeline.stages_per_rank, 4));
   out.run.memory = {};

@@ -23,7 +23,7 @@
 namespace herd::strategies {
 namespace {
 
-// What the plain step has already.
+// Returns the row of what the plain step does without a rewrite.
 Technique plain_row() { return {.name = "plain step", .supports = {{"strategy.auto", {}}}, .in_equations = true}; }
 
 std::vector<Technique>& table() {
@@ -51,11 +51,11 @@ std::vector<Technique>& table() {
   return rows;
 }
 
-template <class Takes>
-std::vector<spec::SupportedValues> supported_by(const Takes& takes) {
+template <class Predicate>
+std::vector<spec::SupportedValues> supported_by(const Predicate& is_included) {
   std::vector<spec::SupportedValues> out;
   for (const Technique& row : techniques()) {
-    if (takes(row)) out.insert(out.end(), row.supports.begin(), row.supports.end());
+    if (is_included(row)) out.insert(out.end(), row.supports.begin(), row.supports.end());
   }
   return out;
 }
@@ -65,15 +65,15 @@ std::optional<spec::Unsupported> unlisted(const spec::RunFile& run, const std::v
   for (const spec::Key& key : spec::run_keys()) {
     if (key.section != "mesh" && key.section != "strategy") continue;
     const std::string name = key.full_name();
-    spec::SupportedValues all{name, {value_of(key, spec::RunFile{})}};
-    bool any = false;
-    for (const spec::SupportedValues& one : listed) {
-      if (one.key != name) continue;
-      any = any || one.values.empty();
-      all.values.insert(all.values.end(), one.values.begin(), one.values.end());
+    spec::SupportedValues allowed{name, {value_of(key, spec::RunFile{})}};
+    bool any_value = false;
+    for (const spec::SupportedValues& supported : listed) {
+      if (supported.key != name) continue;
+      any_value = any_value || supported.values.empty();
+      allowed.values.insert(allowed.values.end(), supported.values.begin(), supported.values.end());
     }
-    if (any) continue;
-    if (auto refused = unsupported(run, all)) return refused;
+    if (any_value) continue;
+    if (auto refused = unsupported(run, allowed)) return refused;
   }
   return std::nullopt;
 }
@@ -87,13 +87,13 @@ const std::vector<Technique>& techniques() { return table(); }
 AddedTechnique::AddedTechnique(Technique row, std::string_view after) : name_(row.name) {
   if (row_named(name_) != table().end())
     throw Error(Code::kBadConfig, "there is a technique \"" + std::string(name_) + "\"\n  fix: another name");
-  const auto before = row_named(after);
-  if (before == table().end()) {
+  const auto predecessor = row_named(after);
+  if (predecessor == table().end()) {
     std::string names;
-    for (const Technique& one : table()) names += (names.empty() ? "" : ", ") + std::string(one.name);
+    for (const Technique& technique : table()) names += (names.empty() ? "" : ", ") + std::string(technique.name);
     throw Error(Code::kBadConfig, "there is no technique \"" + std::string(after) + "\"\n  fix: one of " + names);
   }
-  table().insert(before + 1, std::move(row));
+  table().insert(predecessor + 1, std::move(row));
 }
 
 AddedTechnique::~AddedTechnique() { table().erase(row_named(name_)); }

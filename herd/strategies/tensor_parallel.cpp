@@ -23,78 +23,79 @@ using spec::Split;
 
 namespace {
 
-// Tokens are whole on every rank.
+// Says whether tensor ranks may hold the value in parts. Tokens, which are activation 0, are whole on every rank.
 bool is_shared(const Value& value) {
   return (value.kind == ValueKind::kActivation && value.index > 0) || value.kind == ValueKind::kActivationGradient;
 }
 
-class Writer {
+// Rewrites a step so that tensor ranks share its cut blocks. Takes the ops in order.
+class TensorSplitter {
  public:
-  Writer(Program step, int axis, bool sequence, int64_t rows, const std::vector<std::vector<int>>& inputs)
+  TensorSplitter(Program step, int axis, bool sequence, int64_t rows, const std::vector<std::vector<int>>& inputs)
       : step_(std::move(step)),
         axis_(axis),
         shard_(kWhole.shard_on(axis)),
         partial_(kWhole.partial_on(axis)),
-        rest_(sequence ? shard_ : kWhole),
+        uncut_placement_(sequence ? shard_ : kWhole),
         rows_(rows),
         inputs_(inputs) {}
 
-  Program run(const std::vector<Split>& splits) {
+  Program rewrite(const std::vector<Split>& splits) {
     for (Op& op : step_.ops) {
       if (is_pass(op) && splits[static_cast<size_t>(op.block)] == Split::kCut)
-        cut(std::move(op));
+        add_cut(std::move(op));
       else
-        uncut(std::move(op));
+        add_uncut(std::move(op));
     }
     step_.ops = std::move(ops_);
-    forget_unnamed();
+    drop_unused_values();
     return std::move(step_);
   }
 
  private:
-  // What lies between cut blocks is at rest: a shard or whole.
-  void uncut(Op op) {
+  // Adds an op of a block that is not cut. Its activations are shards, or whole without sequence parallel.
+  void add_uncut(Op op) {
     for (auto* side : {&op.reads, &op.writes}) {
       for (Value& value : *side) {
-        if (is_shared(value)) value = declared(placed(value, rest_));
+        if (is_shared(value)) value = declare(placed(value, uncut_placement_));
       }
     }
     ops_.push_back(std::move(op));
   }
 
-  // A graph without what it is a function of, where that is gathered: backward reads it itself.
-  void keep_less(Op& op) {
+  // Leaves the gathered inputs of a block out of its graph; its backward reads them as values of their own.
+  void leave_inputs_out(Op& op) {
     const std::vector<int>& inputs = inputs_[static_cast<size_t>(op.block)];
     bool has_graph = false;
     for (auto* side : {&op.reads, &op.writes}) {
       for (Value& value : *side) {
         if (value.kind != ValueKind::kGraph) continue;
         has_graph = true;
-        const Value less = placed(value, shard_);
-        if (const auto info = step_.values.extract(value); !info.empty()) step_.values[less] = info.mapped();
-        value = less;
+        const Value without_inputs = placed(value, shard_);
+        if (const auto info = step_.values.extract(value); !info.empty()) step_.values[without_inputs] = info.mapped();
+        value = without_inputs;
       }
     }
     if (!has_graph || op.kind != OpKind::kBackward) return;
     for (const int input : inputs) op.reads.push_back(program::activation(input, op.micro_batch));
   }
 
-  // Backward follows a recompute of its block with no other cut block between. So it finds what that has gathered, and
-  // this takes no memory at the peak, which is in backward.
+  // Gathers the shards that the op reads. A backward after a recompute of its block finds what that has gathered: no
+  // other cut block comes between. This takes no memory at the peak, which is in backward.
   void gather_inputs(const Op& op) {
-    if (rest_ != shard_) return;
+    if (uncut_placement_ != shard_) return;
     std::set<Value> gathered;
     for (const Value& value : op.reads) {
       if (!is_shared(value)) continue;
-      const bool is_there = op.kind == OpKind::kBackward && recomputed_from_.contains(value);
-      if (!is_there) collective(OpKind::kAllGather, declared(placed(value, shard_)), declared(value));
+      const bool is_gathered = op.kind == OpKind::kBackward && recomputed_from_.contains(value);
+      if (!is_gathered) add_collective(OpKind::kAllGather, declare(placed(value, shard_)), declare(value));
       if (op.kind == OpKind::kRecompute) gathered.insert(value);
     }
     recomputed_from_ = std::move(gathered);
   }
 
-  void cut(Op op) {
-    if (!inputs_.empty() && !inputs_[static_cast<size_t>(op.block)].empty()) keep_less(op);
+  void add_cut(Op op) {
+    if (!inputs_.empty() && !inputs_[static_cast<size_t>(op.block)].empty()) leave_inputs_out(op);
     std::vector<Value> sums;
     gather_inputs(op);
     for (Value& value : op.writes) {
@@ -102,26 +103,26 @@ class Writer {
       HERD_CHECK(std::find(op.reads.begin(), op.reads.end(), value) == op.reads.end(),
                  "a cut block adds to " + program::value_name(step_.mesh, value));
       sums.push_back(value);
-      value = declared(placed(value, partial_));
+      value = declare(placed(value, partial_));
     }
     if (op.kind == OpKind::kLoss) op.axis = axis_;
     ops_.push_back(std::move(op));
     for (const Value& value : sums) {
-      collective(rest_ == shard_ ? OpKind::kReduceScatter : OpKind::kAllReduce, placed(value, partial_),
-                 declared(placed(value, rest_)));
+      add_collective(uncut_placement_ == shard_ ? OpKind::kReduceScatter : OpKind::kAllReduce, placed(value, partial_),
+                     declare(placed(value, uncut_placement_)));
     }
   }
 
-  void collective(OpKind kind, const Value& from, const Value& to) {
+  void add_collective(OpKind kind, const Value& from, const Value& to) {
     ops_.push_back({.kind = kind, .lane = Lane::kActivations, .reads = {from}, .writes = {to}, .axis = axis_});
   }
 
-  // Shards are alike, so the last ones may hold padding, and wholes that shards become or come from are as long as
-  // they.
-  Value declared(const Value& value) {
-    if (value.placement.is_whole() && rest_.is_whole()) return value;
+  // Adds the value to the values of the step, and returns it. All shards have the same size, so the last ones may hold
+  // padding. A whole value that is gathered from shards, or scattered, has the size of all of them.
+  Value declare(const Value& value) {
+    if (value.placement.is_whole() && uncut_placement_.is_whole()) return value;
     program::ValueInfo info = step_.values.at(placed(value, kWhole));
-    if (wholes_.insert(placed(value, kWhole)).second && rest_ == shard_) {
+    if (padded_wholes_.insert(placed(value, kWhole)).second && uncut_placement_ == shard_) {
       const int64_t ranks = step_.mesh.size(axis_);
       info.bytes = info.bytes / rows_ * ((rows_ + ranks - 1) / ranks) * ranks;
       step_.values.at(placed(value, kWhole)) = info;
@@ -131,33 +132,33 @@ class Writer {
     return value;
   }
 
-  void forget_unnamed() {
-    std::set<Value> named;
+  void drop_unused_values() {
+    std::set<Value> used;
     for (const Op& op : step_.ops) {
-      for (const auto* side : {&op.reads, &op.writes}) named.insert(side->begin(), side->end());
+      for (const auto* side : {&op.reads, &op.writes}) used.insert(side->begin(), side->end());
     }
     std::erase_if(step_.values,
-                  [&](const auto& entry) { return is_shared(entry.first) && !named.contains(entry.first); });
+                  [&](const auto& entry) { return is_shared(entry.first) && !used.contains(entry.first); });
   }
 
   Program step_;
   const int axis_;
   const Placement shard_, partial_;
-  const Placement rest_;  // of what lies between cut blocks
+  const Placement uncut_placement_;  // of activations between cut blocks
   const int64_t rows_;
   const std::vector<std::vector<int>>& inputs_;
-  std::set<Value> wholes_;           // whose bytes are those of all shards
-  std::set<Value> recomputed_from_;  // inputs of the cut block before, where that was a recompute
+  std::set<Value> padded_wholes_;    // whole values whose bytes are those of all shards
+  std::set<Value> recomputed_from_;  // what the last cut op gathered, if it was a recompute
   std::vector<Op> ops_;
 };
 
-// Within a host.
+// Returns the sizes of a tensor axis within a host that divide the model.
 std::vector<spec::KeyValue> tensor_ranks(const spec::RunFile& run, const RankCounts& ranks) {
   std::vector<spec::KeyValue> sizes;
   const auto& model = run.model;
   for (int64_t tp = 1; tp <= std::max<int64_t>(run.mesh.tp, ranks.per_host); tp *= 2) {
-    const bool shared = model.kv_heads % tp == 0 || tp % model.kv_heads == 0;
-    if (ranks.total % tp == 0 && model.heads % tp == 0 && shared && model.ffn % tp == 0) sizes.emplace_back(tp);
+    const bool divides_keys = model.kv_heads % tp == 0 || tp % model.kv_heads == 0;
+    if (ranks.total % tp == 0 && model.heads % tp == 0 && divides_keys && model.ffn % tp == 0) sizes.emplace_back(tp);
   }
   return sizes;
 }
@@ -183,7 +184,7 @@ std::string TensorParallel::name() const {
 }
 
 Program TensorParallel::rewrite(Program step) const {
-  return Writer(std::move(step), axis_, sequence_parallel_, rows_, inputs_).run(splits_);
+  return TensorSplitter(std::move(step), axis_, sequence_parallel_, rows_, inputs_).rewrite(splits_);
 }
 
 std::vector<int> groups_with_copies(const spec::ModelTable& model) {

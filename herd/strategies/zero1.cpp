@@ -16,7 +16,7 @@ using program::ValueKind;
 
 namespace {
 
-void place(std::vector<Value>& values, ValueKind kind, program::Placement placement) {
+void set_placement(std::vector<Value>& values, ValueKind kind, program::Placement placement) {
   for (Value& value : values) {
     if (is_plain_whole(value, kind)) value.placement = placement;
   }
@@ -34,16 +34,16 @@ std::string Zero1::name() const { return "zero1"; }
 program::Program Zero1::rewrite(program::Program step) const {
   const int ranks = step.mesh.size(axis_);
   const program::Placement shards = kWhole.shard_on(axis_);
-  std::map<int, int64_t> whole;  // group -> bytes of its weights, before padding
+  std::map<int, int64_t> weight_bytes;  // group -> bytes of its weights, before padding
   for (const auto& [value, info] : step.values) {
     const bool trained = step.values.contains(program::gradient(value.index));
-    if (value.kind == ValueKind::kWeight && trained) whole[value.index] = info.bytes;
+    if (value.kind == ValueKind::kWeight && trained) weight_bytes[value.index] = info.bytes;
   }
-  for (const auto& [group, bytes] : whole) {
+  for (const auto& [group, bytes] : weight_bytes) {
     const int64_t shard = spec::shard_bytes(bytes, ranks);
-    const auto of_shard = [shard, whole_bytes = bytes](int64_t other) {  // so many bytes of it for so many of weights
-      const int64_t common = std::gcd(other, whole_bytes);
-      return shard / (whole_bytes / common) * (other / common);
+    const auto of_shard = [shard, whole_bytes = bytes](int64_t group_bytes) {  // scales bytes as those of weights
+      const int64_t common = std::gcd(group_bytes, whole_bytes);
+      return shard / (whole_bytes / common) * (group_bytes / common);
     };
     for (const Value& value : {program::weight(group), program::gradient(group)}) {
       program::ValueInfo& info = step.values.at(value);
@@ -62,18 +62,18 @@ program::Program Zero1::rewrite(program::Program step) const {
   for (Op& op : step.ops) {
     if (sums_gradients(op, axis_)) {
       op.kind = OpKind::kReduceScatter;
-      place(op.writes, ValueKind::kGradient, shards);
+      set_placement(op.writes, ValueKind::kGradient, shards);
     }
-    const bool steps = op.kind == OpKind::kStep;
-    if (steps) {
+    const bool is_step = op.kind == OpKind::kStep;
+    if (is_step) {
       for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight, ValueKind::kState}) {
-        place(op.reads, kind, shards);
-        place(op.writes, kind, shards);
+        set_placement(op.reads, kind, shards);
+        set_placement(op.writes, kind, shards);
       }
     }
-    const int group = steps ? op.reads[0].index : -1;
+    const int group = is_step ? op.reads[0].index : -1;
     ops.push_back(std::move(op));
-    if (!steps) continue;
+    if (!is_step) continue;
     ops.push_back({.kind = OpKind::kAllGather,
                    .lane = program::Lane::kGather,
                    .reads = {program::weight(group, shards)},

@@ -25,29 +25,30 @@ std::string Zero2::name() const { return "zero2"; }
 program::Program Zero2::rewrite(program::Program step) const {
   for (auto& [value, info] : step.values) info.pooled = info.pooled || is_whole_gradient(value);
   std::erase_if(step.ops, [&](const Op& op) { return op.kind == OpKind::kReduceScatter && op.axis == axis_; });
-  // Ops that add to a gradient one after the other, all of one micro-batch; with several stages a rank another may come
-  // between them, which ends the first ones.
+  // `begins` and `ends` hold the ops that begin and end a series of additions to a gradient, all of one micro-batch.
+  // With several stages a rank, another micro-batch may come between, which ends the series.
   std::map<Value, std::set<size_t>> begins, ends;
   std::map<Value, size_t> last;
   for (size_t i = 0; i < step.ops.size(); ++i) {
     for (const Value& value : step.ops[i].writes) {
       if (!is_whole_gradient(value)) continue;
-      const auto before = last.find(value);
-      const bool begun = before != last.end() && step.ops[before->second].micro_batch == step.ops[i].micro_batch;
-      if (begun) ends[value].erase(before->second);
-      if (!begun) begins[value].insert(i);
+      const auto previous = last.find(value);
+      const bool continues =
+          previous != last.end() && step.ops[previous->second].micro_batch == step.ops[i].micro_batch;
+      if (continues) ends[value].erase(previous->second);
+      if (!continues) begins[value].insert(i);
       ends[value].insert(i);
       last[value] = i;
     }
   }
-  std::set<int> held;  // groups whose shards hold a part of the sum already
+  std::set<int> partly_summed;  // groups whose shards hold a part of the sum already
   std::vector<Op> ops;
   for (size_t i = 0; i < step.ops.size(); ++i) {
     Op& op = step.ops[i];
     std::vector<Value> complete;
     for (const Value& value : op.writes) {
       if (!is_whole_gradient(value)) continue;
-      if (begins.at(value).contains(i)) std::erase(op.reads, value);  // starts anew
+      if (begins.at(value).contains(i)) std::erase(op.reads, value);  // a series writes a new sum
       if (ends.at(value).contains(i)) complete.push_back(value);
     }
     ops.push_back(std::move(op));
@@ -55,7 +56,7 @@ program::Program Zero2::rewrite(program::Program step) const {
       Op reduce{
           .kind = OpKind::kReduceScatter, .lane = program::Lane::kReduce, .reads = {}, .writes = {}, .axis = axis_};
       for (const Value& value : complete) {
-        if (held.contains(value.index) != adds) continue;
+        if (partly_summed.contains(value.index) != adds) continue;
         reduce.reads.push_back(value);
         reduce.writes.push_back(program::gradient(value.index, program::kWhole.shard_on(axis_)));
       }
@@ -63,7 +64,7 @@ program::Program Zero2::rewrite(program::Program step) const {
       if (adds) reduce.reads.insert(reduce.reads.end(), reduce.writes.begin(), reduce.writes.end());
       ops.push_back(std::move(reduce));
     }
-    for (const Value& value : complete) held.insert(value.index);
+    for (const Value& value : complete) partly_summed.insert(value.index);
   }
   step.ops = std::move(ops);
   return step;

@@ -17,29 +17,29 @@ using program::ValueKind;
 
 namespace {
 
-constexpr int64_t kMostAhead = 8;   // passes that gathers are tried to run ahead
-constexpr int64_t kUsualAhead = 1;  // where the number is left open
+constexpr int64_t kMostAhead = 8;     // a search tries gathers that run up to so many passes ahead
+constexpr int64_t kDefaultAhead = 1;  // where the run file leaves the number open
 
 bool gathers_weights(const spec::RunFile& run, const spec::Layout& layout) { return zero_stage(run, layout) == 3; }
 
 bool is_whole_weight(const Value& value) { return is_plain_whole(value, ValueKind::kWeight); }
 
-// Calls `gather` before each op whose pass needs weights that neither the pass before nor another part of the same
-// layer has gathered; `next` after it.
+// Calls `gather` before each op for every weight that the op reads, unless the pass before or another part of the same
+// layer has gathered it. Calls `next` with each op.
 template <class Ops, class Gather, class Next>
 void each_pass(Ops& ops, const std::vector<int>& layers, const Gather& gather, const Next& next) {
-  std::set<int> held;  // groups that have been gathered
+  std::set<int> gathered;  // groups that have been gathered
   int layer = -1;
   for (auto& op : ops) {
     std::set<int> used;
     for (const Value& value : op.reads) {
-      if (is_whole_weight(value) && used.insert(value.index).second && !held.contains(value.index)) gather(value);
+      if (is_whole_weight(value) && used.insert(value.index).second && !gathered.contains(value.index)) gather(value);
     }
     if (op.block >= 0) {
-      const int now = layers.empty() ? op.block : layers[static_cast<size_t>(op.block)];
-      if (now == layer) used.merge(held);
-      held = std::move(used);
-      layer = now;
+      const int layer_of_op = layers.empty() ? op.block : layers[static_cast<size_t>(op.block)];
+      if (layer_of_op == layer) used.merge(gathered);
+      gathered = std::move(used);
+      layer = layer_of_op;
     }
     next(op);
   }
@@ -48,7 +48,7 @@ void each_pass(Ops& ops, const std::vector<int>& layers, const Gather& gather, c
 }  // namespace
 
 std::set<int> kept_whole(const std::map<int, int>& gathers, int64_t count) {
-  std::vector<std::pair<int, int>> order;  // gathers, negative; group
+  std::vector<std::pair<int, int>> order;  // minus the number of gathers, and the group
   for (const auto& [group, times] : gathers) order.emplace_back(-times, group);
   std::sort(order.begin(), order.end());
   std::set<int> kept;
@@ -63,13 +63,13 @@ std::string Zero3::name() const {
 }
 
 program::Program Zero3::rewrite(program::Program step) const {
-  std::map<int, int> gathers;  // of a step, by group
+  std::map<int, int> gathers;  // in a step, by group
   each_pass(
       step.ops, layers_, [&](const Value& value) { ++gathers[value.index]; }, [](const Op&) {});
   const std::set<int> kept = kept_whole(gathers, num_kept_whole_);
   const int ranks = step.mesh.size(axis_);
   const program::Placement shard_of_axis = program::kWhole.shard_on(axis_);
-  std::map<Value, program::ValueInfo> shards;  // of what is frozen, which ZeRO-1 has left whole
+  std::map<Value, program::ValueInfo> shards;  // of frozen weights, which ZeRO-1 has left whole
   for (auto& [value, info] : step.values) {
     if (!is_whole_weight(value) || kept.contains(value.index)) continue;
     const Value shard = program::weight(value.index, shard_of_axis);
@@ -113,7 +113,7 @@ Technique zero3_row() {
           .alternatives = {zero_alternative<3>()},
           .auto_numbers = {{.key = "strategy.prefetch",
                             .applies = gathers_weights,
-                            .value_if_inapplicable = kUsualAhead,
+                            .value_if_inapplicable = kDefaultAhead,
                             .max_value = [](const spec::ModelTable&) { return kMostAhead; }},
                            {.key = "strategy.keep_whole",
                             .applies = gathers_weights,
@@ -122,7 +122,7 @@ Technique zero3_row() {
                             .no_memory_without_budget = true}},
           .set_pool_sizes =
               [](const spec::RunFile& run, program::SlotRules& rules) {
-                const int64_t ahead = run.strategy.prefetch == spec::kAuto ? kUsualAhead : run.strategy.prefetch;
+                const int64_t ahead = run.strategy.prefetch == spec::kAuto ? kDefaultAhead : run.strategy.prefetch;
                 rules.gather_buffers = static_cast<int>(ahead) + 1;  // one for the pass that runs
               }};
 }

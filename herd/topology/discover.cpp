@@ -9,9 +9,10 @@
 namespace herd {
 namespace {
 
-// Where ranks outnumber cores: from one's turn on a core to the next one's, and what a message costs the cores.
+// Where ranks outnumber cores, kTurnUs passes from one rank's turn on a core to the next one's, and each message takes
+// kMessageUs of the cores.
 constexpr double kTurnUs = 2, kMessageUs = 0.5;
-constexpr double kFarTurnUs = 5;  // whoever has the core meanwhile looks at the network
+constexpr double kFarTurnUs = 5;  // between hosts: the rank that has the core looks at the network meanwhile
 
 }  // namespace
 
@@ -51,21 +52,21 @@ Host with_turn_latencies(Host host) {
 }
 
 Topology assemble(const std::vector<int>& hosts, const Host& host, const Link& between) {
-  std::vector<int> known, placement;  // numbers of hosts, in the order of first ranks
+  std::vector<int> host_numbers, placement;  // numbers of hosts, in the order of first ranks
   for (const int at : hosts) {
-    const auto found = std::find(known.begin(), known.end(), at);
-    placement.push_back(static_cast<int>(found - known.begin()));
-    if (found == known.end()) known.push_back(at);
+    const auto found = std::find(host_numbers.begin(), host_numbers.end(), at);
+    placement.push_back(static_cast<int>(found - host_numbers.begin()));
+    if (found == host_numbers.end()) host_numbers.push_back(at);
   }
-  const auto num_hosts = static_cast<int>(known.size());
+  const auto num_hosts = static_cast<int>(host_numbers.size());
   Topology topology;
   topology.hosts.assign(static_cast<size_t>(num_hosts), host);
-  for (Host& one : topology.hosts) {
-    one.ranks = 0;
-    one.uplink = between;
+  for (Host& assembled : topology.hosts) {
+    assembled.ranks = 0;
+    assembled.uplink = between;
   }
   for (const int at : placement) ++topology.hosts[static_cast<size_t>(at)].ranks;
-  for (Host& one : topology.hosts) one = with_turn_latencies(one);
+  for (Host& assembled : topology.hosts) assembled = with_turn_latencies(assembled);
   if (!std::is_sorted(placement.begin(), placement.end())) topology.placement = placement;
   topology.name = num_hosts == 1 ? "one host, " + std::to_string(host.cores) + " cores"
                                  : std::to_string(num_hosts) + " hosts of " + std::to_string(host.cores) + " cores";

@@ -14,15 +14,15 @@ namespace {
 constexpr size_t kShownRanks = 64;
 constexpr size_t kMostBytes = 64 << 20;  // 100,000 different hosts take 40 MB
 
-// "  fix: .. placement 0 0 1 1", the hosts numbered in the order of their first ranks.
+// Returns a fix like "placement 0 0 1 1", which numbers the hosts in the order of their first ranks.
 std::string fix_of_placement(const std::vector<int>& hosts) {
   std::map<int, int> numbers;
   std::string placement;
   for (const int host : hosts) {
     placement += " " + std::to_string(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
   }
-  const std::string how = "\n  fix: " + std::to_string(numbers.size()) + " hosts or more";
-  return hosts.size() > kShownRanks ? how : how + ", and ranks where they run: placement" + placement;
+  const std::string fix = "\n  fix: " + std::to_string(numbers.size()) + " hosts or more";
+  return hosts.size() > kShownRanks ? fix : fix + ", and ranks where they run: placement" + placement;
 }
 
 }  // namespace
@@ -60,23 +60,24 @@ void check_topology_of_ranks(const Topology& topology, int num_ranks, const std:
                                       std::to_string(num_ranks));
   }
   if (hosts.empty()) return;
-  const std::vector<int> given = topology.host_of_ranks();
-  std::map<int, Rank> first;  // rank of each host of the topology
+  const std::vector<int> stated_hosts = topology.host_of_ranks();
+  std::map<int, Rank> first;  // the first rank of each host of the topology
   for (Rank rank = 0; rank < num_ranks; ++rank) {
     const auto at = static_cast<size_t>(rank);
-    const Rank with = first.emplace(given[at], rank).first->second;
-    if (hosts[at] == hosts[static_cast<size_t>(with)]) continue;
-    throw Error(Code::kBadConfig, "topology \"" + topology.name + "\" has ranks " + std::to_string(with) + " and " +
-                                      std::to_string(rank) + " on one host, but they run on two" +
+    const Rank first_rank = first.emplace(stated_hosts[at], rank).first->second;
+    if (hosts[at] == hosts[static_cast<size_t>(first_rank)]) continue;
+    throw Error(Code::kBadConfig, "topology \"" + topology.name + "\" has ranks " + std::to_string(first_rank) +
+                                      " and " + std::to_string(rank) + " on one host, but they run on two" +
                                       fix_of_placement(hosts));
   }
 }
 
 bool cuts_hosts(const Topology& topology, const std::vector<int>& hosts) {
-  const std::vector<int> given = topology.host_of_ranks();
-  std::map<int, int> part;  // of the topology's hosts, the first of each real one
-  for (size_t rank = 0; rank < given.size(); ++rank) {
-    if (part.emplace(hosts.empty() ? 0 : hosts[rank], given[rank]).first->second != given[rank]) return true;
+  const std::vector<int> stated_hosts = topology.host_of_ranks();
+  std::map<int, int> first_host;  // for each real host, the topology's host of its first rank
+  for (size_t rank = 0; rank < stated_hosts.size(); ++rank) {
+    const int host = hosts.empty() ? 0 : hosts[rank];
+    if (first_host.emplace(host, stated_hosts[rank]).first->second != stated_hosts[rank]) return true;
   }
   return false;
 }

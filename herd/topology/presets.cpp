@@ -84,7 +84,7 @@ Topology mesh_network(const std::vector<int>& axes, const Host& host) {
 }
 
 std::optional<Topology> preset(std::string_view name) {
-  constexpr int kMostOfASize = 65536;
+  constexpr int kMaxSize = 65536;
   const size_t colon = name.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
   const std::string_view kind = name.substr(0, colon);
@@ -97,15 +97,14 @@ std::optional<Topology> preset(std::string_view name) {
   for (const char *at = name.data() + colon + 1, *end = name.data() + name.size(); at < end; ++at) {
     int size = 0;
     const auto [next, problem] = std::from_chars(at, end, size);
-    if (problem != std::errc{} || size < 1 || size > kMostOfASize || (next < end && *next != 'x'))
-      sizes.resize(most + 1);
+    if (problem != std::errc{} || size < 1 || size > kMaxSize || (next < end && *next != 'x')) sizes.resize(most + 1);
     sizes.push_back(size);
     at = next;
   }
   if (sizes.size() < least || sizes.size() > most || name.back() == 'x') {
     throw Error(Code::kBadConfig, "\"" + std::string(name) + "\": " + std::string(kind) + " takes " +
                                       (least == most ? std::to_string(least) : "1 to " + std::to_string(most)) +
-                                      " sizes in [1, " + std::to_string(kMostOfASize) +
+                                      " sizes in [1, " + std::to_string(kMaxSize) +
                                       "], with x between them\n  fix: torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8");
   }
   Host host;
@@ -145,29 +144,29 @@ Topology first_ranks(const Topology& topology, int count) {
 
 namespace {
 
-// The tiers among some hosts, which are named by their old numbers.
+// Returns the tiers that still hold among some hosts, which are given by their old numbers.
 std::vector<Tier> tiers_among(const Topology& topology, const std::vector<int>& hosts) {
   std::vector<Tier> kept;
   std::vector<int> below = hosts;  // the groups of the tier below
   for (const Tier& tier : topology.tiers) {
     std::vector<int> groups, sizes;
-    for (const int one : below) {
-      if (groups.empty() || groups.back() != one / tier.size) {
-        groups.push_back(one / tier.size);
+    for (const int member : below) {
+      if (groups.empty() || groups.back() != member / tier.size) {
+        groups.push_back(member / tier.size);
         sizes.push_back(0);
       }
       ++sizes.back();
     }
     const bool equal = std::all_of(sizes.begin(), sizes.end(), [&](int size) { return size == sizes[0]; });
-    const bool together = std::set<int>(groups.begin(), groups.end()).size() == groups.size();
-    if (!equal || !together || groups.size() == 1) break;
+    const bool contiguous = std::set<int>(groups.begin(), groups.end()).size() == groups.size();
+    if (!equal || !contiguous || groups.size() == 1) break;
     kept.push_back({sizes[0], tier.uplink});
     below = std::move(groups);
   }
   return kept;
 }
 
-// Whether one switch of some tier has all of these hosts below it, so that nothing passes above.
+// Says whether one switch of some tier has all of these hosts below it, so that nothing passes above.
 bool below_one_switch(const Topology& topology, const std::vector<int>& hosts) {
   int size = 1;
   for (const Tier& tier : topology.tiers) {
@@ -183,16 +182,16 @@ void keep_grid(const Topology& topology, const std::vector<int>& hosts, Topology
   bool rings = topology.fabric == Fabric::kTorus;
   int stride = 1;
   for (const int size : topology.axes) {
-    std::set<int> at;
-    for (const int host : hosts) at.insert(host / stride % size);
-    const auto count = static_cast<int>(at.size());
+    std::set<int> coordinates;
+    for (const int host : hosts) coordinates.insert(host / stride % size);
+    const auto count = static_cast<int>(coordinates.size());
     const bool whole = count == size;
-    if (*at.rbegin() - *at.begin() + 1 != count) return;
-    std::vector<int> longer;
-    for (const int place : at) {
-      for (const int host : order) longer.push_back(host + place * stride);
+    if (*coordinates.rbegin() - *coordinates.begin() + 1 != count) return;
+    std::vector<int> next_order;
+    for (const int coordinate : coordinates) {
+      for (const int host : order) next_order.push_back(host + coordinate * stride);
     }
-    order = std::move(longer);
+    order = std::move(next_order);
     if (count > 1) axes.push_back(count);
     rings = rings && (whole || count == 1);
     stride *= size;

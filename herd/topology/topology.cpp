@@ -37,7 +37,7 @@ int Topology::host_of(Rank rank) const {
 
 namespace {
 
-// Figures of machines there may be, from a byte a second up; with others sums of times are no longer numbers.
+// These bounds admit any real machine, from a byte a second up. Beyond them sums of times may be no finite number.
 bool is_rate(double value) { return value >= 1e-6 && value <= 1e12; }
 bool is_factor(double value) { return value >= 1e-6 && value <= kMaxFactor; }
 bool is_rate_or_none(double value) { return value == 0 || is_rate(value); }
@@ -153,14 +153,14 @@ std::vector<int> grid_of(const Topology& topology) {
 
 double Link::carry_us(double bytes) const {
   if (burst_bytes <= 0) return bytes / bytes_per_us;
-  // As fast as a burst; what the link carries meanwhile and in the pause; or a full bucket and what it carries
-  // meanwhile.
+  // Takes the longest of three times: at the rate of a burst; at twice the link's rate, since the bucket fills in the
+  // pause before; and with a full bucket, the rest at the link's rate.
   return std::max({bytes / burst_bytes_per_us, bytes / (2 * bytes_per_us), (bytes - burst_bytes) / bytes_per_us});
 }
 
 namespace {
 
-// What a link's figures have to do with each other.
+// Checks the figures of a link, and the rules between them.
 void check_uplink(const Link& link, const auto& fail) {
   if (link.message_us > link.latency_us) {
     fail("uplink_message_us is a part of uplink_latency_us, but " + format_number(link.message_us) + " > " +

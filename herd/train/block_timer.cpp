@@ -17,12 +17,12 @@ namespace {
 
 using program::OpKind;
 
-constexpr int kLayers = 2;  // in turn, so that the weights of one don't stay in the cache
+constexpr int kLayers = 2;  // layers that are timed in turn, so that the weights of one don't stay in the cache
 constexpr double kActivation = 1e-2, kWeight = 1e-3;
 
-// Those of the first and the last layer, and of kLayers between.
+// Returns the blocks of the first and the last layer, and of kLayers layers between.
 std::set<int> chosen_blocks(const program::Program& step, const spec::ModelTable& table) {
-  std::map<int, std::set<int>> layers;  // that this rank runs
+  std::map<int, std::set<int>> layers;  // the blocks of each that this rank runs
   for (const program::Op& op : step.ops) {
     if (op.kind == OpKind::kForward || op.kind == OpKind::kLoss)
       layers[table.blocks[static_cast<size_t>(op.block)].layer].insert(op.block);
@@ -30,14 +30,14 @@ std::set<int> chosen_blocks(const program::Program& step, const spec::ModelTable
   std::set<int> chosen;
   int between = 0;
   for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
-    const bool end = layer->first == 0 || layer->first == table.blocks.back().layer;
-    if (end || between++ < kLayers) chosen.merge(layer->second);
+    const bool is_outer = layer->first == 0 || layer->first == table.blocks.back().layer;
+    if (is_outer || between++ < kLayers) chosen.merge(layer->second);
   }
   return chosen;
 }
 
-// A graph that is computed again takes as long as its forward; the second half of a backward or a loss belongs to the
-// first.
+// Returns the kind that an op is timed as. A recomputed graph takes as long as its forward; the second half of a
+// backward or a loss belongs to the first.
 OpKind timed_as(const program::Op& op, const spec::BlockShape& block) {
   if (op.kind == OpKind::kRecompute) return OpKind::kForward;
   if (op.kind == OpKind::kBackwardWeight) return block.is_loss() ? OpKind::kLoss : OpKind::kBackward;
@@ -83,7 +83,7 @@ void BlockTimer::run() {
     const program::Op& op = executor_.program().ops[static_cast<size_t>(time.op)];
     if (!is_pass(op)) continue;
     auto& times = times_[{timed_as(op, table_.blocks[static_cast<size_t>(op.block)]), op.block}];
-    if (op.kind == OpKind::kBackwardWeight)  // the other half of the one before it
+    if (op.kind == OpKind::kBackwardWeight)  // the second half of the backward before it
       times.back() += time.end_us - time.begin_us;
     else
       times.push_back(time.end_us - time.begin_us);
@@ -102,7 +102,7 @@ double BlockTimer::arithmetic(Op op) const {
   return cost.matmul_flops + cost.attention_flops;
 }
 
-// Over what ranks timed of blocks [first, last]: microseconds, for each flop where these do any.
+// Returns the mean time of blocks [first, last] over all ranks: us per FLOP, or per block where they do none.
 double BlockTimer::mean_of(OpKind kind, int first, int last) {
   std::vector<double> sums = {0, 0, 0};  // microseconds, flops, blocks
   for (int b = first; b <= last; ++b) {
@@ -113,8 +113,8 @@ double BlockTimer::mean_of(OpKind kind, int first, int last) {
     sums[2] += 1;
   }
   comm_.all_reduce(sums, {.name = "calibration"});
-  const double over = sums[1] > 0 ? sums[1] : sums[2];
-  return over > 0 ? sums[0] / over : 0;
+  const double divisor = sums[1] > 0 ? sums[1] : sums[2];
+  return divisor > 0 ? sums[0] / divisor : 0;
 }
 
 std::map<BlockTimer::Op, double> BlockTimer::block_times_us() {
@@ -127,15 +127,15 @@ std::map<BlockTimer::Op, double> BlockTimer::block_times_us() {
       figures[{kind, b}] = mean * (flops > 0 ? flops : 1);
     }
   };
-  int inner = 0, outer = 0;  // blocks of the first layer, and before the last one
+  int first_layer_end = 0, last_layer_begin = 0;  // numbers of blocks
   for (const spec::BlockShape& block : table_.blocks) {
-    inner += block.layer == 0 ? 1 : 0;
-    outer += block.layer < table_.blocks.back().layer ? 1 : 0;
+    first_layer_end += block.layer == 0 ? 1 : 0;
+    last_layer_begin += block.layer < table_.blocks.back().layer ? 1 : 0;
   }
   for (const OpKind kind : {OpKind::kForward, OpKind::kBackward}) {
-    fill(kind, 0, inner - 1);
-    fill(kind, inner, outer - 1);
-    if (outer < last) fill(kind, outer, last - 1);
+    fill(kind, 0, first_layer_end - 1);
+    fill(kind, first_layer_end, last_layer_begin - 1);
+    if (last_layer_begin < last) fill(kind, last_layer_begin, last - 1);
   }
   fill(OpKind::kLoss, last, last);
   return figures;

@@ -23,19 +23,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSeconds = 0.1;  // time spent on measuring one rate, of which the best call counts; one call at least
-constexpr double kRoundsSeconds = 6;  // approximate time of all rounds together
-constexpr int kFewestRounds = 4, kMostRounds = 12;
-constexpr int64_t kStepsOfARound = 20;   // a long run has one round for each so many of its steps
-constexpr int64_t kElements = 16 << 20;  // elements of a stream through memory, at most: more than caches hold
-constexpr int64_t kSmallSide = 128;      // side of square matrices, where gradient memory has no room for the layer's
-constexpr double kUnlikeZero = 1e-3;     // value that fills memory: processors move zeros faster
+constexpr double kRateSeconds = 0.1;  // time to measure one rate: its fastest call counts
+constexpr double kRoundsSeconds = 6;  // time of all rounds together, about
+constexpr int kMinRounds = 4, kMaxRounds = 12;
+constexpr int64_t kStepsPerRound = 20;      // a long run may have more rounds: one for each so many of its steps
+constexpr int64_t kMaxElements = 16 << 20;  // elements that a measurement works on, about: more than caches hold
+constexpr int64_t kSmallSide = 128;         // side of square matrices, if gradient memory has no room for the layer's
+constexpr double kFillValue = 1e-3;         // fills memory that is measured, since processors move zeros faster
 
-// Microseconds of the fastest call, after one that warms up: what the machine can do.
+// Returns the us of the fastest call, which is what the machine can do, after one call that warms up.
 double best_us(const std::function<void()>& work) {
   work();
   double best = 1e300;
-  for (const auto start = Clock::now(); us_since(start) < kSeconds * 1e6;) {
+  for (const auto start = Clock::now(); us_since(start) < kRateSeconds * 1e6;) {
     const auto begin = Clock::now();
     work();
     best = std::min(best, us_since(begin));
@@ -43,12 +43,13 @@ double best_us(const std::function<void()>& work) {
   return best;
 }
 
-int64_t least_over_ranks(int64_t number, Communicator& comm) {
-  std::vector<int64_t> least = {number};
-  if (comm.size() > 1) comm.all_reduce(least, {.op = ReduceOp::kMin, .name = "calibration"});
-  return least[0];
+int64_t min_over_ranks(int64_t number, Communicator& comm) {
+  std::vector<int64_t> minimum = {number};
+  if (comm.size() > 1) comm.all_reduce(minimum, {.op = ReduceOp::kMin, .name = "calibration"});
+  return minimum[0];
 }
 
+// Measures this machine together with the other ranks. Its figures are means over the ranks.
 class Measurements {
  public:
   Measurements(const spec::RunFile& run, const spec::Layout& layout, runtime::FlatParameters& parameters,
@@ -59,29 +60,30 @@ class Measurements {
         optimizer_(optimizer),
         comm_(comm),
         ranks_here_(ranks_here),
-        common_elements_(least_over_ranks(elements(), comm)) {}
+        common_elements_(min_over_ranks(elements(), comm)) {}
 
   program::Calibration run(BlockTimer& passes) {
     const int threads = at::get_num_threads();
     program::Calibration machine;
     machine.cores = launch::usable_cores();
     machine.threads = threads;
-    parameters_.gradients().fill_(kUnlikeZero);
+    parameters_.gradients().fill_(kFillValue);
     const double matmul = mean_over_ranks(matmul_flops_per_us(), comm_),
                  stream = mean_over_ranks(stream_bytes_per_us(), comm_);
-    rounds(passes);
+    measure_rounds(passes);
 
     machine.matmul_flops_per_us = matmul / threads;
     machine.core_bytes_per_us = stream / threads;
     machine.host_bytes_per_us = stream * ranks_here_;
-    // Ranks beyond the cores have waited for each other here, and the simulation makes them wait by itself.
-    const double alone = std::min(1.0, static_cast<double>(machine.cores) / (threads * ranks_here_));
+    // Where ranks outnumber cores, they have taken turns in these measurements. The simulation adds turns by itself, so
+    // it gets the times of ranks with cores of their own.
+    const double core_share = std::min(1.0, static_cast<double>(machine.cores) / (threads * ranks_here_));
     const auto figures = passes.block_times_us();
     const double slowest = passes.slowest_rank_ratio(figures);
-    for (const auto& [op, us] : figures) machine.measured_us[op] = us * alone * slowest;
-    machine.update_us_per_element = mean_over_ranks(midmean(update_), comm_) * alone;
-    machine.norm_us_per_element = mean_over_ranks(midmean(norm_), comm_) * alone;
-    machine.reduce_us_per_byte = comm_.size() > 1 ? mean_over_ranks(midmean(reduce_), comm_) * alone : 0;
+    for (const auto& [op, us] : figures) machine.measured_us[op] = us * core_share * slowest;
+    machine.update_us_per_element = mean_over_ranks(midmean(update_), comm_) * core_share;
+    machine.norm_us_per_element = mean_over_ranks(midmean(norm_), comm_) * core_share;
+    machine.reduce_us_per_byte = comm_.size() > 1 ? mean_over_ranks(midmean(reduce_), comm_) * core_share : 0;
     for (int k = 0; k < parameters_.num_states(); ++k) parameters_.state(k).zero_();
     parameters_.gradients().zero_();
     return machine;
@@ -89,20 +91,20 @@ class Measurements {
 
  private:
   int64_t elements() const { return parameters_.gradients().numel(); }
-  void together() { comm_.barrier({.name = "calibration"}); }
+  void meet_ranks() { comm_.barrier({.name = "calibration"}); }
 
-  // Measures everything that a step has, in turn. So each figure covers all the seconds that this takes, since the
-  // speed of a shared machine changes within one. The first round wakes pages, libraries and thread pools.
-  void rounds(BlockTimer& passes) {
-    round(passes);
+  // Measures everything that a step has, in rounds. So each figure covers all the seconds that this takes: the speed of
+  // a shared machine changes within one. The first round does not count; it wakes pages, libraries and thread pools.
+  void measure_rounds(BlockTimer& passes) {
+    measure_round(passes);
     passes.discard_warm_up();
     for (auto* times : {&update_, &norm_, &reduce_}) times->clear();
-    const double seconds = round(passes) / 1e6;
-    const int most = static_cast<int>(std::max<int64_t>(kMostRounds, run_.train.steps / kStepsOfARound));
-    const int times = std::clamp(static_cast<int>(kRoundsSeconds / seconds), kFewestRounds, most);
-    for (int i = 1; i < times; ++i) round(passes);
+    const double seconds = measure_round(passes) / 1e6;
+    const int max_rounds = static_cast<int>(std::max<int64_t>(kMaxRounds, run_.train.steps / kStepsPerRound));
+    const int num_rounds = std::clamp(static_cast<int>(kRoundsSeconds / seconds), kMinRounds, max_rounds);
+    for (int i = 1; i < num_rounds; ++i) measure_round(passes);
   }
-  double round(BlockTimer& passes) {
+  double measure_round(BlockTimer& passes) {
     const auto begin = Clock::now();
     passes.run();
     update_.push_back(update_us_per_element());
@@ -111,7 +113,7 @@ class Measurements {
     return mean_over_ranks(us_since(begin), comm_);
   }
   double time_us(const std::function<void()>& work) {
-    together();
+    meet_ranks();
     const auto begin = Clock::now();
     work();
     return us_since(begin);
@@ -127,23 +129,23 @@ class Measurements {
     rows = std::min(rows, fit);
     if (fit < 1) {
       rows = F = D = std::min(D, kSmallSide);
-      memory = at::full({3 * D * D}, kUnlikeZero, memory.options());
+      memory = at::full({3 * D * D}, kFillValue, memory.options());
     }
     const auto part = [&](int64_t at, int64_t height, int64_t width) {
       return memory.narrow(0, at, height * width).view({height, width});
     };
     const at::Tensor w = part(0, D, F), x = part(D * F, rows, D);
     at::Tensor y = part(D * F + rows * D, rows, F);
-    together();
+    meet_ranks();
     return 2.0 * static_cast<double>(rows * D * F) / best_us([&] { at::mm_out(y, x, w); });
   }
 
   // Returns the rate of memory: adds one region to another, which reads both and writes one.
   double stream_bytes_per_us() {
-    const int64_t count = std::min(kElements, elements() / 2);
+    const int64_t count = std::min(kMaxElements, elements() / 2);
     at::Tensor to = parameters_.gradients().narrow(0, 0, count);
     const at::Tensor from = parameters_.gradients().narrow(0, count, count);
-    together();
+    meet_ranks();
     return 3.0 * static_cast<double>(to.nbytes()) / best_us([&] { at::add_out(to, to, from, 0); });
   }
 
@@ -153,9 +155,9 @@ class Measurements {
   double update_us_per_element() {
     std::vector<int> groups;
     int64_t count = 0;
-    for (int g = 0; g < parameters_.num_groups() && count < kElements; ++g) {
+    for (int g = 0; g < parameters_.num_groups() && count < kMaxElements; ++g) {
       if (!parameters_.holds(g) || parameters_.group(g).frozen() || parameters_.part(g).size() == 0) continue;
-      parameters_.own_gradient(g).fill_(kUnlikeZero);
+      parameters_.own_gradient(g).fill_(kFillValue);
       groups.push_back(g);
       count += parameters_.part(g).size();
     }
@@ -176,19 +178,18 @@ class Measurements {
   }
   double norm_us_per_element() {
     if (elements() == 0) return 0;
-    const at::Tensor part = parameters_.gradients().narrow(0, 0, std::min(kElements, elements()));
+    const at::Tensor part = parameters_.gradients().narrow(0, 0, std::min(kMaxElements, elements()));
     return time_us([&] { optim::sum_of_squares(part); }) / static_cast<double>(part.numel());
   }
-  // Returns the time of an all-reduce. It takes buckets one after the other, as a step does, so that none is in a
-  // cache.
+  // Returns the time of an all-reduce. Each call takes the next bucket, as a step does, so that none is in a cache.
   double reduce_us_per_byte() {
     if (common_elements_ == 0) return 0;
     const int64_t element = static_cast<int64_t>(parameters_.gradients().element_size());
     const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / element, 1, common_elements_);
     const int axis = strategies::all_reduced_axis(run_, layout_);
-    // Where the axis is not of all ranks, the run's algorithm serves other groups than this one.
-    const bool asked = run_.comm.algorithm != "auto" && layout_.mesh.size(axis) == comm_.size();
-    const std::string algorithm = asked ? run_.comm.algorithm : "";
+    // Where the axis does not have all ranks, the run's algorithm serves other groups than this one.
+    const bool use_algorithm_of_run = run_.comm.algorithm != "auto" && layout_.mesh.size(axis) == comm_.size();
+    const std::string algorithm = use_algorithm_of_run ? run_.comm.algorithm : "";
     at::Tensor bucket = parameters_.gradients().narrow(0, bucket_at_, count);
     bucket_at_ = bucket_at_ + 2 * count <= common_elements_ ? bucket_at_ + count : 0;
     return time_us([&] { comm_.all_reduce(bucket, {.name = "calibration", .algorithm = algorithm}); }) /
@@ -203,7 +204,7 @@ class Measurements {
   int ranks_here_;
   const int64_t common_elements_;  // elements of gradients that every rank has
   int64_t bucket_at_ = 0;
-  std::vector<double> update_, norm_, reduce_;  // figures of each round
+  std::vector<double> update_, norm_, reduce_;  // us of each round, by element or byte
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 namespace herd::train {
 namespace {
 
+// Lets the ranks of a communicator save a checkpoint together.
 class GroupPeers final : public CheckpointPeers {
  public:
   GroupPeers(Communicator group, std::chrono::milliseconds timeout) : group_(std::move(group)), timeout_(timeout) {}

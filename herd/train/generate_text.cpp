@@ -65,14 +65,14 @@ void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
   }
 }
 
-// Ids that end a text: what the checkpoint's notes say, else those of herd tokenize where the model learned from its
-// tokens. Random data has no end.
+// Returns the ids that end a text: those of the checkpoint's notes, else those of herd tokenize if the model learned
+// from its tokens. Random data has none.
 convert::TextEnds ends_of(const Manifest& manifest, const spec::RunFile& run) {
   return convert::text_ends_of(manifest.notes,
                                run.data.kind == "tokens" ? convert::default_text_ends() : convert::TextEnds{});
 }
 
-// As transformers does, the id that ends the text is the last one written.
+// Writes the ids of the text. As in transformers, the id that ends the text is the last one written.
 void generate_ids(Generation& generation, const convert::TextEnds& ends, const GenerateTextOptions& options) {
   std::string separator;
   const auto show_id = [&](int64_t id) {
@@ -111,8 +111,8 @@ void generate_text(Generation& generation, const Tokenizer& tokenizer, const con
 void check_budget(const strategies::GenerationPrograms& programs, int64_t budget) {
   program::Peak peak;
   for (const program::Program& pass : {programs.prompt, programs.token}) {
-    program::Peak one = peak_bound(pass, program::Tier::kDevice);
-    if (one.bytes > peak.bytes) peak = std::move(one);
+    program::Peak peak_of_pass = peak_bound(pass, program::Tier::kDevice);
+    if (peak_of_pass.bytes > peak.bytes) peak = std::move(peak_of_pass);
   }
   if (budget == 0 || peak.bytes <= budget) return;
   const int64_t enough = peak.bytes + peak.bytes * 3 / 100;  // kernels take a little beside what is counted
@@ -132,12 +132,12 @@ void generate(const GenerateTextOptions& options) {
   if (options.prompt_ids.empty()) tokenizer = load_tokenizer(options, *source);
   const std::vector<int64_t> prompt = tokenizer ? ids_of(*tokenizer, options.prompt) : options.prompt_ids;
 
-  const spec::RunFile alone = strategies::generation_run(run);
-  const models::Model model = models::make_model(alone.model);
+  const spec::RunFile single_rank_run = strategies::generation_run(run);
+  const models::Model model = models::make_model(single_rank_run.model);
   const int64_t tokens =
       max_tokens_per_pass(static_cast<int64_t>(prompt.size()), options.sampling.max_tokens, model.context);
   const strategies::GenerationPrograms programs =
-      strategies::compile_generation(alone, strategies::trainable_layout(alone, 1), tokens).at(0);
+      strategies::compile_generation(single_rank_run, strategies::trainable_layout(single_rank_run, 1), tokens).at(0);
   check_budget(programs, options.budget_bytes);
   if (options.budget_bytes > 0) DeviceMemory::install(), DeviceMemory::set_budget(options.budget_bytes);
   Communicator comm = world_of_one();

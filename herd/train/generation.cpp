@@ -22,7 +22,7 @@ void check(std::span<const int64_t> prompt, const models::GenerateOptions& optio
   }
 }
 
-// What is read anew when the context is full.
+// Returns how many tokens are read again when the context is full.
 int64_t later_half(int64_t context) { return (context + 1) / 2; }
 
 runtime::OpListener listener_of(Communicator& world) {

@@ -11,7 +11,8 @@ namespace {
 constexpr char kScale[] = "loss_scale", kGoodSteps[] = "loss_scale_good_steps", kSkipped[] = "loss_scale_skipped";
 constexpr int64_t kMostSteps = int64_t{1} << 60;
 
-// The note's number, which is from `least` to `most`.
+// Returns the number in a note, or `otherwise` if there is no such note. Throws kCorruptFile unless it is in
+// [least, most].
 template <typename Number>
 Number number_of(const Notes& notes, const char* name, Number otherwise, Number least, Number most,
                  const std::string& checkpoint) {

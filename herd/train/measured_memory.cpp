@@ -10,7 +10,7 @@ namespace {
 
 using program::MemoryUse;
 
-program::BytesByUse live() {
+program::BytesByUse live_bytes_by_use() {
   program::BytesByUse out = {};
   const auto add = [&](MemoryUse use, MemoryLabel label) {
     out[static_cast<size_t>(use)] += DeviceMemory::live_bytes(label);
@@ -29,11 +29,11 @@ program::BytesByUse live() {
 runtime::BindingTable MeasuredMemory::watch(runtime::BindingTable table) {
   for (auto& [kind, binding] : table) {
     binding = [this, inner = std::move(binding)](const program::Op& op, int64_t step) {
-      // The lane first: only the thread of the compute lane may read the rest.
+      // The lane is checked first: only the thread of the compute lane may read the rest.
       if (op.lane != program::Lane::kCompute || op.kind == program::OpKind::kRelease || !on_) return inner(op, step);
       peak_ = std::max(peak_, DeviceMemory::peak_bytes());
       DeviceMemory::reset_peak();
-      const program::BytesByUse before = live();
+      const program::BytesByUse before = live_bytes_by_use();
       runtime::EventPtr event = inner(op, step);
       note(op, before);
       return event;
@@ -42,23 +42,24 @@ runtime::BindingTable MeasuredMemory::watch(runtime::BindingTable table) {
   return table;
 }
 
-// What an op leaves is a value; what it took beyond that and gave back is a buffer.
+// Counts what an op leaves as values, and what it took beyond that and gave back as a buffer.
 void MeasuredMemory::note(const program::Op& op, const program::BytesByUse& before) {
-  const int64_t most = DeviceMemory::peak_bytes();
-  peak_ = std::max(peak_, most);
-  program::BytesByUse bytes = live();
+  const int64_t peak = DeviceMemory::peak_bytes();
+  peak_ = std::max(peak_, peak);
+  program::BytesByUse bytes = live_bytes_by_use();
   int64_t sum = 0;
   for (size_t use = 0; use < bytes.size(); ++use) {
     bytes[use] = std::max(bytes[use], before[use]);
     sum += bytes[use];
   }
-  // It gave one thing back before it took the other: a buffer, then an activation, where there is as much of them.
+  // A sum above the peak means that the op gave memory back before it took more. The excess is taken off buffers first,
+  // then off activations and gradients.
   for (const MemoryUse use : {MemoryUse::kBuffers, MemoryUse::kActivations, MemoryUse::kGradients}) {
     int64_t& of_use = bytes[static_cast<size_t>(use)];
-    const int64_t less = std::clamp<int64_t>(sum - most, 0, of_use);
-    of_use -= less, sum -= less;
+    const int64_t excess = std::clamp<int64_t>(sum - peak, 0, of_use);
+    of_use -= excess, sum -= excess;
   }
-  if (sum < most) bytes[static_cast<size_t>(MemoryUse::kBuffers)] += most - sum;
+  if (sum < peak) bytes[static_cast<size_t>(MemoryUse::kBuffers)] += peak - sum;
   ops_.push_back({&op, bytes});
 }
 
@@ -73,15 +74,15 @@ std::vector<program::OpMemory> MeasuredMemory::last_step(const runtime::Executor
   const auto& ops = executor.program().ops;
   std::vector<program::OpMemory> out;
   const std::vector<runtime::OpTime> times = executor.times();
-  for (const Counted& one : ops_) {
-    const int index = static_cast<int>(one.op - ops.data());
+  for (const Counted& entry : ops_) {
+    const int index = static_cast<int>(entry.op - ops.data());
     const auto time =
         std::find_if(times.begin(), times.end(), [&](const runtime::OpTime& at) { return at.op == index; });
     if (time == times.end()) continue;
-    out.push_back({index, program::describe(executor.program(), *one.op), time->begin_us, time->end_us, one.bytes});
+    out.push_back({index, program::describe(executor.program(), *entry.op), time->begin_us, time->end_us, entry.bytes});
   }
   const double begin = out.empty() ? 0 : out.front().begin_us;
-  for (program::OpMemory& one : out) one.begin_us -= begin, one.end_us -= begin;
+  for (program::OpMemory& entry : out) entry.begin_us -= begin, entry.end_us -= begin;
   return out;
 }
 

@@ -10,8 +10,8 @@ std::string state_name(const std::string& parameter, const optim::Optimizer& opt
   return parameter + "." + std::string(optimizer.state_names()[static_cast<size_t>(k)]);
 }
 
-// Of a parameter that ranks share: visit(box of the whole, where its elements begin in what this rank holds, which of
-// the box's), for each box that has some of [begin, end) of what it holds.
+// Visits the boxes of a shared parameter that have some of the elements [begin, end) of what this rank holds. Calls
+// visit(box of the whole, where its elements begin in what this rank holds, which elements of the box they are).
 void for_each_box(const nn::ParameterSpec& spec, int64_t begin, int64_t end,
                   const std::function<void(std::vector<IndexRange>, int64_t, IndexRange)>& visit) {
   int64_t at = 0;
@@ -28,8 +28,8 @@ void for_each_box(const nn::ParameterSpec& spec, int64_t begin, int64_t end,
 
 using PartOf = kernels::ElementRange (runtime::FlatParameters::*)(int group) const;
 
-// The elements of each parameter of a group that lie in the rank's part, or in what it saves of it; `memory` holds the
-// part, and `low`, where it is defined, the lower halves.
+// Adds the elements of each parameter of a group that lie in the rank's part, or in what it saves of it. `memory` holds
+// the part; `low`, where it is defined, holds the lower halves.
 void add_pieces(const runtime::FlatParameters& parameters, int group, PartOf part_of, const at::Tensor& memory,
                 const at::Tensor& low, const std::function<std::string(const std::string&)>& name,
                 std::vector<NamedTensor>& out) {
@@ -40,7 +40,7 @@ void add_pieces(const runtime::FlatParameters& parameters, int group, PartOf par
     const int64_t begin = std::max(part.begin, parameter.offset());
     const int64_t end = std::min(part.end, parameter.offset() + spec.elements());
     if (begin >= end) continue;
-    const auto of = [&](const at::Tensor& all, int64_t from, int64_t count) {
+    const auto slice_of = [&](const at::Tensor& all, int64_t from, int64_t count) {
       return all.defined() ? all.narrow(0, from - first, count) : all;
     };
     if (spec.cut_dim >= 0) {
@@ -48,14 +48,14 @@ void add_pieces(const runtime::FlatParameters& parameters, int group, PartOf par
                    [&](std::vector<IndexRange> box, int64_t at, IndexRange elements) {
                      const int64_t from = parameter.offset() + at;
                      out.push_back({name(spec.name),
-                                    of(memory, from, elements.size()),
+                                    slice_of(memory, from, elements.size()),
                                     {std::move(box), elements},
                                     spec.whole_sizes,
-                                    of(low, from, elements.size())});
+                                    slice_of(low, from, elements.size())});
                    });
       continue;
     }
-    const at::Tensor piece = of(memory, begin, end - begin), low_piece = of(low, begin, end - begin);
+    const at::Tensor piece = slice_of(memory, begin, end - begin), low_piece = slice_of(low, begin, end - begin);
     if (end - begin == spec.elements())
       out.push_back(whole_tensor(name(spec.name), piece.view(spec.sizes), low_piece));
     else
@@ -63,7 +63,7 @@ void add_pieces(const runtime::FlatParameters& parameters, int group, PartOf par
   }
 }
 
-std::string same(const std::string& name) { return name; }
+std::string same_name(const std::string& name) { return name; }
 
 std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, PartOf part_of) {
   std::vector<NamedTensor> tensors;
@@ -71,7 +71,7 @@ std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, P
     if (!parameters.holds(g)) continue;
     const at::Tensor master = parameters.own_master(g);
     add_pieces(parameters, g, part_of, master.defined() ? master : parameters.own_weights(g),
-               parameters.own_low_halves(g), same, tensors);
+               parameters.own_low_halves(g), same_name, tensors);
   }
   return tensors;
 }

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// "id\ncheckpoint", the checkpoint empty where there is none.
+// Returns "id\ncheckpoint"; the checkpoint is empty where there is none.
 std::string text_of(const RunStart& start) {
   return start.run + "\n" + (start.checkpoint ? start.checkpoint->string() : "");
 }
@@ -41,7 +41,7 @@ OwnedFolder::OwnedFolder(const spec::RunFile& run, CheckpointPeers& peers, const
 }
 
 void OwnedFolder::take_over() {
-  remove_stale_temporaries(path_);  // of a process that was killed while it wrote a file of the run
+  remove_stale_temporaries(path_);  // left by a process that was killed while it wrote a file of the run
   if (!start_.sets_aside) return;
   const fs::path aside = set_aside(path_);
   start_.sets_aside = false;

@@ -33,31 +33,32 @@ std::vector<int64_t> weight_hashes(const runtime::FlatParameters& parameters) {
 
 std::string describe_differences(const std::vector<int64_t>& hashes_RG, int ranks,
                                  const std::vector<std::string>& groups, const std::vector<int64_t>& places_RG) {
-  std::map<std::pair<std::vector<int>, std::vector<int>>, std::string> found;  // who differs from whom -> groups
+  std::map<std::pair<std::vector<int>, std::vector<int>>, std::string> found;  // (minority, majority) -> groups
   for (size_t g = 0; g < groups.size(); ++g) {
-    std::map<int64_t, std::map<int64_t, std::vector<int>>> parts;  // place -> hash -> who
+    std::map<int64_t, std::map<int64_t, std::vector<int>>> by_place;  // place -> hash -> ranks
     for (int r = 0; r < ranks; ++r) {
       const size_t at = static_cast<size_t>(r) * groups.size() + g;
-      if (hashes_RG[at] != kNoHash) parts[places_RG.empty() ? 0 : places_RG[at]][hashes_RG[at]].push_back(r);
+      if (hashes_RG[at] != kNoHash) by_place[places_RG.empty() ? 0 : places_RG[at]][hashes_RG[at]].push_back(r);
     }
-    for (const auto& [place, holders] : parts) {
-      if (holders.size() <= 1) continue;
+    for (const auto& [place, by_hash] : by_place) {
+      if (by_hash.size() <= 1) continue;
       const std::vector<int>* majority = nullptr;
-      for (const auto& [hash, who] : holders)
-        if (!majority || who.size() > majority->size() || (who.size() == majority->size() && who < *majority))
-          majority = &who;
-      std::vector<int> others;
-      for (const auto& [hash, who] : holders)
-        if (&who != majority) others.insert(others.end(), who.begin(), who.end());
-      std::sort(others.begin(), others.end());
-      std::string& names = found[{others, *majority}];
+      for (const auto& [hash, holders] : by_hash)
+        if (!majority || holders.size() > majority->size() ||
+            (holders.size() == majority->size() && holders < *majority))
+          majority = &holders;
+      std::vector<int> minority;
+      for (const auto& [hash, holders] : by_hash)
+        if (&holders != majority) minority.insert(minority.end(), holders.begin(), holders.end());
+      std::sort(minority.begin(), minority.end());
+      std::string& names = found[{minority, *majority}];
       names += (names.empty() ? "" : ", ") + groups[g];
     }
   }
   std::string text;
-  for (const auto& [who, names] : found)
-    text += (text.empty() ? "" : "; ") + join_ranks(who.first) + (who.first.size() == 1 ? " holds" : " hold") +
-            " other weights than " + join_ranks(who.second) + " in " + names;
+  for (const auto& [sides, names] : found)
+    text += (text.empty() ? "" : "; ") + join_ranks(sides.first) + (sides.first.size() == 1 ? " holds" : " hold") +
+            " other weights than " + join_ranks(sides.second) + " in " + names;
   return text;
 }
 

@@ -18,14 +18,14 @@
 namespace herd::train {
 namespace {
 
-// What rank 0 tells: a run file and a line, or an error.
+// Holds what rank 0 broadcasts: a run file and a line about it, or an error.
 struct Verdict {
   int64_t code = -1;  // herd::Code; -1 = no error
   std::string config, text;
 };
 
-// The search of rank 0 builds and simulates steps: seconds, on long ones minutes.
-constexpr std::chrono::minutes kSearch{10};
+// Rank 0 searches by building and simulating steps, which takes seconds, or minutes where steps are long.
+constexpr std::chrono::minutes kSearchDeadline{10};
 
 std::string broadcast_from_root(std::string text, Communicator& comm) {
   std::vector<int64_t> size = {static_cast<int64_t>(text.size())};
@@ -45,7 +45,7 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
     const planner::ResolvedRun resolved = planner::resolve(run, ranks, machine, budget);
     const spec::Layout layout = strategies::trainable_layout(resolved.run, ranks);
     planner::check_gradient_algorithm(resolved.run, layout, machine.topology);
-    if (!run.strategy.automatic) {  // an automatic one fits
+    if (!run.strategy.automatic) {  // one that herd chose fits already
       const spec::ModelTable table = spec::program_table(resolved.run, layout.micro_batch);
       std::vector<program::Program> steps;
       for (const int rank : strategies::ranks_of_stages(layout))
@@ -61,7 +61,7 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
   }
 }
 
-// Each rank reads the file of an order itself: of two that differ, messages would meet the wrong passes.
+// Each rank reads the file of an order itself. If the files differed, messages would reach the wrong passes.
 void check_order_file(const spec::RunFile& run, Communicator& comm) {
   const std::string file = spec::order_file_of(run);
   if (run.mesh.pp == 1 || file.empty()) return;
@@ -74,12 +74,12 @@ void check_order_file(const spec::RunFile& run, Communicator& comm) {
 }  // namespace
 
 planner::ResolvedRun resolve_run(const spec::RunFile& run, Communicator& comm) {
-  strategies::trainable_layout(run, comm.size());  // what every rank refuses
+  strategies::trainable_layout(run, comm.size());  // refuses on every rank what none supports
   check_order_file(run, comm);
   Verdict verdict;
   if (comm.rank() == 0) verdict = choose(run, comm);
   std::vector<int64_t> code = {verdict.code};
-  comm.broadcast(code, Rank{0}, {.name = "resolved run", .deadline = kSearch});
+  comm.broadcast(code, Rank{0}, {.name = "resolved run", .deadline = kSearchDeadline});
   verdict.config = broadcast_from_root(std::move(verdict.config), comm);
   verdict.text = broadcast_from_root(std::move(verdict.text), comm);
   if (code[0] >= 0) throw SharedError(static_cast<Code>(code[0]), verdict.text);

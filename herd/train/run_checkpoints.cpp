@@ -42,19 +42,19 @@ Position RunCheckpoints::start() {
   return position;
 }
 
-// Ids of a tokenizer elsewhere end a text as their folder says; where it does not, as the weights know.
+// Notes which ids end a text of another tokenizer: those that the data folder states, else those of the weights.
 void RunCheckpoints::note_data() {
   if (run_.data.kind != "tokens") return;
   const TokenFolderFacts data = read_token_folder(run_.data.path);
   if (data.has_tokenizer) return;
-  convert::Notes own;
+  convert::Notes data_notes;
   convert::TextEnds ends;
   if (data.end_of_text) ends.end = {*data.end_of_text};
-  convert::write_text_ends(ends, own);
+  convert::write_text_ends(ends, data_notes);
   if (data.end_of_text)
-    for (auto& [name, ids] : own) inherited_.insert_or_assign(name, ids);
+    for (auto& [name, ids] : data_notes) inherited_.insert_or_assign(name, ids);
   else
-    inherited_.merge(own);
+    inherited_.merge(data_notes);
   inherited_.try_emplace("tokenizer", "of the program that wrote the ids in " + run_.data.path);
 }
 
@@ -93,7 +93,7 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint) {
   return {reader.manifest().step, reader.manifest().samples};
 }
 
-// What a checkpoint says of its tokens goes on with its weights, and so does its tokenizer.
+// Keeps what a checkpoint says of its tokens, and its tokenizer, for the checkpoints of this run.
 void RunCheckpoints::inherit(const Manifest& manifest, const fs::path& folder) {
   for (const char* name : {"tokenizer", "begin_of_text", "end_of_text"}) {
     if (const auto note = manifest.notes.find(name); note != manifest.notes.end()) inherited_.insert(*note);

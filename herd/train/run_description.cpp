@@ -13,7 +13,7 @@
 namespace herd::train {
 namespace {
 
-// The value after "name : " in a file of such lines; empty if there is none.
+// Returns the value after "name : " in a file of such lines; empty if there is none.
 std::string field_of(const char* file, const std::string& name) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {

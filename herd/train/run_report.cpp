@@ -21,9 +21,9 @@ using Points = std::vector<std::pair<double, double>>;
 
 Points points_of(const std::vector<StepMetrics>& metrics, const std::function<double(const StepMetrics&)>& value) {
   Points points;
-  for (const auto& one : metrics) {
-    const double y = value(one);
-    if (std::isfinite(y)) points.emplace_back(static_cast<double>(one.step), y);
+  for (const auto& step : metrics) {
+    const double y = value(step);
+    if (std::isfinite(y)) points.emplace_back(static_cast<double>(step.step), y);
   }
   return points;
 }
@@ -37,12 +37,12 @@ std::string number(double value, int decimals) {
 
 double median_of(const std::vector<StepMetrics>& metrics, double StepMetrics::*member) {
   std::vector<double> values;
-  for (const auto& one : metrics) values.push_back(one.*member);
+  for (const auto& step : metrics) values.push_back(step.*member);
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
   return median(std::move(values));
 }
 
-// "102 %" of a prediction; "-" where there is none.
+// Returns the share of a prediction, as "102 %"; "-" where there is none.
 std::string share_of(double measured, double predicted) {
   return predicted > 0 ? number(100 * measured / predicted, 0) + " %" : "-";
 }
@@ -69,9 +69,9 @@ draw::Section predictions(const RunReport& report) {
   const double step_ms = median_of(metrics, &StepMetrics::step_ms);
   const double predicted_ms = report.predicted_step_ms;
   int64_t peak = 0, predicted_peak = 0;
-  for (const auto& one : metrics) {
-    peak = std::max(peak, one.device_bytes_peak);
-    predicted_peak = std::max(predicted_peak, one.predicted_device_bytes_peak);
+  for (const auto& step : metrics) {
+    peak = std::max(peak, step.device_bytes_peak);
+    predicted_peak = std::max(predicted_peak, step.predicted_device_bytes_peak);
   }
   draw::Table table{{{"", false}, {"predicted", true}, {"measured", true}, {"measured / predicted", true}}, {}};
   table.rows.push_back({"step, the median", predicted_ms > 0 ? format_us(predicted_ms * 1e3) : "-",
@@ -117,7 +117,7 @@ draw::Section optimizer(const RunReport& report) {
 
 draw::Section memory(const RunReport& report) {
   int64_t peak = 0;
-  for (const auto& one : report.metrics) peak = std::max(peak, one.device_bytes_peak);
+  for (const auto& step : report.metrics) peak = std::max(peak, step.device_bytes_peak);
   const bool measured = !report.measured_memory.empty();
   std::string html =
       measured

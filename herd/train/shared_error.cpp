@@ -5,7 +5,7 @@
 namespace herd::train {
 namespace {
 
-// An outcome as text: "ok <text>", or "<code> <message>".
+// Returns the outcome of an action as text: "ok <text>", or "<code> <message>".
 std::string outcome_of(const std::function<std::string()>& action) {
   const auto failure = [](Code code, const std::string& message) {
     return std::to_string(static_cast<int>(code)) + " " + message;

@@ -20,14 +20,14 @@ namespace fs = std::filesystem;
 
 constexpr char kProbe[] = "probe-";
 
-// The file of this rank, which goes with the object.
+// Creates the file of this rank. Removes it when the object is destroyed.
 class Probe {
  public:
   explicit Probe(fs::path path) : path_(std::move(path)) {
     FileSystem& files = FileSystem::system();
-    const int made = files.create(path_);
-    if (made >= 0) files.close(made);
-    if (made < 0) failure_ = std::generic_category().message(-made);
+    const int fd = files.create(path_);
+    if (fd >= 0) files.close(fd);
+    if (fd < 0) failure_ = std::generic_category().message(-fd);
   }
   ~Probe() { FileSystem::system().remove(path_); }
   Probe(const Probe&) = delete;
@@ -39,8 +39,8 @@ class Probe {
   std::string failure_;
 };
 
-fs::path probe_of(const fs::path& folder, const std::string& proof, Rank rank) {
-  return folder / (kProbe + proof + "-" + std::to_string(rank));
+fs::path probe_of(const fs::path& folder, const std::string& probe_id, Rank rank) {
+  return folder / (kProbe + probe_id + "-" + std::to_string(rank));
 }
 
 void remove_leftovers(const fs::path& folder) {
@@ -57,7 +57,7 @@ bool appears(const fs::path& path, SteadyTime until) {
   return true;
 }
 
-// "ranks 2, 3 on host b"; long lists are cut.
+// Returns a text like "ranks 2, 3 on host b". Long lists are cut.
 std::string text_of(const std::string& host, const std::vector<Rank>& ranks) {
   constexpr size_t kShown = 8;
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -66,25 +66,26 @@ std::string text_of(const std::string& host, const std::vector<Rank>& ranks) {
   return text + " on host " + host;
 }
 
-// Of rank 0. `told`: of each rank, its host, a line feed, and why it could not write.
-void look_for_all(const fs::path& folder, const std::string& proof, const std::vector<std::string>& told,
+// Throws unless rank 0, which calls this, sees the file of every rank. A report of a rank is its host, a line feed, and
+// why it could not write.
+void check_probes(const fs::path& folder, const std::string& probe_id, const std::vector<std::string>& reports,
                   std::chrono::milliseconds timeout) {
   std::map<std::string, std::vector<Rank>> unseen;  // by host
   std::string reason;
   const SteadyTime until = std::chrono::steady_clock::now() + timeout;
-  for (size_t i = 0; i < told.size(); ++i) {
+  for (size_t i = 0; i < reports.size(); ++i) {
     const Rank rank = static_cast<Rank>(i);
-    const size_t line = told[i].find('\n');
-    const std::string failure = told[i].substr(line + 1);
-    if (failure.empty() && appears(probe_of(folder, proof, rank), until)) continue;
+    const size_t line = reports[i].find('\n');
+    const std::string failure = reports[i].substr(line + 1);
+    if (failure.empty() && appears(probe_of(folder, probe_id, rank), until)) continue;
     if (reason.empty() && !failure.empty()) reason = " (rank " + std::to_string(rank) + ": " + failure + ")";
-    unseen[told[i].substr(0, line)].push_back(rank);
+    unseen[reports[i].substr(0, line)].push_back(rank);
   }
   if (unseen.empty()) return;
-  std::string whose;
-  for (const auto& [host, ranks] : unseen) whose += (whose.empty() ? "" : ", ") + text_of(host, ranks);
+  std::string missing;
+  for (const auto& [host, ranks] : unseen) missing += (missing.empty() ? "" : ", ") + text_of(host, ranks);
   throw Error(Code::kBadConfig, "all ranks write into one folder, " + folder.string() + ", but rank 0 on host " +
-                                    host_name() + " sees no file there of " + whose + reason +
+                                    host_name() + " sees no file there of " + missing + reason +
                                     "\n  fix: log.dir on a file system that all hosts have at the same path, which "
                                     "every rank may write");
 }
@@ -93,14 +94,14 @@ void look_for_all(const fs::path& folder, const std::string& proof, const std::v
 
 void prove_shared_folder(const fs::path& folder, CheckpointPeers& peers, std::chrono::milliseconds timeout) {
   if (peers.size() == 1) return;
-  const std::string proof = on_root(peers, [&] {
+  const std::string probe_id = on_root(peers, [&] {
     remove_leftovers(folder);
     return new_run_id();
   });
-  const Probe probe(probe_of(folder, proof, peers.rank()));
-  const std::vector<std::string> told = peers.gather_to_root(host_name() + "\n" + probe.failure());
+  const Probe probe(probe_of(folder, probe_id, peers.rank()));
+  const std::vector<std::string> reports = peers.gather_to_root(host_name() + "\n" + probe.failure());
   on_root(peers, [&] {
-    look_for_all(folder, proof, told, timeout);
+    check_probes(folder, probe_id, reports, timeout);
     return std::string();
   });
 }

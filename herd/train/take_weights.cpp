@@ -20,7 +20,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text;
 }
 
-// A table of fewer positions is the first rows of a longer one, and so the first of its elements.
+// Says whether the weight can fill the tensor. A table of fewer positions is the first rows of a longer one.
 bool fits(const NamedTensor& tensor, const convert::Weight& weight) {
   if (tensor.shape == weight.shape) return true;
   return tensor.name == kPositions && tensor.shape.size() == 2 && weight.shape.size() == 2 &&

@@ -70,10 +70,10 @@ std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
 }
 
-// Of the passes that a step needs; what it computes a second time is not counted.
+// Returns the FLOPs of the passes that a step needs. What it computes a second time is not counted.
 double flops_of(const program::Program& step, const spec::ModelTable& model) {
   double flops = 0;
-  std::set<std::tuple<program::OpKind, int, int>> counted;  // with block and micro-batch
+  std::set<std::tuple<program::OpKind, int, int>> counted;  // kind, block and micro-batch
   for (const program::Op& op : step.ops) {
     if (op.kind != program::OpKind::kForward && op.kind != program::OpKind::kBackward &&
         op.kind != program::OpKind::kLoss)
@@ -86,7 +86,7 @@ double flops_of(const program::Program& step, const spec::ModelTable& model) {
   return flops;
 }
 
-// "predicted 304 ms a step, measured 310 ms, 102 %"
+// Returns a text like "predicted 304 ms a step, measured 310 ms, 102 %".
 std::string beside_prediction(double predicted_us, double measured_us) {
   char share[32];
   std::snprintf(share, sizeof share, "%.0f %%", 100 * measured_us / predicted_us);
@@ -107,30 +107,30 @@ struct Trainer::State {
   std::unique_ptr<runtime::FlatParameters> parameters;
   std::unique_ptr<runtime::WeightRefresher> weights;
   std::unique_ptr<runtime::ModelBindings> bindings;
-  MeasuredMemory memory;  // the executor calls it until it is gone
+  MeasuredMemory memory;  // outlives the executor, which calls it
   std::unique_ptr<runtime::Executor> executor;
   std::unique_ptr<Evaluation> evaluation;  // null where the run has none
   std::unique_ptr<CheckpointPeers> peers;
   std::unique_ptr<OwnedFolder> owned;
   std::unique_ptr<RunCheckpoints> checkpoints;
   fs::path folder;
-  double flops_per_step = 0;  // of this rank
+  double flops_per_step = 0;  // those of this rank
   double peak_gflops = 0;
   program::Simulation predicted;
-  sim::Timeline measured;                          // of the first steps after the warm-up
-  std::vector<program::OpMemory> measured_memory;  // of the last of those
-  Position first;                                  // done before this process
+  sim::Timeline measured;                          // the first steps after the warm-up
+  std::vector<program::OpMemory> measured_memory;  // the last of those steps
+  Position resumed;                                // what was done before this process
   uint64_t bytes_counted = 0;                      // comm.bytes_moved() when the last step ended, or what followed it
-  std::optional<Clock::time_point> time_limit;     // of rank 0, which stops for all
+  std::optional<Clock::time_point> time_limit;     // set on rank 0, which stops all ranks
   std::map<std::string, std::string> machine = describe_machine();
 
-  std::string choice;  // what strategy.auto took; empty where the run file says all
+  std::string strategy_summary;  // what strategy.auto took; empty where the run file says all
 
   State(planner::ResolvedRun resolved, Communicator& c)
       : run(std::move(resolved.run)),
         comm(c),
         layout(strategies::trainable_layout(run, c.size())),
-        choice(std::move(resolved.summary)) {}
+        strategy_summary(std::move(resolved.summary)) {}
 
   bool is_over_time() const { return time_limit && Clock::now() >= *time_limit; }
   bool wants_stop() const { return StopSignal::requested() || is_over_time(); }
@@ -143,8 +143,8 @@ struct Trainer::State {
     if (root()) log_info(text);
   }
   void write(const char* file, const std::string& text) const { write_file_atomically(folder / file, text); }
-  // The position in the data before a step: batches of an earlier process may have been of another size.
-  int64_t samples_before(int64_t step) const { return first.sample + (step - first.step) * layout.batch; }
+  // Returns the position in the data before a step. Batches of an earlier process may have had another size.
+  int64_t samples_before(int64_t step) const { return resumed.sample + (step - resumed.step) * layout.batch; }
   runtime::ModelBindings::Options options() const;
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool drain, bool& stop);
@@ -157,8 +157,8 @@ struct Trainer::State {
   TrainResult train();
 };
 
-// Peers must hear of an error before this rank leaves the groups that it has made, and before what is in flight here is
-// waited for.
+// Peers must hear of an error before this rank leaves the groups that it has made, and before it waits for what is in
+// flight.
 Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& attempt)
     : state_(std::make_unique<State>(resolve_run(run_file, comm), comm)) {
   try {
@@ -175,8 +175,8 @@ TrainResult Trainer::run() {
   } catch (const std::exception& error) {
     tell_peers(state_->comm, error);
     // A rank that does not answer won't write its part of a checkpoint: nobody waits for the save that is under way.
-    const auto* known = dynamic_cast<const Error*>(&error);
-    if (known != nullptr && known->code() == Code::kTimeout) state_->peers->abandon(error.what());
+    const auto* herd_error = dynamic_cast<const Error*>(&error);
+    if (herd_error != nullptr && herd_error->code() == Code::kTimeout) state_->peers->abandon(error.what());
     throw;
   }
 }
@@ -192,7 +192,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   spec::refuse_transport(run, static_cast<int>(topology.hosts.size()));
   s.data = open_samples(run, Split::kTrain);
   if (run.train.eval_every > 0) s.validation = open_samples(run, Split::kValidation);
-  if (!s.choice.empty()) s.say(s.choice);
+  if (!s.strategy_summary.empty()) s.say(s.strategy_summary);
   s.say(spec::summary(s.layout));
 
   const spec::ModelTable table = spec::program_table(run, s.layout.micro_batch);
@@ -200,35 +200,35 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
     s.say(format_count(static_cast<double>(table.frozen_parameters())) + " of " +
           format_count(static_cast<double>(table.parameters())) + " parameters are frozen");
   }
-  std::vector<int> here;
+  std::vector<int> ranks_here;
   for (int rank = 0; rank < comm.size(); ++rank) {
-    if (topology.host_of(rank) == topology.host_of(comm.rank())) here.push_back(rank);
+    if (topology.host_of(rank) == topology.host_of(comm.rank())) ranks_here.push_back(rank);
   }
-  const std::vector<int> simulated = planner::ranks_with_all_stages(here, s.layout);
+  const std::vector<int> simulated = planner::ranks_with_all_stages(ranks_here, s.layout);
   const std::vector<program::Program> programs = strategies::programs_of_run(run, table, s.layout, simulated);
-  if (const std::string instead = strategies::quotient_text(run, s.layout, programs[0]); !instead.empty())
-    s.say("the step is proved on " + instead);
+  if (const std::string quotient = strategies::quotient_text(run, s.layout, programs[0]); !quotient.empty())
+    s.say("the step is proved on " + quotient);
 
   s.model = models::make_model(run.model, table, s.layout.mesh.index(s.layout.tensor_axis, comm.rank()));
   s.optimizer = make_optimizer(run.optimizer);
   s.rate = learning_rate(run);
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);
   const program::Program& step =
-      programs[static_cast<size_t>(std::find(here.begin(), here.end(), comm.rank()) - here.begin())];
+      programs[static_cast<size_t>(std::find(ranks_here.begin(), ranks_here.end(), comm.rank()) - ranks_here.begin())];
   s.flops_per_step = flops_of(step, table);
   s.groups = std::make_unique<runtime::AxisGroups>(comm, step);
   s.parameters =
       std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed);
   s.weights = std::make_unique<runtime::WeightRefresher>(*s.parameters, *s.groups, step);
-  const program::Calibration figures = [&] {
+  const program::Calibration calibration = [&] {
     BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm);
-    return calibrate(run, s.layout, passes, *s.parameters, *s.optimizer, comm, static_cast<int>(here.size()));
+    return calibrate(run, s.layout, passes, *s.parameters, *s.optimizer, comm, static_cast<int>(ranks_here.size()));
   }();
-  s.peak_gflops = figures.matmul_flops_per_us * figures.threads / 1e3;
-  planner::Cluster cluster = planner::cluster_of(figures, topology, run.memory.device_budget);
-  cluster.measured = planner::measured_of(figures, run, s.layout);
+  s.peak_gflops = calibration.matmul_flops_per_us * calibration.threads / 1e3;
+  planner::Cluster cluster = planner::cluster_of(calibration, topology, run.memory.device_budget);
+  cluster.measured = planner::measured_of(calibration, run, s.layout);
   if (const std::string why = planner::why_no_program(run, s.layout); why.empty()) {
-    s.predicted = planner::simulate_on(programs, table, cluster, figures, here.size());
+    s.predicted = planner::simulate_on(programs, table, cluster, calibration, ranks_here.size());
     s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
           format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
   } else {
@@ -240,7 +240,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (run.strategy.precision == "fp16") s.bindings->set_loss_scale(optim::LossScale());
   runtime::OpListener listener = peer_listener(comm);
   listener.failed = [&s, tell = listener.failed](const Error& error) {
-    if (!s.bindings->output().nonfinite) tell(error);  // all ranks throw that, and look for it together
+    if (!s.bindings->output().nonfinite) tell(error);  // all ranks throw that one, and look for its cause together
   };
   s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()), std::move(listener));
   if (s.validation)
@@ -253,14 +253,14 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   }
   s.checkpoints = std::make_unique<RunCheckpoints>(
       run, *s.owned, comm, *s.peers, RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings});
-  s.first = s.checkpoints->start();
+  s.resumed = s.checkpoints->start();
   if (s.root()) {
     s.owned->take_over();
     s.write("config.toml", spec::to_toml(run));
     s.write("cluster.toml", planner::to_toml(cluster));  // for herd plan --cluster
     s.write_manifest();
   }
-  s.groups->set_deadline(deadline_of(run));  // of the steps: until here ranks measure, and read what they resume from
+  s.groups->set_deadline(deadline_of(run));  // of steps; what came before measures, or reads checkpoints
 }
 
 runtime::ModelBindings::Options Trainer::State::options() const {
@@ -277,17 +277,18 @@ runtime::StepInput Trainer::State::read_step(int64_t step) const {
           1.0 / static_cast<double>(counted_tokens(*data, layout.batch))};
 }
 
-// Runs the step's program. Where the norm of the gradient is NaN, as it is on all ranks, they look for where it came
-// from together.
+// Runs the step's program. A norm of the gradient that is no finite number is so on all ranks: they look for its origin
+// together.
 void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
   bindings->begin_step(input);
   try {
     executor->run(step);
   } catch (const Error& error) {
     if (!bindings->output().nonfinite) throw;
-    const program::Program again = executor->program();
+    const program::Program step_program = executor->program();
     executor.reset();  // drains it
-    const std::string found = find_nonfinite(again, model.blocks, *parameters, *groups, options(), input, step, comm);
+    const std::string found =
+        find_nonfinite(step_program, model.blocks, *parameters, *groups, options(), input, step, comm);
     throw SharedError(
         error.code(),
         "step " + std::to_string(step) + ": the norm of the gradient is " +
@@ -298,8 +299,8 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
   }
 }
 
-// One optimizer step, and what the ranks tell each other at its end: loss, count, whether to stop. With `drain` the
-// step lasts until its gathers of weights have ended, which otherwise overlap the next step.
+// Runs one optimizer step. At its end ranks sum the loss and the count of tokens, and agree whether to stop. With
+// `drain` the step lasts until its gathers of weights have ended, which otherwise overlap the next step.
 StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   const auto begin = Clock::now();
   DeviceMemory::reset_peak();
@@ -351,7 +352,7 @@ void Trainer::State::save(int64_t steps_done) {
   checkpoints->save({.step = steps_done, .sample = samples_before(steps_done)});
 }
 
-// Written at the start, so that a run that dies has one, and at the end, when all algorithms are known.
+// Writes run.json: at the start, so that a run that dies has one, and at the end, when all algorithms are known.
 void Trainer::State::write_manifest() const {
   std::map<std::string, std::string> algorithms;
   for (const AlgorithmUse& use : groups->algorithms_used()) {
@@ -365,13 +366,13 @@ void Trainer::State::write_manifest() const {
                                             .ranks = comm.size(),
                                             .threads = at::get_num_threads(),
                                             .config = spec::to_toml(run),
-                                            .automatic_strategy = choice,
+                                            .automatic_strategy = strategy_summary,
                                             .algorithms = algorithms,
                                             .topology = comm.topology(),
                                             .machine = machine}));
 }
 
-// Of rank 0: what ran, in files that a browser opens.
+// Writes what ran on rank 0 into files that a browser opens.
 void Trainer::State::write_report() const {
   const sim::Timeline ran = from_zero(measured);
   if (!ran.spans.empty()) write("trace.json", draw::timeline_trace(ran));
@@ -396,15 +397,16 @@ TrainResult Trainer::State::train() {
   State& s = *this;
   StopSignal::note_first_step();
   bytes_counted = comm.bytes_moved();
-  TrainResult result{.steps_done = s.first.step};
+  TrainResult result{.steps_done = s.resumed.step};
   double average_s = 0;
-  std::vector<double> steps_us;  // but the first, which wakes memory
+  std::vector<double> steps_us;  // without the first step, which wakes memory
   std::unique_ptr<MetricsWriter> metrics;
-  if (s.root()) metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.first.step, owned->start().run);
-  for (int64_t step = s.first.step; step < run.train.steps && !result.stopped; ++step) {
+  if (s.root())
+    metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.resumed.step, owned->start().run);
+  for (int64_t step = s.resumed.step; step < run.train.steps && !result.stopped; ++step) {
     const int64_t done = step + 1;
     if (s.root()) owned->check();
-    const bool traced = s.root() && done - s.first.step > 1 && done - s.first.step <= 1 + run.log.trace_steps;
+    const bool traced = s.root() && done - s.resumed.step > 1 && done - s.resumed.step <= 1 + run.log.trace_steps;
     s.memory.set_recording(traced);
     const bool last = done == run.train.steps;
     const auto due = [&](int64_t every) { return every > 0 && (last || done % every == 0); };
@@ -414,7 +416,7 @@ TrainResult Trainer::State::train() {
     StepRecord record = s.run_step(step, drain, result.stopped);
     const double took_s = record.metrics.step_ms / 1e3;
     average_s = average_s == 0 ? took_s : 0.9 * average_s + 0.1 * took_s;
-    if (done - s.first.step > 1) steps_us.push_back(took_s * 1e6);
+    if (done - s.resumed.step > 1) steps_us.push_back(took_s * 1e6);
     record.left_s = average_s * static_cast<double>(run.train.steps - done);
     if (traced) {
       s.measured_memory = s.memory.last_step(*s.executor);
@@ -422,7 +424,7 @@ TrainResult Trainer::State::train() {
     }
     result.steps_done = done;
     result.loss = record.metrics.loss;
-    // Who asks for a stop waits for seconds, not for a validation: that is left out, or broken off.
+    // Who asks for a stop waits for seconds only, so a validation is left out or broken off.
     if (!result.stopped && due(run.train.eval_every)) {
       record.metrics.val_loss = s.validate();
       result.stopped = !record.metrics.val_loss;

@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Holds what a rank says of itself: its board, in the order of the fields there.
+// Holds what a rank says of itself to other hosts: the fields of its board, in the same order.
 struct Position {
   uint64_t started, finished, waits_in, step, total_steps;
   int64_t awaits;
@@ -21,6 +21,7 @@ struct Position {
   OperationRecord records[kRecords];  // the records that are valid
 };
 
+// Holds what the failure board says, as it is sent to other hosts.
 struct Failure {
   int32_t rank;
   uint32_t code;
@@ -52,10 +53,10 @@ ClusterChannel::ClusterChannel(ClusterTransport& transport, uint64_t id, const s
   int next = 0;
   for (size_t member = 0; member < members_.size(); ++member) {
     if (members_[member] == transport.rank()) self_ = static_cast<Rank>(member);
-    const bool here = transport.shares_host(members_[member]);
-    local_index_.push_back(here ? next++ : -1);
-    copies_.push_back(here ? nullptr : std::make_unique<RankBoard>());
-    if (!here) remote_.push_back(static_cast<int>(member));
+    const bool on_this_host = transport.shares_host(members_[member]);
+    local_index_.push_back(on_this_host ? next++ : -1);
+    copies_.push_back(on_this_host ? nullptr : std::make_unique<RankBoard>());
+    if (!on_this_host) remote_.push_back(static_cast<int>(member));
   }
   transport_.add(id_, *this);
 }
@@ -189,20 +190,20 @@ void ClusterChannel::on_frame(Rank from, const FrameHeader& header, std::span<co
 }
 
 void ClusterChannel::send_position(int member, FrameKind kind) {
-  const RankBoard& own = board(self_);
+  const RankBoard& own_board = board(self_);
   Position position = {};
-  position.started = own.started.load(std::memory_order_acquire);
-  position.finished = own.finished.load(std::memory_order_acquire);
-  position.waits_in = own.waits_in.load(std::memory_order_acquire);
-  position.step = own.step.load(std::memory_order_relaxed);
-  position.total_steps = own.total_steps.load(std::memory_order_relaxed);
-  position.awaits = own.awaits.load(std::memory_order_relaxed);
+  position.started = own_board.started.load(std::memory_order_acquire);
+  position.finished = own_board.finished.load(std::memory_order_acquire);
+  position.waits_in = own_board.waits_in.load(std::memory_order_acquire);
+  position.step = own_board.step.load(std::memory_order_relaxed);
+  position.total_steps = own_board.total_steps.load(std::memory_order_relaxed);
+  position.awaits = own_board.awaits.load(std::memory_order_relaxed);
   const std::string activity = transport_.activity_of(members_[static_cast<size_t>(self_)]);
   std::memcpy(position.activity, activity.data(), std::min(activity.size(), sizeof position.activity - 1));
   const uint64_t records = std::min(position.started, kRecords);
   for (uint64_t i = 0; i < records; ++i) {
     const uint64_t sequence = position.started - i;
-    position.records[i] = own.records[sequence % kRecords].read(sequence).value_or(OperationRecord{});
+    position.records[i] = own_board.records[sequence % kRecords].read(sequence).value_or(OperationRecord{});
   }
   transport_.wire().send_copy(
       members_[static_cast<size_t>(member)], stamp(member, kind),
@@ -231,13 +232,13 @@ void ClusterChannel::on_position(int member, std::span<const std::byte> payload)
 void ClusterChannel::send_failure() {
   if (sent_failure_ || !failure_board().ready()) return;
   sent_failure_ = true;
-  Failure said = {failure_board().rank, static_cast<uint32_t>(failure_board().code), {}};
-  std::memcpy(said.text, failure_board().text, sizeof said.text);
+  Failure failure = {failure_board().rank, static_cast<uint32_t>(failure_board().code), {}};
+  std::memcpy(failure.text, failure_board().text, sizeof failure.text);
   for (int member : remote_) {
     transport_.wire().send_copy(members_[static_cast<size_t>(member)], stamp(member, FrameKind::kFailure),
-                                bytes_of(said));
+                                bytes_of(failure));
   }
-  for (int i = 0; i < 100; ++i) transport_.wire().progress();
+  for (int i = 0; i < 100; ++i) transport_.wire().progress();  // pushes out as much as the network takes now
 }
 
 void ClusterChannel::send_note() {
@@ -256,17 +257,17 @@ void ClusterChannel::on_note(int member, std::span<const std::byte> payload) {
   AgreementNote note;
   if (payload.size() != sizeof note) return;
   std::memcpy(&note, payload.data(), sizeof note);
-  const auto before = board(member).note.newest();
-  if (note.version > (before ? before->version : 0)) board(member).note.write(note);
+  const auto known = board(member).note.newest();
+  if (note.version > (known ? known->version : 0)) board(member).note.write(note);
 }
 
 void ClusterChannel::on_failure(std::span<const std::byte> payload) {
-  Failure said;
-  if (payload.size() != sizeof said) return;
-  std::memcpy(&said, payload.data(), sizeof said);
-  said.text[sizeof said.text - 1] = 0;
-  if (said.code > static_cast<uint32_t>(Code::kBug) || said.rank < 0 || said.rank >= transport_.size()) return;
-  if (failure_board().post(self_, said.rank, static_cast<Code>(said.code), said.text)) local_->wake_peers();
+  Failure failure;
+  if (payload.size() != sizeof failure) return;
+  std::memcpy(&failure, payload.data(), sizeof failure);
+  failure.text[sizeof failure.text - 1] = 0;
+  if (failure.code > static_cast<uint32_t>(Code::kBug) || failure.rank < 0 || failure.rank >= transport_.size()) return;
+  if (failure_board().post(self_, failure.rank, static_cast<Code>(failure.code), failure.text)) local_->wake_peers();
 }
 
 }  // namespace herd::transport

@@ -23,10 +23,11 @@ namespace {
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr auto kSilent = 60ms;  // a question that stays unanswered for so long says something
-constexpr auto kFarewell = 1s;  // that nothing moves, while a last word is not answered
+constexpr auto kSilent = 60ms;  // a peer that answers no question for so long counts as stopped
+constexpr auto kFarewell = 1s;  // how long nothing may move while peers do not answer a goodbye
 
-// MAC of token (through the secret), job and ranks. 64 bits: nobody gets to try that often.
+// Returns a MAC of the job and two ranks under the secret, which comes from the job's token. 64 bits are enough: nobody
+// gets to try that often.
 uint64_t key_of(const std::string& secret, const std::string& job, Rank from, Rank to) {
   const std::string text = "herd frame " + std::to_string(from) + " " + std::to_string(to) + " " + job;
   unsigned char mac[16] = {};
@@ -46,13 +47,14 @@ std::string wire_key(const std::string& secret, const std::string& job) {
   return key;
 }
 
+// Returns the 64-bit FNV-1a hash of a channel's key.
 uint64_t id_of(const std::string& key) {
   uint64_t hash = 0xcbf29ce484222325ull;
   for (char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return hash;
 }
 
-// A region of which this rank maps the parts of its own host.
+// Maps the parts of a region that belong to ranks of this host.
 class ClusterRegion final : public SharedRegion {
  public:
   ClusterRegion(std::shared_ptr<SharedRegion> local, std::vector<int> index)
@@ -65,20 +67,20 @@ class ClusterRegion final : public SharedRegion {
 
  private:
   std::shared_ptr<SharedRegion> local_;
-  std::vector<int> index_;  // by member: in local_, -1 = on another host
+  std::vector<int> index_;  // of each member in local_; -1 = on another host
 };
 
 int new_epoll(std::initializer_list<int> descriptors) {
-  const int made = epoll_create1(EPOLL_CLOEXEC);
-  if (made < 0) throw_errno(Code::kStorage, "create an epoll descriptor", errno);
+  const int epoll = epoll_create1(EPOLL_CLOEXEC);
+  if (epoll < 0) throw_errno(Code::kStorage, "create an epoll descriptor", errno);
   for (int descriptor : descriptors) {
     epoll_event event = {};
     event.events = EPOLLIN;
-    if (epoll_ctl(made, EPOLL_CTL_ADD, descriptor, &event) != 0) {
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) != 0) {
       throw_errno(Code::kStorage, "watch the network", errno);
     }
   }
-  return made;
+  return epoll;
 }
 
 }  // namespace
@@ -107,9 +109,9 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
   }
   std::vector<std::string> addresses = exchange_->all_gather("wire", everyone, rank(), address, deadline);
   if (!error.empty()) throw Error(Code::kBadConfig, error);
-  for (std::string& one : addresses) {
-    if (one.empty() || one[0] != '+') throw Error(Code::kBadConfig, one.empty() ? "no address" : one.substr(1));
-    one.erase(0, 1);
+  for (std::string& reply : addresses) {
+    if (reply.empty() || reply[0] != '+') throw Error(Code::kBadConfig, reply.empty() ? "no address" : reply.substr(1));
+    reply.erase(0, 1);
   }
   const int hosts = 1 + *std::max_element(options_.host_of.begin(), options_.host_of.end());
   name_ = (hosts == size() ? "" : "shm+") + std::string(wire_->name());
@@ -138,9 +140,9 @@ ClusterTransport::~ClusterTransport() {
 int ClusterTransport::count_ranks_of_machine(const std::vector<Rank>& everyone, SteadyTime deadline) {
   const std::vector<std::string> machines =
       exchange_->all_gather("machine", everyone, rank(), machine_identity(), deadline);
-  const std::string& mine = machines[static_cast<size_t>(rank())];
-  if (mine.empty()) return static_cast<int>(host_ranks_.size());
-  return static_cast<int>(std::count(machines.begin(), machines.end(), mine));
+  const std::string& own_machine = machines[static_cast<size_t>(rank())];
+  if (own_machine.empty()) return static_cast<int>(host_ranks_.size());
+  return static_cast<int>(std::count(machines.begin(), machines.end(), own_machine));
 }
 
 bool ClusterTransport::progress_or_wait() {
@@ -161,8 +163,8 @@ std::vector<Rank> ClusterTransport::local_members(const std::vector<Rank>& membe
 // All members succeed or none does: what fails on one host fails everywhere, with the same words.
 void ClusterTransport::agree(const std::string& key, const std::vector<Rank>& members, const std::string& error,
                              SteadyTime deadline) {
-  for (const std::string& said : exchange_->all_gather(key, members, rank(), error, deadline)) {
-    if (!said.empty()) throw Error(Code::kStorage, said);
+  for (const std::string& reported : exchange_->all_gather(key, members, rank(), error, deadline)) {
+    if (!reported.empty()) throw Error(Code::kStorage, reported);
   }
 }
 
@@ -209,9 +211,9 @@ FrameHeader ClusterTransport::stamp(Rank to, uint64_t channel, FrameKind kind) c
 }
 
 void ClusterTransport::on_frame(const FrameHeader& header, std::span<const std::byte> payload) {
-  const bool known =
+  const bool has_valid_key =
       header.from >= 0 && header.from < size() && header.key == peers_[static_cast<size_t>(header.from)].key_from;
-  if (!known || shares_host(header.from)) {
+  if (!has_valid_key || shares_host(header.from)) {
     if (!warned_) {
       log_warning("a message over the network that does not know this job's token was dropped (it says rank " +
                   std::to_string(header.from) + "); further ones are dropped in silence");
@@ -230,11 +232,12 @@ void ClusterTransport::on_frame(const FrameHeader& header, std::span<const std::
   }
   if (const auto closed = closed_.find(header.group); closed != closed_.end()) {
     if (header.kind != FrameKind::kAskBoard) return;
+    // These are started, finished, waits_in, step, total_steps and awaits, as a channel sends them.
     const uint64_t position[6] = {closed->second, closed->second, 0, 0, 0, ~uint64_t{0}};
     return wire_->send_copy(header.from, stamp(header.from, header.group, FrameKind::kLeft),
                             std::as_bytes(std::span(position)));
   }
-  if (header.kind == FrameKind::kAskBoard) {  // not open here yet: nothing begun
+  if (header.kind == FrameKind::kAskBoard) {  // the channel is not open here yet, so nothing has begun
     const uint64_t position[6] = {0, 0, 0, 0, 0, ~uint64_t{0}};
     return wire_->send_copy(header.from, stamp(header.from, header.group, FrameKind::kBoard),
                             std::as_bytes(std::span(position)));

@@ -8,8 +8,8 @@
 namespace herd::transport {
 namespace {
 
-// Moves this thread to the core and leaves it what it may use, unless somebody else changes that meanwhile. Where it
-// may use all that the system allows, it shall go on to, whatever the system allows later: so it asks for everything.
+// Moves this thread to the core and then restores the cores that it may use, unless somebody else has changed them. If
+// it may use all that the system allows, it asks for every core, so that it can use what the system allows later.
 void move_to(int core, const cpu_set_t& allowed) {
   cpu_set_t target, now;
   CPU_ZERO(&target);
@@ -18,9 +18,9 @@ void move_to(int core, const cpu_set_t& allowed) {
   if (sched_getaffinity(0, sizeof now, &now) != 0 || !CPU_EQUAL(&now, &target)) return;
   cpu_set_t everything;
   std::memset(&everything, 0xff, sizeof everything);
-  const bool same = sched_setaffinity(0, sizeof everything, &everything) == 0 &&
-                    sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, &allowed);
-  if (!same) sched_setaffinity(0, sizeof allowed, &allowed);
+  const bool restored = sched_setaffinity(0, sizeof everything, &everything) == 0 &&
+                        sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, &allowed);
+  if (!restored) sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 }  // namespace
@@ -32,17 +32,17 @@ void CoreSpread::rebalance() {
   const uint32_t word = static_cast<uint32_t>(core) + 1;
   if (own_->load(std::memory_order_relaxed) != word) own_->store(word, std::memory_order_relaxed);
   waiting_.assign(CPU_SETSIZE + 1, 0);
-  for (const CoreWord* one : all_) ++waiting_[std::min<uint32_t>(one->load(std::memory_order_relaxed), CPU_SETSIZE)];
-  const int here = waiting_[word];
-  if (here < 2 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  for (const CoreWord* peer : all_) ++waiting_[std::min<uint32_t>(peer->load(std::memory_order_relaxed), CPU_SETSIZE)];
+  const int ranks_here = waiting_[word];
+  if (ranks_here < 2 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   int emptiest = core;
-  for (int step = 1; step < CPU_SETSIZE; ++step) {  // from the next one on, lest all go to the first
-    const int other = (core + step) % CPU_SETSIZE;
-    if (!CPU_ISSET(other, &allowed)) continue;
-    if (waiting_[static_cast<size_t>(other) + 1] < waiting_[static_cast<size_t>(emptiest) + 1]) emptiest = other;
+  for (int step = 1; step < CPU_SETSIZE; ++step) {  // from the next core on, so that not all ranks choose the first
+    const int next = (core + step) % CPU_SETSIZE;
+    if (!CPU_ISSET(next, &allowed)) continue;
+    if (waiting_[static_cast<size_t>(next) + 1] < waiting_[static_cast<size_t>(emptiest) + 1]) emptiest = next;
   }
-  if (here < waiting_[static_cast<size_t>(emptiest) + 1] + 2) return;
-  own_->store(static_cast<uint32_t>(emptiest) + 1, std::memory_order_relaxed);  // first: the next to look counts it
+  if (ranks_here < waiting_[static_cast<size_t>(emptiest) + 1] + 2) return;
+  own_->store(static_cast<uint32_t>(emptiest) + 1, std::memory_order_relaxed);  // before the move: others count it
   move_to(emptiest, allowed);
 }
 

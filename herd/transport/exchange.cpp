@@ -7,6 +7,7 @@
 namespace herd::transport {
 namespace {
 
+// Exchanges texts as keys of a store.
 class StoreExchange final : public Exchange {
  public:
   StoreExchange(Store& store, std::string prefix) : store_(store), prefix_(std::move(prefix)) {}
@@ -15,9 +16,9 @@ class StoreExchange final : public Exchange {
                                       const std::string& text, SteadyTime deadline) override {
     const std::string path = prefix_ + key + "/";
     store_.set(path + std::to_string(rank), text);
-    std::vector<std::string> all;
-    for (Rank member : members) all.push_back(member == rank ? text : get(path, member, deadline));
-    return all;
+    std::vector<std::string> texts;
+    for (Rank member : members) texts.push_back(member == rank ? text : get(path, member, deadline));
+    return texts;
   }
 
  private:
@@ -33,6 +34,7 @@ class StoreExchange final : public Exchange {
   std::string prefix_;
 };
 
+// Exchanges texts as parcels of a courier.
 class CourierExchange final : public Exchange {
  public:
   explicit CourierExchange(std::unique_ptr<Courier> courier) : courier_(std::move(courier)) {}
@@ -42,9 +44,9 @@ class CourierExchange final : public Exchange {
     for (Rank member : members) {
       if (member != rank) courier_->send(member, key, {.text = text});
     }
-    std::vector<std::string> all;
-    for (Rank member : members) all.push_back(member == rank ? text : courier_->receive(member, key, deadline).text);
-    return all;
+    std::vector<std::string> texts;
+    for (Rank member : members) texts.push_back(member == rank ? text : courier_->receive(member, key, deadline).text);
+    return texts;
   }
 
  private:

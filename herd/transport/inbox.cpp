@@ -36,8 +36,8 @@ void Inbox::arrive(const Envelope& envelope, uint64_t offset, std::span<const st
 bool Inbox::has_unclaimed_message(uint64_t tag) {
   const auto has_tag = [&](const auto& one) { return one.envelope.tag == tag; };
   if (std::any_of(early_.begin(), early_.end(), has_tag)) return true;
-  const auto takes_it = [&](const Message* message) { return message->envelope.tag == tag && !message->mismatch; };
-  if (std::any_of(posted_.begin(), posted_.end(), takes_it)) return false;
+  const auto will_take = [&](const Message* message) { return message->envelope.tag == tag && !message->mismatch; };
+  if (std::any_of(posted_.begin(), posted_.end(), will_take)) return false;
   while (true) {
     if (active_ && into_ == nullptr && !nowhere_ && set_aside_.envelope.tag == tag) return true;
     if (kept_.empty()) return false;
@@ -58,7 +58,7 @@ void Inbox::drop() {
 
 void Inbox::take(const Envelope& envelope, uint64_t offset, std::span<const std::byte> payload) {
   if (!active_) begin(envelope);
-  if (offset != arrived_ || payload.size() > set_aside_.envelope.bytes - arrived_) return;  // from no herd
+  if (offset != arrived_ || payload.size() > set_aside_.envelope.bytes - arrived_) return;  // no herd sends this
   if (into_ != nullptr)
     into_->take(payload);
   else if (!nowhere_)
@@ -74,10 +74,10 @@ void Inbox::begin(const Envelope& envelope) {
   nowhere_ = false;
   set_aside_ = {envelope, {}};
   arrived_ = 0;
-  const auto meets = [&](const Message* message) {
+  const auto matches = [&](const Message* message) {
     return !message->mismatch && (!by_tag_ || message->envelope.tag == envelope.tag);
   };
-  const auto found = by_tag_ ? std::find_if(posted_.begin(), posted_.end(), meets) : posted_.begin();
+  const auto found = by_tag_ ? std::find_if(posted_.begin(), posted_.end(), matches) : posted_.begin();
   if (found == posted_.end()) return;
   Message& message = **found;
   nowhere_ = message.mismatch;  // a lane ends with its first mismatch

@@ -11,13 +11,14 @@
 namespace herd::transport {
 namespace {
 
-constexpr int64_t kFrame = 64;             // bytes of an envelope in a ring; payloads are padded to it
-constexpr int64_t kPiece = 64 * 1024;      // bytes published at a time: the other side works on one meanwhile
-constexpr int64_t kRingsBudget = 8 << 20;  // bytes of all collective rings of a group
-constexpr int64_t kStage = 2368 << 10;     // one copy of a rank's stage: the most that staged algorithms ask for
+constexpr int64_t kFrameBytes = 64;           // size of an envelope in a ring; payloads are padded to it
+constexpr int64_t kPublishBytes = 64 * 1024;  // published at a time: the other side works on a piece meanwhile
+constexpr int64_t kAllRingsBytes = 8 << 20;   // collective rings of a group, all together
+constexpr int64_t kStageBytes = 2368 << 10;   // one copy of a rank's stage: the most that staged algorithms ask for
 
-constexpr int kCountBits = std::bit_width(Channel::kMaxSignals);
+constexpr int kCountBits = std::bit_width(Channel::kMaxSignals);  // low bits of a signal's word; the sequence is above
 
+// Returns the largest power of two up to `bytes`, but at least `least` and at most `most`.
 int64_t power_of_two(int64_t bytes, int64_t least, int64_t most) {
   return std::clamp(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(bytes, 1)))), least,
                     most);
@@ -27,9 +28,9 @@ int64_t power_of_two(int64_t bytes, int64_t least, int64_t most) {
 
 LocalLayout::LocalLayout(int n) {
   const int64_t pairs = static_cast<int64_t>(n) * n;
-  ring_bytes = {power_of_two(kRingsBudget / pairs, 16 << 10, 1 << 20),
-                power_of_two(kRingsBudget / 4 / pairs, 16 << 10, 1 << 18)};
-  stage_bytes = n == 1 ? kPageBytes : kStage;
+  ring_bytes = {power_of_two(kAllRingsBytes / pairs, 16 << 10, 1 << 20),
+                power_of_two(kAllRingsBytes / 4 / pairs, 16 << 10, 1 << 18)};
+  stage_bytes = n == 1 ? kPageBytes : kStageBytes;
   failure = round_up(sizeof(RankBoard), kPageBytes);
   signal_lines = failure + round_up(sizeof(FailureBoard), kPageBytes);
   counters = signal_lines + n * static_cast<int64_t>(Channel::kHeaders) * 64;
@@ -138,18 +139,18 @@ bool LocalChannel::move_send(Pair& pair, Rank peer, Traffic traffic) {
   RingWriter& ring = pair.writer[static_cast<size_t>(traffic)];
   const int64_t size = static_cast<int64_t>(message.envelope.bytes);
   const int64_t left = size - message.moved;
-  const std::span<std::byte> space =
-      ring.space(static_cast<uint64_t>(std::min(round_up(left, kFrame), kPiece) + (message.started ? 0 : kFrame)));
+  const std::span<std::byte> space = ring.space(static_cast<uint64_t>(
+      std::min(round_up(left, kFrameBytes), kPublishBytes) + (message.started ? 0 : kFrameBytes)));
   if (space.empty()) return false;
   int64_t used = 0;
   if (!message.started) {
     std::memcpy(space.data(), &message.envelope, sizeof(Envelope));
     message.started = true;
-    used = kFrame;
+    used = kFrameBytes;
   }
   const int64_t take = std::min(left, static_cast<int64_t>(space.size()) - used);
   if (take > 0) std::memcpy(space.data() + used, message.data + message.moved, static_cast<size_t>(take));
-  ring.publish(static_cast<uint64_t>(used + round_up(take, kFrame)));
+  ring.publish(static_cast<uint64_t>(used + round_up(take, kFrameBytes)));
   message.moved += take;
   if (peer != self_) bytes_sent_ += static_cast<uint64_t>(take);
   if (message.moved == size) finish(queue, message);
@@ -163,20 +164,20 @@ bool LocalChannel::move_receive(Pair& pair, Rank peer) {
   RingReader& ring = pair.reader[0];
   if (message.mismatch) return false;
   const int64_t size = static_cast<int64_t>(message.envelope.bytes);
-  std::span<const std::byte> here = ring.available(
-      static_cast<uint64_t>(std::min(round_up(size - message.moved, kFrame), kPiece) + (message.started ? 0 : kFrame)));
-  if (here.empty()) return false;
+  std::span<const std::byte> readable = ring.available(static_cast<uint64_t>(
+      std::min(round_up(size - message.moved, kFrameBytes), kPublishBytes) + (message.started ? 0 : kFrameBytes)));
+  if (readable.empty()) return false;
   int64_t used = 0;
   if (!message.started) {
     Envelope arrived;
-    std::memcpy(&arrived, here.data(), sizeof arrived);
+    std::memcpy(&arrived, readable.data(), sizeof arrived);
     message.started = true;
     if (!message.accept(arrived)) return true;
-    used = kFrame;
+    used = kFrameBytes;
   }
-  const int64_t take = std::min(size - message.moved, static_cast<int64_t>(here.size()) - used);
-  message.take(here.subspan(static_cast<size_t>(used), static_cast<size_t>(take)));
-  ring.release(static_cast<uint64_t>(used + round_up(take, kFrame)));
+  const int64_t take = std::min(size - message.moved, static_cast<int64_t>(readable.size()) - used);
+  message.take(readable.subspan(static_cast<size_t>(used), static_cast<size_t>(take)));
+  ring.release(static_cast<uint64_t>(used + round_up(take, kFrameBytes)));
   if (message.moved == size) finish(queue, message);
   doorbells_[static_cast<size_t>(peer)].ring();
   return true;
@@ -185,20 +186,20 @@ bool LocalChannel::move_receive(Pair& pair, Rank peer) {
 bool LocalChannel::read_point_to_point(Pair& pair) {
   RingReader& ring = pair.reader[1];
   if (pair.unread == 0) {
-    const std::span<const std::byte> here = ring.available(kFrame);
-    if (here.empty()) return false;
-    std::memcpy(&pair.incoming, here.data(), sizeof(Envelope));
-    ring.release(kFrame);
+    const std::span<const std::byte> readable = ring.available(kFrameBytes);
+    if (readable.empty()) return false;
+    std::memcpy(&pair.incoming, readable.data(), sizeof(Envelope));
+    ring.release(kFrameBytes);
     pair.unread = pair.incoming.bytes;
     pair.inbox.arrive(pair.incoming, 0, {});
     return true;
   }
   const auto left = static_cast<int64_t>(pair.unread);
-  const auto here = ring.available(static_cast<uint64_t>(std::min(round_up(left, kFrame), kPiece)));
-  if (here.empty()) return false;
-  const uint64_t take = std::min<uint64_t>(pair.unread, here.size());
-  pair.inbox.arrive(pair.incoming, pair.incoming.bytes - pair.unread, here.first(take));
-  ring.release(static_cast<uint64_t>(round_up(static_cast<int64_t>(take), kFrame)));
+  const auto readable = ring.available(static_cast<uint64_t>(std::min(round_up(left, kFrameBytes), kPublishBytes)));
+  if (readable.empty()) return false;
+  const uint64_t take = std::min<uint64_t>(pair.unread, readable.size());
+  pair.inbox.arrive(pair.incoming, pair.incoming.bytes - pair.unread, readable.first(take));
+  ring.release(static_cast<uint64_t>(round_up(static_cast<int64_t>(take), kFrameBytes)));
   pair.unread -= take;
   return true;
 }

@@ -18,13 +18,14 @@
 namespace herd::transport {
 namespace {
 
-// Before the verdict where a member is gone, or did not come.
-const std::string kLost = "lost: ", kLate = "late: ";
-constexpr std::chrono::seconds kVerdictAfter{1};  // the leader's deadline, at most
+// A verdict begins with one of these where a member is gone, or did not come in time.
+const std::string kLostPrefix = "lost: ", kLatePrefix = "late: ";
+constexpr std::chrono::seconds kVerdictGrace{1};  // how much longer than the leader members wait for the verdict
 
 constexpr uint32_t kOwnDoorbell = 0xffffffff;
-constexpr uint32_t kYieldsPerLook = 32;  // offers of the core between two looks at who else waits on it
+constexpr uint32_t kYieldsPerLook = 32;  // yields of the core between two looks at who else waits on it
 
+// Gives each member a part of one shared memory; parts lie `stride` bytes apart.
 class LocalRegion final : public SharedRegion {
  public:
   LocalRegion(std::shared_ptr<SharedMemory> memory, int64_t stride, int64_t bytes)
@@ -62,11 +63,11 @@ LocalTransport::~LocalTransport() {
 
 void LocalTransport::share_doorbells(SteadyTime deadline) {
   descriptors_.assign(static_cast<size_t>(size()), -1);
-  const int mine = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (mine < 0) throw_errno(Code::kStorage, "create a doorbell (eventfd)", errno);
-  descriptors_[static_cast<size_t>(rank())] = mine;
+  const int own_descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (own_descriptor < 0) throw_errno(Code::kStorage, "create a doorbell (eventfd)", errno);
+  descriptors_[static_cast<size_t>(rank())] = own_descriptor;
   for (Rank peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) courier_->send(peer, "doorbell", {.descriptor = mine});
+    if (peer != rank()) courier_->send(peer, "doorbell", {.descriptor = own_descriptor});
   }
   for (Rank peer = 0; peer < size(); ++peer) {
     int& descriptor = descriptors_[static_cast<size_t>(peer)];
@@ -116,11 +117,11 @@ void LocalTransport::sleep_until(SteadyTime deadline) {
   for (int i = 0; i < count; ++i) {
     if (events[i].data.u32 == kOwnDoorbell) {
       own_doorbell().drain();
-    } else {  // gone: state() says so from now on, and it need not be told twice
+    } else {  // the peer is gone; is_gone() says so from now on, so that it is watched no more
       const auto peer = events[i].data.u32;
       epoll_ctl(epoll_, EPOLL_CTL_DEL, courier_->exit_descriptor(static_cast<Rank>(peer)), nullptr);
       gone_[peer].store(true);
-      doorbell_word(static_cast<Rank>(peer)).core.store(0, std::memory_order_relaxed);  // it waits nowhere
+      doorbell_word(static_cast<Rank>(peer)).core.store(0, std::memory_order_relaxed);  // it waits on no core
     }
   }
 }
@@ -137,7 +138,7 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
   const Rank leader = members.front();
   const int64_t index = self - members.begin();
   const int64_t whole_pages = round_up(std::max<int64_t>(bytes, 1), kPageBytes);
-  // A page between the parts: memory gives a third less where the streams of a kernel lie exactly 2^28 bytes apart.
+  // A page lies between the parts: memory is a third slower where streams of a kernel lie exactly 2^28 bytes apart.
   const int64_t stride = whole_pages + kPageBytes;
   const int64_t total = stride * static_cast<int64_t>(members.size());
   Parcel parcel;
@@ -150,17 +151,17 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
     for (size_t i = 1; i < members.size(); ++i) {
       try {
         courier_->send(members[i], key + "/memory", parcel);
-      } catch (const Error&) {  // gone: the others hear it below
+      } catch (const Error&) {  // the member is gone, and the others hear it below
       }
     }
   } else {
     parcel = courier_->receive(leader, key + "/memory", deadline);
   }
   if (parcel.memory != nullptr && parcel.memory->bytes() != total) {
-    const auto theirs = parcel.memory->bytes() / static_cast<int64_t>(members.size()) - kPageBytes;
+    const auto leader_bytes = parcel.memory->bytes() / static_cast<int64_t>(members.size()) - kPageBytes;
     parcel.text = "shared memory \"" + key + "\": rank " + std::to_string(rank()) + " asks for " +
                   std::to_string(bytes) + " bytes (" + std::to_string(whole_pages) + " in pages), rank " +
-                  std::to_string(leader) + " for " + std::to_string(theirs) +
+                  std::to_string(leader) + " for " + std::to_string(leader_bytes) +
                   " in pages\n  fix: all members ask for the same";
   } else if (parcel.memory != nullptr) {
     try {
@@ -175,13 +176,13 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
     std::optional<Error> lost;  // the others wait for the verdict, not for who is lost
     for (size_t i = 1; i < members.size(); ++i) {
       try {
-        const std::string said = courier_->receive(members[i], key + "/done", deadline).text;
-        if (verdict.empty()) verdict = said;
+        const std::string reported = courier_->receive(members[i], key + "/done", deadline).text;
+        if (verdict.empty()) verdict = reported;
       } catch (const Error& error) {
         if (!lost) lost = error;
       }
     }
-    if (lost) verdict = (lost->code() == Code::kTimeout ? kLate : kLost) + lost->message();
+    if (lost) verdict = (lost->code() == Code::kTimeout ? kLatePrefix : kLostPrefix) + lost->message();
     for (size_t i = 1; i < members.size(); ++i) {
       try {
         courier_->send(members[i], key + "/verdict", {.text = verdict});
@@ -192,10 +193,10 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
     if (lost) throw *lost;
   } else {
     courier_->send(leader, key + "/done", {.text = parcel.text});
-    verdict = courier_->receive(leader, key + "/verdict", deadline + kVerdictAfter).text;
+    verdict = courier_->receive(leader, key + "/verdict", deadline + kVerdictGrace).text;
   }
-  if (verdict.starts_with(kLate)) throw Error(Code::kTimeout, verdict.substr(kLate.size()));
-  if (verdict.starts_with(kLost)) throw Error(Code::kPeerLost, verdict.substr(kLost.size()));
+  if (verdict.starts_with(kLatePrefix)) throw Error(Code::kTimeout, verdict.substr(kLatePrefix.size()));
+  if (verdict.starts_with(kLostPrefix)) throw Error(Code::kPeerLost, verdict.substr(kLostPrefix.size()));
   if (!verdict.empty()) throw Error(Code::kStorage, verdict);
   if (courier_->name() == "shm") parcel.memory->close_descriptor();
   return std::make_shared<LocalRegion>(std::move(parcel.memory), stride, bytes);

@@ -25,50 +25,51 @@ bool is_internet(const sockaddr* address) {
   return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
 }
 
-// The own address that a datagram to `to` would carry; "" without a route. Sends nothing.
+// Returns the own address that a datagram to `to` would carry, or "" without a route. Sends nothing.
 std::string source_address(const addrinfo& to) {
-  const int made = socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (made < 0) return "";
+  const int probe = socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return "";
   sockaddr_storage own = {};
   socklen_t size = sizeof own;
-  const bool found =
-      connect(made, to.ai_addr, to.ai_addrlen) == 0 && getsockname(made, reinterpret_cast<sockaddr*>(&own), &size) == 0;
-  close(made);
+  const bool found = connect(probe, to.ai_addr, to.ai_addrlen) == 0 &&
+                     getsockname(probe, reinterpret_cast<sockaddr*>(&own), &size) == 0;
+  close(probe);
   return found ? numeric(reinterpret_cast<const sockaddr*>(&own)) : "";
 }
 
+// Holds an address of this host, and the interface that has it.
 struct OwnAddress {
   std::string interface, address;
   bool loopback = false;
 };
 
-// IPv4 first: the same interface may have both.
+// Returns IPv4 addresses first, since an interface may have both kinds.
 std::vector<OwnAddress> own_addresses() {
-  std::vector<OwnAddress> own;
+  std::vector<OwnAddress> addresses;
   ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return own;
+  if (getifaddrs(&first) != 0) return addresses;
   for (int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
       if (!is_internet(at->ifa_addr) || at->ifa_addr->sa_family != family || (at->ifa_flags & IFF_UP) == 0) continue;
-      own.push_back({at->ifa_name, numeric(at->ifa_addr), (at->ifa_flags & IFF_LOOPBACK) != 0});
+      addresses.push_back({at->ifa_name, numeric(at->ifa_addr), (at->ifa_flags & IFF_LOOPBACK) != 0});
     }
   }
   freeifaddrs(first);
-  return own;
+  return addresses;
 }
 
 }  // namespace
 
 std::vector<NetworkInterface> network_interfaces() {
-  std::vector<NetworkInterface> all;
+  std::vector<NetworkInterface> interfaces;
   for (const OwnAddress& own : own_addresses()) {
-    const auto known = [&](const NetworkInterface& one) { return one.name == own.interface; };
-    if (std::any_of(all.begin(), all.end(), known)) continue;
+    const auto is_listed = [&](const NetworkInterface& listed) { return listed.name == own.interface; };
+    if (std::any_of(interfaces.begin(), interfaces.end(), is_listed)) continue;
     int64_t speed = 0;
     std::ifstream("/sys/class/net/" + own.interface + "/speed") >> speed;
-    all.push_back({own.interface, own.address, std::max<int64_t>(speed, 0), own.loopback});
+    interfaces.push_back({own.interface, own.address, std::max<int64_t>(speed, 0), own.loopback});
   }
-  return all;
+  return interfaces;
 }
 
 std::string interface_towards(const std::string& host) {
@@ -88,8 +89,8 @@ std::string interface_towards(const std::string& host) {
 }
 
 bool has_rdma() {
-  std::error_code none;
-  return !std::filesystem::is_empty("/sys/class/infiniband", none) && !none;
+  std::error_code failed;
+  return !std::filesystem::is_empty("/sys/class/infiniband", failed) && !failed;
 }
 
 }  // namespace herd::transport

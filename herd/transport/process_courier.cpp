@@ -20,12 +20,13 @@
 namespace herd::transport {
 namespace {
 
-constexpr size_t kParcelBytes = 16 * 1024;
+constexpr size_t kParcelBytes = 16 * 1024;  // the most that a parcel has
 
-struct Frame {
+// Begins a parcel on a socket; the key and the text follow.
+struct ParcelHeader {
   uint32_t key_bytes = 0;
   uint32_t text_bytes = 0;
-  int64_t memory_bytes = 0;  // of the descriptor that comes along, 0 = it is no memory
+  int64_t memory_bytes = 0;  // size of the memory whose descriptor comes along; 0 = it is no memory
 };
 
 int milliseconds_until(SteadyTime deadline) {
@@ -52,8 +53,8 @@ ProcessCourier::ProcessCourier(Rank rank, std::vector<int> sockets, SteadyTime d
   for (Rank peer = 0; peer < size(); ++peer) {
     if (peer == rank) continue;
     receive(peer, "hello", deadline);
-    Peer& one = peers_[static_cast<size_t>(peer)];
-    if (one.pid > 0) one.pidfd = static_cast<int>(syscall(SYS_pidfd_open, one.pid, 0));
+    Peer& entry = peers_[static_cast<size_t>(peer)];
+    if (entry.pid > 0) entry.pidfd = static_cast<int>(syscall(SYS_pidfd_open, entry.pid, 0));
   }
 }
 
@@ -68,10 +69,10 @@ ProcessCourier::~ProcessCourier() {
 }
 
 void ProcessCourier::send(Rank to, const std::string& key, const Parcel& parcel) {
-  Frame frame{static_cast<uint32_t>(key.size()), static_cast<uint32_t>(parcel.text.size()),
-              parcel.memory == nullptr ? 0 : parcel.memory->bytes()};
+  ParcelHeader prefix{static_cast<uint32_t>(key.size()), static_cast<uint32_t>(parcel.text.size()),
+                      parcel.memory == nullptr ? 0 : parcel.memory->bytes()};
   const int descriptor = parcel.memory == nullptr ? parcel.descriptor : parcel.memory->descriptor();
-  std::array<iovec, 3> pieces = {{{&frame, sizeof frame},
+  std::array<iovec, 3> pieces = {{{&prefix, sizeof prefix},
                                   {const_cast<char*>(key.data()), key.size()},
                                   {const_cast<char*>(parcel.text.data()), parcel.text.size()}}};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int))] = {};
@@ -123,18 +124,18 @@ bool ProcessCourier::take_one(Rank from, SteadyTime until) {
       peer.pid = sender.pid;
     }
   }
-  Frame frame;
+  ParcelHeader prefix;
   const auto length = static_cast<size_t>(size);
-  if (length >= sizeof frame) std::memcpy(&frame, bytes.data(), sizeof frame);
-  if (length < sizeof frame || length != sizeof frame + frame.key_bytes + frame.text_bytes) {
+  if (length >= sizeof prefix) std::memcpy(&prefix, bytes.data(), sizeof prefix);
+  if (length < sizeof prefix || length != sizeof prefix + prefix.key_bytes + prefix.text_bytes) {
     if (descriptor >= 0) close(descriptor);
     throw Error(Code::kBug,
                 name_of(from) + " sent a parcel of " + std::to_string(length) + " bytes that says otherwise");
   }
-  const std::string key(bytes.data() + sizeof frame, frame.key_bytes);
-  parcel.text.assign(bytes.data() + sizeof frame + frame.key_bytes, frame.text_bytes);
-  if (frame.memory_bytes > 0) {
-    parcel.memory = std::make_shared<SharedMemory>(SharedMemory::adopt(descriptor, frame.memory_bytes));
+  const std::string key(bytes.data() + sizeof prefix, prefix.key_bytes);
+  parcel.text.assign(bytes.data() + sizeof prefix + prefix.key_bytes, prefix.text_bytes);
+  if (prefix.memory_bytes > 0) {
+    parcel.memory = std::make_shared<SharedMemory>(SharedMemory::adopt(descriptor, prefix.memory_bytes));
   } else {
     parcel.descriptor = descriptor;
   }
@@ -153,7 +154,8 @@ Parcel ProcessCourier::receive(Rank from, const std::string& key, SteadyTime dea
       return parcel;
     }
     const auto now = std::chrono::steady_clock::now();
-    // In slices, so that another thread of this rank gets at what it waits for. What lies here at the deadline counts.
+    // Waits in slices of 20 ms, so that other threads of this rank get their parcels. What has come by the deadline
+    // counts.
     if (!take_one(from, std::min(deadline, now + std::chrono::milliseconds(20))) && now >= deadline) {
       throw Error(Code::kTimeout, name_of(from) + " did not come to \"" + key + "\": " + describe(from));
     }
@@ -161,8 +163,8 @@ Parcel ProcessCourier::receive(Rank from, const std::string& key, SteadyTime dea
 }
 
 int ProcessCourier::exit_descriptor(Rank peer) {
-  const Peer& one = peers_[static_cast<size_t>(peer)];
-  return one.pidfd >= 0 ? one.pidfd : one.socket;
+  const Peer& entry = peers_[static_cast<size_t>(peer)];
+  return entry.pidfd >= 0 ? entry.pidfd : entry.socket;
 }
 
 uint32_t ProcessCourier::exit_events(Rank peer) {
@@ -171,18 +173,18 @@ uint32_t ProcessCourier::exit_events(Rank peer) {
 
 PeerState ProcessCourier::state(Rank peer) {
   if (peer == rank_) return PeerState::kAlive;
-  const Peer& one = peers_[static_cast<size_t>(peer)];
-  pollfd end = {exit_descriptor(peer), static_cast<short>(one.pidfd >= 0 ? POLLIN : 0), 0};
+  const Peer& entry = peers_[static_cast<size_t>(peer)];
+  pollfd end = {exit_descriptor(peer), static_cast<short>(entry.pidfd >= 0 ? POLLIN : 0), 0};
   if (poll(&end, 1, 0) > 0) return PeerState::kGone;  // a socket whose other end closed says POLLHUP
-  if (one.pidfd < 0) return PeerState::kAlive;
-  const char letter = process_state_letter(one.pid);
+  if (entry.pidfd < 0) return PeerState::kAlive;
+  const char letter = process_state_letter(entry.pid);
   return letter == 'T' || letter == 't' ? PeerState::kStopped : PeerState::kAlive;
 }
 
 std::string ProcessCourier::describe(Rank peer) {
-  const Peer& one = peers_[static_cast<size_t>(peer)];
-  const std::string who = one.pidfd >= 0 ? "pid " + std::to_string(one.pid)
-                                         : "its process (in another PID namespace: known by its socket only)";
+  const Peer& entry = peers_[static_cast<size_t>(peer)];
+  const std::string who = entry.pidfd >= 0 ? "pid " + std::to_string(entry.pid)
+                                           : "its process (in another PID namespace: known by its socket only)";
   switch (state(peer)) {
     case PeerState::kGone:
       return who + " is gone";

@@ -19,9 +19,10 @@
 namespace herd::transport {
 namespace {
 
-struct Address {
-  std::string name;    // of an abstract socket
-  std::string secret;  // whoever connects has to say it
+// Holds what a rank publishes, so that its peers can connect to it.
+struct RankAddress {
+  std::string name;    // name of its abstract socket
+  std::string secret;  // a peer has to send it when it connects
   std::string machine;
   std::string text() const { return name + " " + secret + " " + machine; }
 };
@@ -42,20 +43,20 @@ std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
 }
 
 int new_socket() {
-  const int made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (made < 0) throw_errno(Code::kStorage, "create a socket", errno);
-  return made;
+  const int descriptor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) throw_errno(Code::kStorage, "create a socket", errno);
+  return descriptor;
 }
 
 int listen_at(const std::string& name) {
-  const int made = new_socket();
+  const int descriptor = new_socket();
   const auto [address, length] = abstract_address(name);
-  if (bind(made, reinterpret_cast<const sockaddr*>(&address), length) != 0 || listen(made, 1024) != 0) {
+  if (bind(descriptor, reinterpret_cast<const sockaddr*>(&address), length) != 0 || listen(descriptor, 1024) != 0) {
     const int error = errno;
-    close(made);
+    close(descriptor);
     throw_errno(Code::kStorage, "listen on an abstract socket", error);
   }
-  return made;
+  return descriptor;
 }
 
 bool same_user(int socket) {
@@ -64,38 +65,38 @@ bool same_user(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-// What a rank of the mesh is called in errors.
-using Name = std::function<std::string(Rank)>;
+// Returns the name of a rank of the mesh in errors.
+using RankName = std::function<std::string(Rank)>;
 
-int connect_to(Rank self, Rank peer, const Address& address, const Name& name) {
-  const int made = new_socket();
+int connect_to(Rank self, Rank peer, const RankAddress& address, const RankName& name) {
+  const int descriptor = new_socket();
   const auto [where, length] = abstract_address(address.name);
   const std::string hello = address.secret + " " + std::to_string(self);
-  if (connect(made, reinterpret_cast<const sockaddr*>(&where), length) != 0 ||
-      ::send(made, hello.data(), hello.size(), MSG_NOSIGNAL) < 0) {
+  if (connect(descriptor, reinterpret_cast<const sockaddr*>(&where), length) != 0 ||
+      ::send(descriptor, hello.data(), hello.size(), MSG_NOSIGNAL) < 0) {
     const std::string why = std::strerror(errno);
-    close(made);
+    close(descriptor);
     throw Error(Code::kBadConfig, name(self) + " can't reach " + name(peer) +
                                       " on this host through an abstract socket (" + why +
                                       ")\n  fix: let the containers of one host share a network namespace");
   }
-  return made;
+  return descriptor;
 }
 
-// Who says hello on a new connection; -1 for a stranger.
+// Returns the rank that says hello on a new connection; -1 for a stranger.
 Rank read_hello(int connection, const std::string& secret, int size) {
   pollfd wait = {connection, POLLIN, 0};
   char text[128] = {};
   if (!same_user(connection) || poll(&wait, 1, 2000) <= 0) return -1;
   if (recv(connection, text, sizeof text - 1, 0) <= 0) return -1;
   std::istringstream words(text);
-  std::string said;
+  std::string received;
   Rank rank = -1;
-  return words >> said >> rank && said == secret && rank >= 0 && rank < size ? rank : -1;
+  return words >> received >> rank && received == secret && rank >= 0 && rank < size ? rank : -1;
 }
 
 void accept_peers(int listener, const std::string& secret, Rank self, std::vector<int>& sockets, SteadyTime deadline,
-                  const Name& name) {
+                  const RankName& name) {
   const auto missing = [&] {
     std::string ranks;
     for (size_t peer = static_cast<size_t>(self) + 1; peer < sockets.size(); ++peer) {
@@ -124,14 +125,14 @@ void accept_peers(int listener, const std::string& secret, Rank self, std::vecto
   }
 }
 
-Address get_address(Store& store, const std::string& key, const std::string& peer, SteadyTime deadline) {
+RankAddress get_address(Store& store, const std::string& key, const std::string& peer, SteadyTime deadline) {
   std::string text;
   try {
     text = store.get(key, deadline);
   } catch (const Error& error) {
     throw Error(error.code(), peer + " never arrived: " + error.message());
   }
-  Address address;
+  RankAddress address;
   std::istringstream(text) >> address.name >> address.secret >> address.machine;
   return address;
 }
@@ -140,15 +141,15 @@ Address get_address(Store& store, const std::string& key, const std::string& pee
 
 std::vector<int> connect_all_pairs(Store& store, const std::string& prefix, Rank rank, int size, SteadyTime deadline,
                                    const std::vector<Rank>& ranks) {
-  const Name name = [&](Rank one) {
+  const RankName name = [&](Rank one) {
     return "rank " + std::to_string(ranks.empty() ? one : ranks[static_cast<size_t>(one)]);
   };
-  const Address mine{"herd-" + random_hex(), random_hex(), host_identity()};
+  const RankAddress mine{"herd-" + random_hex(), random_hex(), host_identity()};
   const int listener = listen_at(mine.name);
   std::vector<int> sockets(static_cast<size_t>(size), -1);
   try {
     store.set(prefix + std::to_string(rank), mine.text());
-    std::vector<Address> addresses;
+    std::vector<RankAddress> addresses;
     for (Rank peer = 0; peer < size; ++peer) {
       addresses.push_back(peer == rank ? mine
                                        : get_address(store, prefix + std::to_string(peer), name(peer), deadline));

@@ -6,9 +6,9 @@
 namespace herd::transport {
 namespace {
 
-constexpr uint64_t kRoom = 4 << 20;      // bytes that may be under way to a peer on a lane, or wait there
-constexpr int64_t kLastBytes = 1 << 10;  // of a message that is sent in pieces: the copy that completes it
-constexpr int kInFlight = 8;             // pieces
+constexpr uint64_t kCreditBytes = 4 << 20;  // bytes that may be under way to a peer on a lane, or wait unread there
+constexpr int64_t kLastBytes = 1 << 10;     // size of the copy that completes a message of several pieces
+constexpr int kMaxInFlight = 8;             // pieces of a lane that the wire may hold
 
 }  // namespace
 
@@ -60,12 +60,12 @@ bool RemoteLanes::move(int member, size_t lane) {
   Outbox& outbox = peers_[static_cast<size_t>(member)].outbox[lane];
   const Rank to = ranks_[static_cast<size_t>(member)];
   bool moved = false;
-  while (!outbox.queue.empty() && outbox.sent - outbox.taken < kRoom) {
+  while (!outbox.queue.empty() && outbox.sent - outbox.taken < kCreditBytes) {
     Message& message = *outbox.queue.front();
     const int64_t left = static_cast<int64_t>(message.envelope.bytes) - message.moved;
     const bool last = left <= (message.started ? kLastBytes : Wire::kCopyBytes);
-    if (last ? *outbox.in_flight > 0 : *outbox.in_flight >= kInFlight) break;
-    // A piece ends where an element ends: granules divide 64. What is left for the last copy is never nothing.
+    if (last ? *outbox.in_flight > 0 : *outbox.in_flight >= kMaxInFlight) break;
+    // A piece ends where an element ends, since granules divide 64. It always leaves some bytes for the last copy.
     const int64_t take = last ? left : std::min(Wire::kPieceBytes, (left - kLastBytes + 63) & ~int64_t{63});
     const FrameHeader header = header_of(member, lane, message);
     const std::span<const std::byte> payload(message.data + message.moved, static_cast<size_t>(take));
@@ -88,7 +88,7 @@ bool RemoteLanes::move(int member, size_t lane) {
 void RemoteLanes::give_room(int member, size_t lane) {
   Peer& peer = peers_[static_cast<size_t>(member)];
   const uint64_t taken = peer.inbox[lane].taken();
-  if (taken - peer.reported[lane] < kRoom / 4) return;
+  if (taken - peer.reported[lane] < kCreditBytes / 4) return;
   FrameHeader header = make_header_(member, FrameKind::kCredit);
   header.lane = static_cast<uint8_t>(lane);
   header.taken = peer.reported[lane] = taken;

@@ -30,28 +30,28 @@ using namespace std::chrono_literals;
 
 constexpr size_t kRecordBytes = 16 << 10;  // the most that one TLS record holds
 constexpr size_t kReadBytes = kFramePrefixBytes + static_cast<size_t>(Wire::kPieceBytes) + kRecordBytes;
-constexpr size_t kTries = 8;  // to connect to each address: strangers may have crowded us out
+constexpr size_t kTries = 8;  // attempts to connect to each address: strangers may have crowded us out
 constexpr int kReadsPerTurn = 16;
-constexpr auto kPushOut = 100ms;  // to push out what is on its way at the end
+constexpr auto kPushOut = 100ms;  // time to push out what is on its way at the end
 
-// Addresses of the interfaces that are asked for, or of all but the loopback.
-std::vector<std::string> addresses_of(const std::string& asked) {
+// Returns the addresses of the named interfaces, or of all but the loopback if none is named.
+std::vector<std::string> addresses_of(const std::string& interfaces) {
   const std::vector<NetworkInterface> all = network_interfaces();
   std::vector<std::string> addresses;
-  std::istringstream names(asked);
-  std::string known;
-  for (const NetworkInterface& one : all) known += (known.empty() ? "" : ", ") + one.name;
+  std::istringstream names(interfaces);
+  std::string have;
+  for (const NetworkInterface& interface : all) have += (have.empty() ? "" : ", ") + interface.name;
   for (std::string name; std::getline(names, name, ',');) {
     const auto found =
-        std::find_if(all.begin(), all.end(), [&](const NetworkInterface& one) { return one.name == name; });
+        std::find_if(all.begin(), all.end(), [&](const NetworkInterface& interface) { return interface.name == name; });
     if (found == all.end()) {
       throw Error(Code::kBadConfig, "network interface \"" + name + "\" is not up here or has no address (have: " +
-                                        known + ")\n  fix: HERD_NETWORK=NAME of one that reaches the other hosts");
+                                        have + ")\n  fix: HERD_NETWORK=NAME of one that reaches the other hosts");
     }
     addresses.push_back(found->address);
   }
-  for (const NetworkInterface& one : all) {
-    if (asked.empty() && !one.loopback) addresses.push_back(one.address);
+  for (const NetworkInterface& interface : all) {
+    if (interfaces.empty() && !interface.loopback) addresses.push_back(interface.address);
   }
   if (addresses.empty()) {
     throw Error(Code::kBadConfig,
@@ -61,28 +61,28 @@ std::vector<std::string> addresses_of(const std::string& asked) {
   return addresses;
 }
 
-// One frame that waits to be sent.
+// Holds one frame that waits to be sent.
 struct Queued {
   FrameHeader header;
   std::vector<std::byte> copy;
-  std::span<const std::byte> payload;  // of `copy`, or the caller's
+  std::span<const std::byte> payload;  // lies in `copy`, or in the caller's memory
   std::shared_ptr<int> in_flight;
   size_t taken = 0;  // bytes of prefix and payload that are in records already
 };
 
-// The connection to a rank.
+// Holds the connection to a rank.
 struct Outgoing {
   std::unique_ptr<net::SecureSocket> socket;
   std::vector<std::string> addresses;
   size_t tries = 0;
   int port = 0;
-  bool made = false, watches_room = false;
+  bool dialled = false, watches_write = false;
   std::deque<Queued> queue;
-  std::vector<std::byte> record;  // being written
-  size_t written = 0;             // of it
+  std::vector<std::byte> record;  // the TLS record that is being written
+  size_t written = 0;             // bytes of it that are written
 };
 
-// The connection from a rank.
+// Holds the connection from a rank.
 struct Incoming {
   std::unique_ptr<net::SecureSocket> socket;
   Rank from = -1;
@@ -90,13 +90,14 @@ struct Incoming {
   size_t held = 0;
 };
 
+// Sends to each rank over a connection that this rank opens, and receives over one that the peer opens.
 class TcpWire final : public Wire {
  public:
   explicit TcpWire(const WireOptions& options)
       : options_(options),
         context_(options.key),
-        own_(addresses_of(options.interfaces)),
-        listener_(std::make_unique<net::Listener>(context_, own_, 0)),
+        own_addresses_(addresses_of(options.interfaces)),
+        listener_(std::make_unique<net::Listener>(context_, own_addresses_, 0)),
         port_(listener_->port()),
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
         outgoing_(static_cast<size_t>(options.size)),
@@ -108,10 +109,10 @@ class TcpWire final : public Wire {
   ~TcpWire() override {
     handler_ = nullptr;
     const auto until = steady_clock::now() + kPushOut;
-    const auto waits = [](const Outgoing& one) {
-      return one.socket != nullptr && (!one.queue.empty() || one.written < one.record.size());
+    const auto has_unsent = [](const Outgoing& out) {
+      return out.socket != nullptr && (!out.queue.empty() || out.written < out.record.size());
     };
-    while (steady_clock::now() < until && std::any_of(outgoing_.begin(), outgoing_.end(), waits)) {
+    while (steady_clock::now() < until && std::any_of(outgoing_.begin(), outgoing_.end(), has_unsent)) {
       if (!progress()) wait(10ms);
     }
   }
@@ -120,7 +121,7 @@ class TcpWire final : public Wire {
 
   std::string address() const override {
     std::string text = std::to_string(port_);
-    for (const std::string& one : own_) text += " " + one;
+    for (const std::string& own_address : own_addresses_) text += " " + own_address;
     return text;
   }
 
@@ -132,7 +133,7 @@ class TcpWire final : public Wire {
     for (size_t rank = 0; rank < outgoing_.size(); ++rank) {
       std::istringstream text(addresses[rank]);
       text >> outgoing_[rank].port;
-      for (std::string one; text >> one;) outgoing_[rank].addresses.push_back(one);
+      for (std::string peer_address; text >> peer_address;) outgoing_[rank].addresses.push_back(peer_address);
     }
   }
 
@@ -163,15 +164,15 @@ class TcpWire final : public Wire {
 
   bool progress() override {
     bool moved = false;
-    const std::vector<int> more = std::exchange(more_, {});
-    for (int descriptor : more) moved |= take_from(descriptor);
+    const std::vector<int> with_bytes = std::exchange(more_, {});
+    for (int descriptor : with_bytes) moved |= take_from(descriptor);
     std::array<epoll_event, 32> events{};
     const int ready = epoll_wait(epoll_.fd, events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < ready; ++i) {
       const uint64_t who = events[static_cast<size_t>(i)].data.u64;
       const int index = static_cast<int>(who & 0xffffffff);
       if (who == kListener)
-        welcome();
+        accept_connections();
       else if ((who & kOutgoing) != 0)
         push(index);
       else
@@ -202,7 +203,7 @@ class TcpWire final : public Wire {
     if (epoll_ctl(epoll_.fd, operation, descriptor, &event) != 0) throw_errno(Code::kStorage, "watch a socket", errno);
   }
 
-  void welcome() {
+  void accept_connections() {
     if (!listener_) return;
     for (auto& socket : listener_->accept()) {
       const std::string& peer = socket->peer_name();
@@ -226,30 +227,30 @@ class TcpWire final : public Wire {
     last_report_ = steady_clock::now();
   }
 
-  // True if anything came.
+  // Reads what has come over a connection. Returns whether anything had.
   bool take_from(int descriptor) {
     const auto found = incoming_.find(descriptor);
     if (found == incoming_.end()) return false;
     Incoming& in = found->second;
-    bool moved = false, sound = true;
-    for (int turn = 0; turn < kReadsPerTurn && sound; ++turn) {
+    bool moved = false, valid = true;
+    for (int turn = 0; turn < kReadsPerTurn && valid; ++turn) {
       const size_t got = in.socket->read(std::span(in.bytes).subspan(in.held));
       if (got == 0) break;
       moved = true;
       in.held += got;
-      sound = deliver(in);
+      valid = deliver(in);
     }
-    if (sound && in.socket->end_reason().empty()) {
+    if (valid && in.socket->end_reason().empty()) {
       if (in.socket->holds_more()) more_.push_back(descriptor);
       return moved;
     }
-    lose(in.from, sound ? in.socket->end_reason() : "it sent what no herd sends");
+    lose(in.from, valid ? in.socket->end_reason() : "it sent what no herd sends");
     epoll_ctl(epoll_.fd, EPOLL_CTL_DEL, descriptor, nullptr);
     incoming_.erase(found);
     return true;
   }
 
-  // Hands over the frames that are whole; false where there is none that herd could have sent.
+  // Hands over the frames that are whole. Returns false if the bytes are none that herd sends.
   bool deliver(Incoming& in) {
     const std::optional<size_t> at = take_whole_frames(std::span(in.bytes).first(in.held), in.from, handler_);
     if (!at) return false;
@@ -258,12 +259,12 @@ class TcpWire final : public Wire {
     return true;
   }
 
-  // A rank is gone: nothing is sent to it any more. What it has sent still arrives.
+  // Notes that a rank is gone. Nothing is sent to it any more, but what it has sent still arrives.
   void lose(Rank peer, const std::string& why) {
     if (std::string& lost = lost_[static_cast<size_t>(peer)]; lost.empty()) lost = why;
     Outgoing& out = outgoing_[static_cast<size_t>(peer)];
-    for (Queued& one : out.queue) {
-      if (one.in_flight != nullptr) --*one.in_flight;
+    for (Queued& frame : out.queue) {
+      if (frame.in_flight != nullptr) --*frame.in_flight;
     }
     out.queue.clear();
     out.record.clear();
@@ -277,11 +278,11 @@ class TcpWire final : public Wire {
     out.socket.reset();
   }
 
-  // Moves a rank's connection on as far as it goes.
+  // Connects to a rank, if it is not connected yet, and sends what waits, as far as it goes without blocking.
   void push(Rank to) {
     Outgoing& out = outgoing_[static_cast<size_t>(to)];
     std::string why;
-    if (!out.made) dial(to, why);
+    if (!out.dialled) dial(to, why);
     while (out.socket != nullptr) {
       if (out.socket->shake_hands()) send_records(out);
       if (out.socket->end_reason().empty()) break;
@@ -291,27 +292,27 @@ class TcpWire final : public Wire {
       if (!was_open) dial(to, why);
     }
     if (out.socket == nullptr) return lose(to, why);
-    const bool room = out.socket->wants_write();
-    if (room == out.watches_room) return;
-    out.watches_room = room;
-    watch(EPOLL_CTL_MOD, out.socket->descriptor(), room ? EPOLLIN | EPOLLOUT : EPOLLIN,
+    const bool wants_write = out.socket->wants_write();
+    if (wants_write == out.watches_write) return;
+    out.watches_write = wants_write;
+    watch(EPOLL_CTL_MOD, out.socket->descriptor(), wants_write ? EPOLLIN | EPOLLOUT : EPOLLIN,
           kOutgoing | static_cast<uint64_t>(to));
   }
 
-  // Connects to the next of a rank's addresses; no socket where none is left.
+  // Connects to the next of a rank's addresses. Leaves it without a socket where no address is left.
   void dial(Rank to, std::string& why) {
     Outgoing& out = outgoing_[static_cast<size_t>(to)];
-    out.made = true;
+    out.dialled = true;
     while (out.socket == nullptr && out.tries < kTries * out.addresses.size()) {
       const std::string& address = out.addresses[out.tries++ % out.addresses.size()];
       std::string failed;
-      Descriptor made = net::start_connecting(net::numeric_address(address, out.port), failed);
+      Descriptor socket = net::start_connecting(net::numeric_address(address, out.port), failed);
       if (!failed.empty()) {
         why = failed;
         continue;
       }
-      out.socket = net::SecureSocket::connect(context_, std::move(made), std::to_string(options_.rank));
-      out.watches_room = true;
+      out.socket = net::SecureSocket::connect(context_, std::move(socket), std::to_string(options_.rank));
+      out.watches_write = true;
       watch(EPOLL_CTL_ADD, out.socket->descriptor(), EPOLLIN | EPOLLOUT, kOutgoing | static_cast<uint64_t>(to));
     }
   }
@@ -325,10 +326,10 @@ class TcpWire final : public Wire {
       if (sent == 0) return;
       out.written += sent;
     }
-    out.socket->read(nothing);  // nothing ever comes this way, but word that the other end is gone
+    out.socket->read(nothing);  // brings no data, but finds out that the other end is gone
   }
 
-  // The next record, of as many frames as fit; empty where none waits.
+  // Fills the next record with as many frames as fit; it stays empty where none waits.
   static void fill_record(Outgoing& out) {
     out.record.clear();
     out.written = 0;
@@ -356,15 +357,15 @@ class TcpWire final : public Wire {
 
   WireOptions options_;
   net::SecureContext context_;
-  std::vector<std::string> own_;
+  std::vector<std::string> own_addresses_;
   std::unique_ptr<net::Listener> listener_;  // until every peer has connected
   const int port_;
   Descriptor epoll_;
   Handler handler_;
   std::vector<Outgoing> outgoing_;    // by rank
   std::map<int, Incoming> incoming_;  // by descriptor
-  std::vector<int> more_;             // of those, with bytes that no descriptor shows any more
-  std::vector<std::string> lost_;     // by rank: why
+  std::vector<int> more_;             // descriptors of those that hold bytes which epoll does not report
+  std::vector<std::string> lost_;     // by rank: why it is lost; empty while it is not
   int64_t reported_ = 0;
   steady_clock::time_point last_report_ = {};
 };

@@ -22,15 +22,15 @@ void ThreadCourier::send(Rank to, const std::string& key, const Parcel& parcel) 
 
 Parcel ThreadCourier::receive(Rank from, const std::string& key, SteadyTime deadline) {
   std::unique_lock lock(hub_->mutex_);
-  const std::tuple place{from, rank_, key};
-  const auto here = [&] { return hub_->parcels_.contains(place); };
+  const std::tuple parcel_key{from, rank_, key};
+  const auto here = [&] { return hub_->parcels_.contains(parcel_key); };
   const auto gone = [&] { return hub_->states_[static_cast<size_t>(from)] == PeerState::kGone; };
   if (!hub_->changed_.wait_until(lock, deadline, [&] { return here() || gone(); })) {
     throw Error(Code::kTimeout, "rank " + std::to_string(from) + " did not come to \"" + key + "\"");
   }
   if (!here()) throw Error(Code::kPeerLost, "rank " + std::to_string(from) + " is gone, before \"" + key + "\"");
-  Parcel parcel = std::move(hub_->parcels_[place]);
-  hub_->parcels_.erase(place);
+  Parcel parcel = std::move(hub_->parcels_[parcel_key]);
+  hub_->parcels_.erase(parcel_key);
   return parcel;
 }
 

@@ -1,6 +1,6 @@
-// UCX takes signals for itself when it is loaded: SIGHUP to print where the process is, so that a closed terminal stops
-// nothing any more and nohup is undone, and those of a crash, so that the process stands waiting for a debugger. A
-// library has no business there: they get their handlers from before back as soon as this library is loaded.
+// UCX takes signals for itself when it is loaded. It takes SIGHUP to print where the process is, so that a closed
+// terminal stops nothing any more and nohup is undone. It takes those of a crash, so that the process waits for a
+// debugger. A library has no business there, so this one restores the earlier handlers as soon as it is loaded.
 #include <signal.h>
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>

@@ -1,6 +1,6 @@
-// Frames over UCX active messages. Their header is seen before any data moves, and a payload is used straight out of
-// UCX's receive buffer: on TCP that moves more bytes per second than tagged messages, whose long ones take turns
-// (rendezvous), and no peer ever writes into memory of this process that nobody waits for any more.
+// Sends frames as UCX active messages. Their header is seen before any data moves, and a payload is used straight out
+// of UCX's receive buffer. On TCP that moves more bytes per second than tagged messages, whose long ones take turns
+// (rendezvous). And no peer ever writes into memory of this process that nobody waits for any more.
 #include <poll.h>
 #include <sys/types.h>
 #include <ucp/api/ucp.h>
@@ -22,10 +22,10 @@ namespace {
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr unsigned kMessageId = 7;
-// A long piece arrives in one of these whole, several short ones in one system call.
+constexpr unsigned kMessageId = 7;  // of herd's active messages
+// A receive buffer has this size: a long piece arrives in one whole, several short ones in one system call.
 constexpr const char* kReceiveBuffer = "256K";
-constexpr auto kFarewell = 100ms;  // to push out what is on its way at the end
+constexpr auto kFarewell = 100ms;  // time to push out what is on its way at the end
 
 [[noreturn]] void fail(const std::string& what, ucs_status_t status, const WireOptions& options) {
   throw Error(Code::kBadConfig,
@@ -34,21 +34,22 @@ constexpr auto kFarewell = 100ms;  // to push out what is on its way at the end
                   "\n  fix: HERD_NETWORK=NAME of an interface that reaches the other hosts (herd doctor lists them)");
 }
 
-// RDMA where the machine has it, and then no TCP, on which strangers could reach this process. Never what is for one
-// host alone.
+// Returns RDMA where the machine has it, and then no TCP, through which strangers could reach this process. Transports
+// within a host are never used.
 std::string transports() { return has_rdma() ? "ib,self" : "tcp,self"; }
 
 class UcxWire;
 
+// Holds the connection to a rank.
 struct Endpoint {
   UcxWire* wire = nullptr;
   Rank rank = -1;
   ucp_ep_h handle = nullptr;
-  bool made = false;
+  bool created = false;
   std::string lost;
 };
 
-// One send on its way: the header, and the payload where it is a copy. Kept for the next one.
+// Holds one send on its way: its header, and its payload where that is a copy. It is kept for a later send.
 struct Sending {
   UcxWire* wire = nullptr;
   FrameHeader header;
@@ -67,15 +68,15 @@ class UcxWire final : public Wire {
     const std::string names = options.transports.empty() ? transports() : options.transports;
     ucp_config_modify(config, "TLS", names.c_str());
     if (!options.interfaces.empty()) ucp_config_modify(config, "NET_DEVICES", options.interfaces.c_str());
-    // Some versions of UCX know a transport's setting without the transport's name, others with it; what no transport
-    // knows is left alone.
+    // Some versions of UCX name a transport's setting without the transport, others with it. They ignore a name that no
+    // transport knows.
     for (const char* name : {"RX_SEG_SIZE", "TCP_RX_SEG_SIZE"}) ucp_config_modify(config, name, kReceiveBuffer);
     ucp_params_t params = {};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-    const auto made = ucp_init(&params, config, &context_);
+    const auto init_status = ucp_init(&params, config, &context_);
     ucp_config_release(config);
-    if (made != UCS_OK) fail("start", made, options);
+    if (init_status != UCS_OK) fail("start", init_status, options);
     ucp_worker_params_t worker = {};
     worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
     worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
@@ -87,7 +88,7 @@ class UcxWire final : public Wire {
     ucp_am_handler_param_t handler = {};
     handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
     handler.id = kMessageId;
-    handler.cb = &UcxWire::arrived;
+    handler.cb = &UcxWire::on_message;
     handler.arg = this;
     ucp_worker_set_am_recv_handler(worker_, &handler);
     for (Rank rank = 0; rank < options.size; ++rank) {
@@ -137,7 +138,7 @@ class UcxWire final : public Wire {
 
   void send_copy(Rank to, const FrameHeader& header, std::span<const std::byte> payload) override {
     HERD_CHECK_LE(static_cast<int64_t>(payload.size()), kCopyBytes);
-    Sending& sending = take(header);
+    Sending& sending = take_sending(header);
     sending.copy.assign(payload.begin(), payload.end());
     post(to, sending, sending.copy);
   }
@@ -145,7 +146,7 @@ class UcxWire final : public Wire {
   void send(Rank to, const FrameHeader& header, std::span<const std::byte> payload,
             const std::shared_ptr<int>& in_flight) override {
     HERD_CHECK_LE(static_cast<int64_t>(payload.size()), kPieceBytes);
-    Sending& sending = take(header);
+    Sending& sending = take_sending(header);
     sending.in_flight = in_flight;
     ++*in_flight;
     post(to, sending, payload);
@@ -168,8 +169,8 @@ class UcxWire final : public Wire {
   std::string lost(Rank peer) const override { return endpoints_[static_cast<size_t>(peer)].lost; }
 
  private:
-  static ucs_status_t arrived(void* self, const void* header, size_t header_bytes, void* data, size_t bytes,
-                              const ucp_am_recv_param_t* param) {
+  static ucs_status_t on_message(void* self, const void* header, size_t header_bytes, void* data, size_t bytes,
+                                 const ucp_am_recv_param_t* param) {
     auto* wire = static_cast<UcxWire*>(self);
     if (header_bytes != sizeof(FrameHeader) || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;
     FrameHeader frame;
@@ -178,14 +179,14 @@ class UcxWire final : public Wire {
     return UCS_OK;
   }
 
-  static void broken(void* endpoint, ucp_ep_h, ucs_status_t status) {
-    auto* one = static_cast<Endpoint*>(endpoint);
-    if (one->lost.empty()) one->lost = ucs_status_string(status);
+  static void on_error(void* endpoint, ucp_ep_h, ucs_status_t status) {
+    auto* lost_endpoint = static_cast<Endpoint*>(endpoint);
+    if (lost_endpoint->lost.empty()) lost_endpoint->lost = ucs_status_string(status);
   }
 
-  static void sent(void* request, ucs_status_t, void* sending) {
-    auto* one = static_cast<Sending*>(sending);
-    one->wire->finished(*one);
+  static void on_sent(void* request, ucs_status_t, void* sending) {
+    auto* finished = static_cast<Sending*>(sending);
+    finished->wire->release_sending(*finished);
     ucp_request_free(request);
   }
 
@@ -198,17 +199,17 @@ class UcxWire final : public Wire {
     return ucp_ep_close_nbx(endpoint, &param);
   }
 
-  // nullptr: the peer can't be reached.
+  // Returns nullptr where the peer can't be reached.
   ucp_ep_h endpoint_to(Rank to) {
     Endpoint& endpoint = endpoints_[static_cast<size_t>(to)];
-    if (endpoint.made) return endpoint.lost.empty() ? endpoint.handle : nullptr;
-    endpoint.made = true;
+    if (endpoint.created) return endpoint.lost.empty() ? endpoint.handle : nullptr;
+    endpoint.created = true;
     ucp_ep_params_t params = {};
     params.field_mask =
         UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
     params.address = reinterpret_cast<const ucp_address_t*>(addresses_[static_cast<size_t>(to)].data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-    params.err_handler.cb = &UcxWire::broken;
+    params.err_handler.cb = &UcxWire::on_error;
     params.err_handler.arg = &endpoint;
     if (const auto status = ucp_ep_create(worker_, &params, &endpoint.handle); status != UCS_OK) {
       endpoint.handle = nullptr;
@@ -219,18 +220,18 @@ class UcxWire final : public Wire {
 
   void post(Rank to, Sending& sending, std::span<const std::byte> payload) {
     const ucp_ep_h endpoint = endpoint_to(to);
-    if (endpoint == nullptr) return finished(sending);
+    if (endpoint == nullptr) return release_sending(sending);
     ucp_request_param_t param = {};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     param.flags = UCP_AM_SEND_FLAG_EAGER;
-    param.cb.send = &UcxWire::sent;
+    param.cb.send = &UcxWire::on_sent;
     param.user_data = &sending;
     const ucs_status_ptr_t status = ucp_am_send_nbx(endpoint, kMessageId, &sending.header, sizeof sending.header,
                                                     payload.data(), payload.size(), &param);
-    if (status == nullptr || UCS_PTR_IS_ERR(status)) finished(sending);
+    if (status == nullptr || UCS_PTR_IS_ERR(status)) release_sending(sending);
   }
 
-  Sending& take(const FrameHeader& header) {
+  Sending& take_sending(const FrameHeader& header) {
     if (free_.empty()) {
       all_.push_back(new Sending{this, {}, nullptr, {}});
       free_.push_back(all_.back());
@@ -241,7 +242,7 @@ class UcxWire final : public Wire {
     return sending;
   }
 
-  void finished(Sending& sending) {
+  void release_sending(Sending& sending) {
     if (sending.in_flight != nullptr) --*sending.in_flight;
     sending.in_flight.reset();
     free_.push_back(&sending);
@@ -254,7 +255,7 @@ class UcxWire final : public Wire {
   Handler handler_;
   std::vector<std::string> addresses_;  // by rank
   std::vector<Endpoint> endpoints_;     // by rank
-  std::vector<Sending*> all_, free_;
+  std::vector<Sending*> all_, free_;    // free_: those that are not on their way
 };
 
 }  // namespace
