@@ -172,7 +172,7 @@ Cluster parse_cluster(std::string_view text, const std::string& name) {
   }
   TableReader top(root, name, "");
   const toml::node* version = top.find("herd_cluster");
-  if (version == nullptr || version->value<int64_t>() != 1)
+  if (version == nullptr || version->value_exact<int64_t>() != 1)
     refuse(name, "is no cluster file: herd_cluster = 1 must stand in it", "herd_cluster = 1 as its first line");
   cluster.name = top.text("name");
   const std::string topology = top.text("topology");

@@ -58,6 +58,8 @@ TEST(Cluster, NamesKeyAndRule_WhenItIsWrong) {
   EXPECT_THAT(refusal("x = ="), HasSubstr("c.toml, line 1: is no TOML"));
   EXPECT_THAT(refusal("name = \"x\""), HasSubstr("herd_cluster = 1 must stand in it"));
   EXPECT_THAT(refusal("herd_cluster = 2"), HasSubstr("herd_cluster = 1 must stand in it"));
+  EXPECT_THAT(refusal("herd_cluster = 1.0"), HasSubstr("herd_cluster = 1 must stand in it"));
+  EXPECT_THAT(refusal("herd_cluster = 1e91"), HasSubstr("herd_cluster = 1 must stand in it"));
   EXPECT_THAT(refusal("herd_cluster = 1"), HasSubstr("states no topology"));
   EXPECT_THAT(refusal("herd_cluster = 1\ntopology = \"herd-topology 1\\nhosts x\""), HasSubstr("topology: "));
   EXPECT_THAT(refusal(kTop + "[device]\nmemroy = 3\n"), HasSubstr("did you mean device.memory?"));
