@@ -8,13 +8,13 @@ by turns nobody, idle and hostile strangers are at the ports of its launcher and
 idle: so many connect and say nothing; who is dropped comes back 10 s later. hostile: --rate connections a second, each
 with a whole TLS 1.3 greeting without the key, a part of one, or something else, and so many of them are kept. The
 strangers run on the job's own cores in place of machines of their own: what they take of a core is stated, and part of
-what they do to the step time. elsewhere: the hostile ones, but at ports where nobody listens, which is what their own
-machine costs here; the job's price is what the hostile ones add to it. Of each turn the median step counts, and the
-processor time that the job's threads took for a step, in which they also wait for each other: the strangers' own is not
-in it, nor what else the machine does. Each is compared with the turns without strangers before and after it; the more
-of processor time is given as a share of the machine's cores, which is what it adds to a step that keeps them all busy.
-What the threads took that listen is the price alone, on a busy machine too. Needs root. JSONL, a line a turn, then the
-medians.
+what they do to the step time. elsewhere: the hostile ones, but at a port of a process that never takes anybody in,
+which is what their own machine and the kernel cost here; the job's price is what the hostile ones add to it. Of each
+turn the median step counts, and the processor time that the job's threads took for a step, in which they also wait for
+each other: the strangers' own is not in it, nor what else the machine does. Each is compared with the turns without
+strangers before and after it; the more of processor time is given as a share of the machine's cores, which is what it
+adds to a step that keeps them all busy. What the threads took that listen is the price alone, on a busy machine too.
+Needs root. JSONL, a line a turn, then the medians.
 """
 import argparse
 import json
@@ -46,6 +46,7 @@ except ssl.SSLWantReadError:
 hello = out.read()
 said = [hello, hello[:100], b"\x16", b"GET / HTTP/1.1\r\n\r\n", os.urandom(300)]
 held, due, count, begin = [], [], 0, time.time()
+ended, by_number = select.epoll(), {}  # waits in the kernel, so that idle strangers take nothing of the job's cores
 running = True
 def stop(*_):
     global running
@@ -67,6 +68,9 @@ def dial():
             pass
     count += 1
     held.append(one)
+    if kind == "idle":
+        by_number[one.fileno()] = one
+        ended.register(one, select.EPOLLIN)
     while len(held) > most:
         held.pop(0).close()
 while running:
@@ -82,21 +86,19 @@ while running:
     if count < most:
         for _ in range(min(20, most - count)):
             dial()
-    poll = select.poll()
-    for one in held:
-        poll.register(one, select.POLLIN)
-    by_number = {one.fileno(): one for one in held}
-    for number, _ in poll.poll(0):
-        by_number[number].close()
-        held.remove(by_number[number])
+    for number, _ in ended.poll(0.05):
+        one = by_number.pop(number)
+        ended.unregister(one)
+        one.close()
+        held.remove(one)
         due.append(now + 10)
-    time.sleep(0.05)
 used = time.process_time()
 print(count, used)
 """
 
-NOBODYS_PORTS = (9, 10)
-LISTENING = ("herd\n", "herd-progress")  # threads: of launchers, which train nothing, and of ranks
+ELSEWHERE = 29399
+DEAF = f"import socket, time; one = socket.create_server(('', {ELSEWHERE}), backlog=1024); print(flush=True); time.sleep(1e6)"
+LISTENING = ("herd\n",)  # threads of launchers, which train nothing; ranks listen no more once all have met
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
@@ -161,7 +163,7 @@ def listening(name):
 def turn(hosts, kind, pids, ports):
     crowd = None
     if kind != "nobody":
-        what, where = ("hostile", NOBODYS_PORTS) if kind == "elsewhere" else (kind, ports)
+        what, where = ("hostile", [ELSEWHERE]) if kind == "elsewhere" else (kind, ports)
         crowd = hosts.start(1, [sys.executable, "-c", CROWD, what, hosts.addresses[0], str(args.strangers), str(args.rate),
                                 *map(str, where)], stdout=subprocess.PIPE, text=True)
         crowd.stdout.readline()
@@ -223,10 +225,13 @@ def main():
             time.sleep(0.1)
         pids = [pid for name in hosts.names for pid in processes_of(name)]
         ports = listening(hosts.names[0])
+        deaf = hosts.start(0, [sys.executable, "-c", DEAF], stdout=subprocess.PIPE)
+        deaf.stdout.readline()
         turns = [turn(hosts, "nobody", pids, ports)]
         for _ in range(args.rounds):
             for kind in ("idle", "nobody", "hostile", "nobody", "elsewhere", "nobody"):
                 turns.append(turn(hosts, kind, pids, ports))
+        deaf.kill()
         for one in job:
             one.send_signal(signal.SIGTERM)
         for one in job:
