@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
+#include "herd/comm/inproc_world.h"
 #include "herd/models/decoder.h"
 #include "herd/nn/run_block.h"
 #include "herd/runtime/executor.h"
@@ -23,32 +24,48 @@ spec::RunFile tiny(bool tied) {
       "test");
 }
 
-// The gradients of one step, executed with micro-batches of `rows` rows, per group.
-std::vector<at::Tensor> gradients(bool tied, int64_t rows, double& loss) {
-  spec::RunFile run = tiny(tied);
-  run.train.micro_batch = rows;
-  const spec::Layout layout = strategies::trainable_layout(run, 1);
+const at::Tensor kTokens = (at::arange(4 * 9, at::kLong) * 37 % 64).view({4, 9});  // sequences of the whole batch
+
+struct Ran {
+  std::vector<at::Tensor> gradients;  // by parameter group
+  double loss_sum = 0;
+  int64_t count = 0;
+};
+
+// One step of this rank on sequences [first, last), executed as a Program.
+Ran run_step(const spec::RunFile& run, Communicator& comm, int64_t first, int64_t last) {
+  const int64_t rows = run.train.micro_batch;
+  const spec::Layout layout = strategies::trainable_layout(run, comm.size());
   models::Model model = models::make_model(run.model);
-  Communicator comm = Communicator::create();
-  const program::Program step = strategies::compile_step(run, spec::model_table(run, rows), layout, 0);
+  const program::Program step = strategies::compile_step(run, spec::model_table(run, rows), layout, comm.rank());
   const AxisGroups groups(comm, step);
   FlatParameters parameters(model.groups, step, comm, {}, 1);
-  std::vector<at::Tensor> found(model.groups.size());
+  Ran ran{.gradients = std::vector<at::Tensor>(model.groups.size())};
   ModelBindings bindings(
       model.blocks, parameters, groups,
-      [&](int group, const float*, int64_t) { found[group] = parameters.group(group).gradient().clone(); }, {});
+      [&](int group, const float*, int64_t) { ran.gradients[group] = parameters.group(group).gradient().clone(); }, {});
   Executor executor(step, bindings.table());
-  const at::Tensor tokens = (at::arange(4 * 9, at::kLong) * 37 % 64).view({4, 9});
   StepInput input{.micro_batches = {}, .weight = 1.0 / 32};
-  for (int64_t begin = 0; begin < 4; begin += rows)
-    input.micro_batches.push_back({tokens.narrow(0, begin, rows).narrow(1, 0, 8).contiguous(),
-                                   tokens.narrow(0, begin, rows).narrow(1, 1, 8).contiguous()});
+  for (int64_t begin = first; begin < last; begin += rows)
+    input.micro_batches.push_back({kTokens.narrow(0, begin, rows).narrow(1, 0, 8).contiguous(),
+                                   kTokens.narrow(0, begin, rows).narrow(1, 1, 8).contiguous()});
   bindings.begin_step(std::move(input));
   executor.run(0);
   executor.drain();
-  loss = bindings.output().loss_sum;
-  EXPECT_EQ(bindings.output().count, 32);
-  return found;
+  ran.loss_sum = bindings.output().loss_sum;
+  ran.count = bindings.output().count;
+  return ran;
+}
+
+// The gradients of a whole batch on one rank, with micro-batches of `rows` sequences.
+std::vector<at::Tensor> gradients(bool tied, int64_t rows, double& loss) {
+  spec::RunFile run = tiny(tied);
+  run.train.micro_batch = rows;
+  Communicator comm = Communicator::create();
+  const Ran ran = run_step(run, comm, 0, 4);
+  EXPECT_EQ(ran.count, 32);
+  loss = ran.loss_sum;
+  return ran.gradients;
 }
 
 class Tied : public testing::TestWithParam<bool> {};
@@ -67,6 +84,33 @@ TEST_P(Tied, MicroBatchesAddUpToTheGradientOfTheBatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Embeddings, Tied, testing::Bool());
+
+// bf16 has 8 bits: rounding to the nearest is off by at most 2^-8 of a number. Each rank rounds its gradient, and the
+// sum is rounded once more: 2^-7 of the terms together.
+TEST(Compression, RoundsTheGradientOfEachRankOnce_AndTheirSumOnce) {
+  spec::RunFile run = tiny(false);
+  std::vector<Ran> alone;
+  for (const int64_t first : {0, 2}) {
+    run.train.batch = 2;
+    Communicator comm = Communicator::create();
+    alone.push_back(run_step(run, comm, first, first + 2));
+  }
+  run.train.batch = 4;
+  run.strategy.compression = "bf16";
+  std::vector<Ran> both(2);
+  run_inproc(
+      2, [&](Communicator& comm) { both[comm.rank()] = run_step(run, comm, 2 * comm.rank(), 2 * comm.rank() + 2); });
+  bool has_rounded = false;
+  for (size_t g = 0; g < both[0].gradients.size(); ++g) {
+    const at::Tensor sum = alone[0].gradients[g] + alone[1].gradients[g], found = both[0].gradients[g];
+    const at::Tensor bound = 0x1p-7 * (alone[0].gradients[g].abs() + alone[1].gradients[g].abs());
+    EXPECT_TRUE(((found - sum).abs() <= bound).all().item<bool>()) << "group " << g;
+    EXPECT_TRUE(at::equal(found, found.to(at::kBFloat16).to(at::kFloat))) << "group " << g;
+    EXPECT_TRUE(at::equal(found, both[1].gradients[g])) << "group " << g;
+    has_rounded = has_rounded || !at::equal(found, sum);
+  }
+  EXPECT_TRUE(has_rounded);
+}
 
 }  // namespace
 }  // namespace herd::runtime
