@@ -23,8 +23,8 @@ struct CompiledStep {
   kernels::WriteKind store;
   uint16_t num_targets, num_sources;
   Rank peer;
-  uint32_t ordinal;   // kSignal, kWait: number of the signal to or from this peer, from 1
-  uint32_t operands;  // index of the first operand: targets, then sources
+  uint32_t ordinal;        // kSignal, kWait: number of the signal to or from this peer, from 1
+  uint32_t first_operand;  // index of the step's operands: targets, then sources
   uint32_t dependencies_begin, dependencies_end;
   int64_t elements;
 };
@@ -48,17 +48,19 @@ class CompiledSchedule {
   std::span<const CompiledLane> lanes() const { return lanes_; }
   std::span<const uint32_t> lane_steps() const { return lane_steps_; }
   std::span<const uint32_t> dependencies() const { return dependencies_; }
-  const Operand* operands(const CompiledStep& step) const { return operands_.data() + step.operands; }
+  const Operand* operands(const CompiledStep& step) const { return operands_.data() + step.first_operand; }
   int64_t element_bytes() const { return size_of(schedule_.dtype); }
   // Returns the elements that a local step moves before others have their turn.
   int64_t turn_elements() const { return turn_elements_; }
   int64_t scratch_bytes() const { return schedule_.scratch_elements * element_bytes(); }
   int64_t stage_bytes() const { return schedule_.stage_elements * element_bytes(); }
-  bool signals() const { return signals_; }  // tells whether some step signals, waits, or touches a peer's memory
+  // Tells whether some step signals, waits, or touches a peer's memory.
+  bool meets_peers() const { return meets_peers_; }
   int max_operands() const { return max_operands_; }
 
  private:
-  void add_step(const Step& step, std::vector<uint32_t>& signals_to, std::vector<uint32_t>& waits_for);
+  // Counts, by peer, the signals so far in `signals_sent` and `signals_awaited`.
+  void add_step(const Step& step, std::vector<uint32_t>& signals_sent, std::vector<uint32_t>& signals_awaited);
 
   Schedule schedule_;
   std::vector<CompiledStep> steps_;
@@ -66,7 +68,7 @@ class CompiledSchedule {
   std::vector<CompiledLane> lanes_;
   std::vector<uint32_t> lane_steps_, dependencies_;
   int64_t turn_elements_ = 1;
-  bool signals_ = false;
+  bool meets_peers_ = false;
   int max_operands_ = 0;
 };
 

@@ -23,7 +23,8 @@ double cores_per_rank(const transport::Transport& transport) {
 
 bool on_one_machine(const transport::Transport& transport) { return transport.ranks_of_machine() == transport.size(); }
 
-int cores_of_host(const transport::Transport& transport) {
+int cores_for_ranks_of_host(const transport::Transport& transport) {
+  // 1e-9: a quotient times its divisor may lie just below a whole number.
   return std::max(1, static_cast<int>(cores_per_rank(transport) * ranks_of_host(transport) + 1e-9));
 }
 

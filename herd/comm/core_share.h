@@ -10,7 +10,7 @@ namespace herd::comm {
 double cores_per_rank(const transport::Transport& transport);
 
 // Returns the cores that all ranks of this host may use; at least 1.
-int cores_of_host(const transport::Transport& transport);
+int cores_for_ranks_of_host(const transport::Transport& transport);
 
 // Tells whether all ranks run on one machine, and so read one clock.
 bool on_one_machine(const transport::Transport& transport);

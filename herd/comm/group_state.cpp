@@ -189,7 +189,7 @@ bool GroupState::try_begin(PendingOp& pending) {
   const bool uses_stage = compiled.stage_bytes() > 0;
   const int stage_copy = static_cast<int>(stage_uses_ & 1);
   uint64_t previous_use = 0;
-  if (compiled.signals() && sequence > transport::Channel::kHeaders) {
+  if (compiled.meets_peers() && sequence > transport::Channel::kHeaders) {
     previous_use = sequence - transport::Channel::kHeaders;
   }
   if (uses_stage) previous_use = std::max(previous_use, last_stage_use_[stage_copy]);

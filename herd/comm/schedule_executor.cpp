@@ -47,7 +47,7 @@ void ScheduleExecutor::begin(const OperationCall& call) {
     targets_.resize(operands);
     sources_.resize(operands);
   }
-  if (!compiled.signals()) return;
+  if (!compiled.meets_peers()) return;
   std::fill(header_matched_.begin(), header_matched_.end(), 0);
   std::fill(peer_buffers_.begin(), peer_buffers_.end(), nullptr);
   for (Rank peer = 0; peer < channel_.size(); ++peer) {

@@ -68,7 +68,7 @@ void share_facts(GroupState& world, const GivenFacts& given, WorldFacts& facts) 
   if (world.rank() == 0) {
     if (probed) facts.between = measure::rounded(*probed);
     if (memory) facts.host = measure::with_memory(facts.host, *memory);
-    facts.host.cores = cores_of_host(world.engine().transport());
+    facts.host.cores = cores_for_ranks_of_host(world.engine().transport());
     message = {facts.host, facts.between};
     try {
       const std::string tuning = read_own_tuning(given.tuning_file);

@@ -112,7 +112,7 @@ std::optional<measure::MemoryProbe> probe_memory(GroupState& world) {
     return std::nullopt;
   }
   for (size_t i = 1; i < ranks.size(); ++i) receive_times(world, ranks[i]);
-  const size_t cores = std::min(ranks.size(), static_cast<size_t>(cores_of_host(world.engine().transport())));
+  const size_t cores = std::min(ranks.size(), static_cast<size_t>(cores_for_ranks_of_host(world.engine().transport())));
   const CopyTimes one_rank = cores > 1 ? measure::time_copies() : CopyTimes{};
   for (size_t i = 1; i < ranks.size(); ++i) send_times(world, ranks[i], i < cores ? one_rank : CopyTimes{});
   if (cores < 2) return std::nullopt;

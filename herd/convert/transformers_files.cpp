@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr char kIndex[] = "model.safetensors.index.json";
+constexpr char kIndexName[] = "model.safetensors.index.json";
 
 // Refuses the pointer that a clone without git-lfs has in place of a large file.
 void refuse_pointer(const fs::path& path) {
@@ -75,18 +75,18 @@ const TransformersFiles::Place& TransformersFiles::at(const std::string& name) c
   if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
   const std::string file = file_of_index(name);
   throw Error(Code::kBadConfig, folder_.string() + " lacks \"" + name + "\", which its config.json states" +
-                                    (file.empty() ? "\n  fix: all files of the model in the folder"
-                                                  : " and its " + std::string(kIndex) + " says is in " + file +
-                                                        "\n  fix: that file, in the same folder"));
+                                    (file.empty() ? "\n  fix: put all files of the model into the folder"
+                                                  : " and its " + std::string(kIndexName) + " says is in " + file +
+                                                        "\n  fix: put that file into the same folder"));
 }
 
 // Returns the file that holds a tensor according to the index beside the files, or "" if it does not say.
 std::string TransformersFiles::file_of_index(const std::string& name) const {
-  std::ifstream in(folder_ / kIndex);
-  const auto index = nlohmann::json::parse(in, nullptr, false);
+  std::ifstream in(folder_ / kIndexName);
+  const auto index = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) return {};
-  for (const auto& [theirs, file] : index["weight_map"].items()) {
-    if (without_prefix(theirs) == name && file.is_string()) return file;
+  for (const auto& [indexed_name, file] : index["weight_map"].items()) {
+    if (without_prefix(indexed_name) == name && file.is_string()) return file;
   }
   return {};
 }

@@ -9,11 +9,11 @@
 namespace herd::planner {
 namespace {
 
-// Sizes of the messages that the lines go through.
+// Bytes of the messages whose predicted times the lines of Timing::kFitLine go through.
 constexpr int64_t kShortBytes = 64 << 10, kMiddleBytes = 4 << 20, kLongBytes = 64 << 20;
 
 // Returns start and slope of the line through two points; never below zero.
-std::pair<double, double> line_through(int64_t a, double a_us, int64_t b, double b_us) {
+std::pair<double, double> fit_line(int64_t a, double a_us, int64_t b, double b_us) {
   const double slope = std::max(0.0, b_us - a_us) / static_cast<double>(b - a);
   return {std::max(0.0, a_us - slope * static_cast<double>(a)), slope};
 }
@@ -27,9 +27,9 @@ std::string shape_of(const Axis& axis) {
   return out;
 }
 
-// Returns the bytes that one rank's core or device reads and writes: S in and S out for a gather, twice that for a
-// reduction.
-double moved_bytes(program::OpKind kind, int64_t bytes) {
+// Returns the bytes that one rank's core or device copies of a message of S bytes: S for a gather or a reduce-scatter,
+// 2 S for an all-reduce.
+double copied_bytes(program::OpKind kind, int64_t bytes) {
   return (kind == program::OpKind::kAllReduce ? 2.0 : 1.0) * static_cast<double>(bytes);
 }
 
@@ -59,12 +59,13 @@ Topology group_topology(const Topology& topology, const Mesh& mesh, int axis) {
     host.uplink.burst_bytes = whole.burst_bytes * rank_share;
     host.uplink.burst_bytes_per_us = whole.burst_bytes_per_us * rank_share;
   }
-  group.spine_bytes_per_us *= rank_share;
+  group.spine_bytes_per_us *= rank_share;  // hosts of a group are taken to have equal shares of their ranks in it
   return group;
 }
 
 double CollectiveCostModel::chosen_us(program::OpKind kind, int64_t bytes, const Topology& group) const {
   CollectiveRequest request;
+  // A reduce-scatter moves as many bytes as an all-gather, in as many messages.
   request.collective = kind == program::OpKind::kAllReduce ? Collective::kAllReduce : Collective::kAllGather;
   request.num_ranks = group.num_ranks();
   request.elements = std::max<int64_t>(1, bytes / size_of(dtype_));
@@ -76,8 +77,8 @@ double CollectiveCostModel::chosen_us(program::OpKind kind, int64_t bytes, const
   return choose(request, group).candidates[0].us;
 }
 
-// Returns the price of a message: both ends copy it, one after the other within a host, and between hosts the link adds
-// its time.
+// Returns the price of a message. Both ends copy it, one after the other. Between hosts its latency is that of the
+// link, with the time that the bytes take there.
 program::CollectivePrice CollectiveCostModel::message_price(int64_t bytes, const Topology& group) const {
   const Host& host = group.hosts[0];
   const double size = static_cast<double>(bytes);
@@ -87,17 +88,17 @@ program::CollectivePrice CollectiveCostModel::message_price(int64_t bytes, const
   return price;
 }
 
-double CollectiveCostModel::line_us(program::OpKind kind, int64_t bytes, const Axis& axis,
-                                    const Topology& group) const {
-  LineCache& cache = shared_ != nullptr ? *shared_ : own_;
+double CollectiveCostModel::fitted_us(program::OpKind kind, int64_t bytes, const Axis& axis,
+                                      const Topology& group) const {
+  LineCache& cache = shared_lines_ != nullptr ? *shared_lines_ : own_lines_;
   const std::string key = shape_of(axis) + std::string(program::op_name(kind));
   const auto [entry, inserted] = cache.try_emplace(key + " " + std::string(dtype_name(dtype_)));
   Line& line = entry->second;
   if (inserted) {
     const double short_us = chosen_us(kind, kShortBytes, group), middle_us = chosen_us(kind, kMiddleBytes, group),
                  long_us = chosen_us(kind, kLongBytes, group);
-    std::tie(line.fixed_us, line.us_per_byte) = line_through(kShortBytes, short_us, kMiddleBytes, middle_us);
-    std::tie(line.long_fixed_us, line.long_us_per_byte) = line_through(kMiddleBytes, middle_us, kLongBytes, long_us);
+    std::tie(line.fixed_us, line.us_per_byte) = fit_line(kShortBytes, short_us, kMiddleBytes, middle_us);
+    std::tie(line.long_fixed_us, line.long_us_per_byte) = fit_line(kMiddleBytes, middle_us, kLongBytes, long_us);
   }
   const double size = static_cast<double>(bytes);
   return bytes <= kMiddleBytes ? line.fixed_us + line.us_per_byte * size
@@ -114,13 +115,13 @@ program::CollectivePrice CollectiveCostModel::price(program::OpKind kind, int64_
   if (kind == program::OpKind::kSend || kind == program::OpKind::kReceive)
     return known_prices_[{kind, bytes, shape_of(along)}] = message_price(bytes, group);
   const double us = timing_ == Timing::kEachSize && bytes <= kLongBytes ? chosen_us(kind, bytes, group)
-                                                                        : line_us(kind, bytes, along, group);
+                                                                        : fitted_us(kind, bytes, along, group);
   const Host& host = group.hosts[0];
   program::CollectivePrice price;
-  const double copy_us = moved_bytes(kind, bytes) / host.core_bytes_per_us;
+  const double copy_us = copied_bytes(kind, bytes) / host.core_bytes_per_us;
   price.work_us = group.hosts.size() == 1 ? us : std::min(us, copy_us);
   price.latency_us = us - price.work_us;
-  price.host_bytes = std::min(moved_bytes(kind, bytes), price.work_us * host.core_bytes_per_us);
+  price.host_bytes = std::min(copied_bytes(kind, bytes), price.work_us * host.core_bytes_per_us);
   return known_prices_[{kind, bytes, shape_of(along)}] = price;
 }
 

@@ -35,21 +35,21 @@ class CollectiveCostModel final : public program::CollectiveCost {
   using LineCache = std::map<std::string, Line>;
   // Keeps the lines in `cache`, so that models of many meshes on one topology predict equal axes once. Borrows it.
   CollectiveCostModel& share_lines_in(LineCache& cache) {
-    shared_ = &cache;
+    shared_lines_ = &cache;
     return *this;
   }
 
  private:
   double chosen_us(program::OpKind kind, int64_t bytes, const Topology& group) const;
   program::CollectivePrice message_price(int64_t bytes, const Topology& group) const;
-  double line_us(program::OpKind kind, int64_t bytes, const Axis& axis, const Topology& group) const;
+  double fitted_us(program::OpKind kind, int64_t bytes, const Axis& axis, const Topology& group) const;
 
   Topology topology_;
   DType dtype_;
   Timing timing_;
   mutable std::map<std::tuple<program::OpKind, int64_t, std::string>, program::CollectivePrice> known_prices_;
-  LineCache* shared_ = nullptr;
-  mutable LineCache own_;
+  LineCache* shared_lines_ = nullptr;
+  mutable LineCache own_lines_;
 };
 
 }  // namespace herd::planner

@@ -14,7 +14,7 @@
 namespace herd::planner {
 namespace {
 
-constexpr int kMaxColumns = 400;  // columns of a picture, one for each pass of a rank
+constexpr int kMaxTurns = 400;  // turns of a rank that a picture shows; each takes a column or two
 
 // Holds the blocks of a pipeline stage, with their parameters and their FLOPs per micro-batch.
 struct StageCost {
@@ -50,7 +50,12 @@ std::string stages_text(const spec::RunFile& run, const spec::Layout& layout) {
     stages.push_back(cost_of(model, spec::blocks_of_stage(stage_of_block, stage)));
     max_flops = std::max(max_flops, stages.back().flops);
   }
-  draw::Table table{{{"rank"}, {"stage", true}, {"blocks"}, {"parameters", true}, {"arithmetic", true}}, {}};
+  draw::Table table{{{"rank"},
+                     {.name = "stage", .right = true},
+                     {"blocks"},
+                     {.name = "parameters", .right = true},
+                     {.name = "arithmetic", .right = true}},
+                    {}};
   for (int rank = 0; rank < order.ranks; ++rank) {
     for (int local_stage = 0; local_stage < order.stages_per_rank; ++local_stage) {
       const int stage = order.stage_of(rank, local_stage);
@@ -61,10 +66,10 @@ std::string stages_text(const spec::RunFile& run, const spec::Layout& layout) {
           {std::to_string(rank), std::to_string(stage), cost.blocks, format_count(cost.parameters), share});
     }
   }
-  std::string out = draw::text_table(table) + "arithmetic: beside the stage that has most, which sets the pace\n\n" +
-                    run.strategy.pipeline + " with stages that take alike, " + std::to_string(order.micro_batches) +
-                    " micro-batches:\n";
-  if (static_cast<int>(order.turns[0].size()) > kMaxColumns)
+  std::string out = draw::text_table(table) +
+                    "arithmetic: relative to the stage that has most, which sets the pace\n\n" + run.strategy.pipeline +
+                    " with stages that take equally long, " + std::to_string(order.micro_batches) + " micro-batches:\n";
+  if (static_cast<int>(order.turns[0].size()) > kMaxTurns)
     return out + "too long to draw; herd show order draws it with fewer micro-batches\n";
   return out + strategies::order_picture(order);
 }

@@ -22,6 +22,7 @@ using program::Value;
 using program::ValueKind;
 
 constexpr int64_t kLineBytes = 64;  // values begin at a cache line
+constexpr int kPartNumbers = 3;     // begin and size of a part, and the place of its group
 
 at::ScalarType type_of(const nn::ParameterGroup& group, ValueKind kind) {
   return kind == ValueKind::kWeight ? group.dtype() : group.gradient_dtype();
@@ -70,9 +71,12 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   std::optional<Communicator> equal_ranks = ranks_of_equal_size(comm);
   Communicator& peers = equal_ranks ? *equal_ranks : comm;
   const nn::ParameterGroup& first_group = *groups_.front();
-  allocate(weights_, ValueKind::kWeight, first_group.dtype(), peers.size() > 1 && shards_ > 1, seed.has_value(), peers);
-  allocate(gradients_, ValueKind::kGradient, first_group.gradient_dtype(), peers.size() > 1, true, peers);
-  allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16, encoded_gradients_.elements > 0, true, peers);
+  allocate(weights_, ValueKind::kWeight, first_group.dtype(), /*symmetric=*/peers.size() > 1 && shards_ > 1,
+           /*zeros=*/seed.has_value(), peers);
+  allocate(gradients_, ValueKind::kGradient, first_group.gradient_dtype(), /*symmetric=*/peers.size() > 1,
+           /*zeros=*/true, peers);
+  allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16, /*symmetric=*/encoded_gradients_.elements > 0,
+           /*zeros=*/true, peers);
   lay_out_host(step, ValueKind::kWeight, host_weights_);
   lay_out_host(step, ValueKind::kGradient, host_gradients_);
 
@@ -96,7 +100,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     state_offsets_.push_back(state_offsets_.back() +
                              (updated_elements + line_elements - 1) / line_elements * line_elements);
   }
-  find_copies(comm);
+  find_replicas(comm);
   const MemoryLabelGuard label(MemoryLabel::kStates);
   const bool states_on_host = std::any_of(step.values.begin(), step.values.end(),
                                           [](const auto& entry) { return on_host(entry.first, ValueKind::kState); });
@@ -142,22 +146,22 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec
     if (info.pooled)
       pool[info.slot] = std::max(pool[info.slot], info.bytes);
     else
-      region.places[value] = {reserve(info.bytes), info.bytes / element_size};
+      region.extents[value] = {reserve(info.bytes), info.bytes / element_size};
   }
   for (const auto& [value, info] : step.values) {
     if (!is_listed(value) || value.placement.shard == 0) continue;
-    const auto whole = region.places.find(placed(value, program::kWhole));
-    const bool inside = whole != region.places.end() && step.values.at(whole->first).slot == info.slot;
+    const auto whole = region.extents.find(placed(value, program::kWhole));
+    const bool inside = whole != region.extents.end() && step.values.at(whole->first).slot == info.slot;
     const int64_t elements = info.bytes / element_size;
-    region.places[value] = {inside ? whole->second.first + shard_ * elements : reserve(info.bytes), elements};
+    region.extents[value] = {inside ? whole->second.begin + shard_ * elements : reserve(info.bytes), elements};
   }
-  std::map<int, int64_t> begin;
+  std::map<int, int64_t> pool_begins;  // slot -> first element
   const int64_t pool_begin = region.elements;
-  for (const auto& [slot, bytes] : pool) begin[slot] = reserve(bytes);
+  for (const auto& [slot, bytes] : pool) pool_begins[slot] = reserve(bytes);
   region.pool_elements = region.elements - pool_begin;
   for (const auto& [value, info] : step.values) {
     if (is_listed(value) && value.placement.is_whole() && info.pooled)
-      region.places[value] = {begin.at(info.slot), info.bytes / element_size};
+      region.extents[value] = {pool_begins.at(info.slot), info.bytes / element_size};
   }
 }
 
@@ -168,7 +172,7 @@ void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, 
   for (const auto& [value, info] : step.values) {
     if (!on_host(value, kind)) continue;
     if (info.persistent) {
-      region.places[value] = {region.elements, info.bytes / element_size};
+      region.extents[value] = {region.elements, info.bytes / element_size};
       region.elements += info.bytes / element_size;
     } else {
       staging[info.slot] = std::max(staging[info.slot], info.bytes);
@@ -180,14 +184,14 @@ void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, 
   }
   for (const auto& [value, info] : step.values) {
     if (on_host(value, kind) && !info.persistent)
-      region.places[value] = {begin.at(info.slot), info.bytes / element_size};
+      region.extents[value] = {begin.at(info.slot), info.bytes / element_size};
   }
   region.memory = host_zeros(region.elements, type_of(*groups_.front(), kind));
 }
 
 void FlatParameters::refresh_host(int index) {
   const Value on_host_value = in_tier(own_value(ValueKind::kWeight, index), program::Tier::kHost);
-  if (host_weights_.places.contains(on_host_value) && holds(index)) update_weights(index).copy_(own_weights(index));
+  if (host_weights_.extents.contains(on_host_value) && holds(index)) update_weights(index).copy_(own_weights(index));
 }
 
 // Returns the group of ranks whose regions are as long as this rank's, since memory that peers map has one size.
@@ -210,9 +214,9 @@ std::optional<Communicator> FlatParameters::ranks_of_equal_size(Communicator& co
 }
 
 // Counts the ranks that hold the same part of each parameter group, and finds this rank's index among them. Collective.
-void FlatParameters::find_copies(Communicator& comm) {
+void FlatParameters::find_replicas(Communicator& comm) {
   const auto groups = static_cast<size_t>(num_groups());
-  std::vector<int64_t> mine, all(3 * groups * static_cast<size_t>(comm.size()));
+  std::vector<int64_t> mine, all(kPartNumbers * groups * static_cast<size_t>(comm.size()));
   for (int g = 0; g < num_groups(); ++g) {
     const kernels::ElementRange own = holds(g) ? part(g) : kernels::ElementRange{-1, -1};
     mine.insert(mine.end(), {own.begin, own.size(), group(g).place()});
@@ -222,12 +226,14 @@ void FlatParameters::find_copies(Communicator& comm) {
   else
     all = mine;
   for (size_t g = 0; g < groups; ++g) {
-    auto& [copy, copies] = copy_index_and_count_.emplace_back(0, 0);
+    auto& [replica, num_replicas] = replica_index_and_count_.emplace_back(0, 0);
     for (int rank = 0; rank < comm.size(); ++rank) {
-      const auto part_of_rank = all.begin() + static_cast<long>(3 * (static_cast<size_t>(rank) * groups + g));
-      if (!std::equal(part_of_rank, part_of_rank + 3, mine.begin() + static_cast<long>(3 * g))) continue;
-      copy += rank < comm.rank() ? 1 : 0;
-      ++copies;
+      const auto part_of_rank =
+          all.begin() + static_cast<long>(kPartNumbers * (static_cast<size_t>(rank) * groups + g));
+      if (!std::equal(part_of_rank, part_of_rank + kPartNumbers, mine.begin() + static_cast<long>(kPartNumbers * g)))
+        continue;
+      replica += rank < comm.rank() ? 1 : 0;
+      ++num_replicas;
     }
   }
 }
@@ -264,22 +270,22 @@ at::Tensor FlatParameters::memory(const Value& value) const {
                          : value.codec == Codec::kBf16 ? encoded_gradients_
                          : weights                     ? weights_
                                                        : gradients_;
-  const auto place = region.places.find(value);
-  if (place == region.places.end()) return {};
-  return region.memory.narrow(0, place->second.first, place->second.second);
+  const auto extent = region.extents.find(value);
+  if (extent == region.extents.end()) return {};
+  return region.memory.narrow(0, extent->second.begin, extent->second.elements);
 }
 
 at::Tensor FlatParameters::gradient_range(int first, int last, Codec codec) const {
   const Region& region = codec == Codec::kBf16 ? encoded_gradients_ : gradients_;
-  const auto begin = region.places.at(in_codec(program::gradient(first), codec)),
-             end = region.places.at(in_codec(program::gradient(last), codec));
-  return region.memory.narrow(0, begin.first, end.first + end.second - begin.first);
+  const Extent from = region.extents.at(in_codec(program::gradient(first), codec)),
+               to = region.extents.at(in_codec(program::gradient(last), codec));
+  return region.memory.narrow(0, from.begin, to.begin + to.elements - from.begin);
 }
 
 bool FlatParameters::holds(int group) const { return keeps_whole(group) || cut(group); }
 
 bool FlatParameters::cut(int group) const {
-  return sharded() && weights_.places.contains(program::weight(group, shard_placement_));
+  return sharded() && weights_.extents.contains(program::weight(group, shard_placement_));
 }
 
 kernels::ElementRange FlatParameters::part(int index) const {
@@ -293,9 +299,9 @@ kernels::ElementRange FlatParameters::part(int index) const {
 kernels::ElementRange FlatParameters::saved_part(int index) const {
   const kernels::ElementRange own = part(index);
   const int64_t width = element_bytes(group(index), ValueKind::kWeight);
-  const auto [copy, copies] = copy_index_and_count_[static_cast<size_t>(index)];
-  const int64_t size = spec::shard_bytes(own.size() * width, copies) / width;
-  const int64_t begin = std::min(own.end, own.begin + copy * size);
+  const auto [replica, num_replicas] = replica_index_and_count_[static_cast<size_t>(index)];
+  const int64_t size = spec::shard_bytes(own.size() * width, num_replicas) / width;
+  const int64_t begin = std::min(own.end, own.begin + replica * size);
   return {begin, std::min(begin + size, own.end)};
 }
 
@@ -325,12 +331,13 @@ at::Tensor FlatParameters::own_master(int group) const { return own_remainder(gr
 at::Tensor FlatParameters::own_low_halves(int group) const { return own_remainder(group, at::kShort); }
 
 void FlatParameters::attach(int index) {
-  nn::ParameterGroup& one = group(index);
-  if (!one.attached()) one.attach(memory(program::weight(index)).narrow(0, 0, one.elements()));
+  nn::ParameterGroup& target = group(index);
+  if (!target.attached()) target.attach(memory(program::weight(index)).narrow(0, 0, target.elements()));
 }
 void FlatParameters::attach_gradient(int index) {
-  nn::ParameterGroup& one = group(index);
-  if (!one.gradient_attached()) one.attach_gradient(memory(program::gradient(index)).narrow(0, 0, one.elements()));
+  nn::ParameterGroup& target = group(index);
+  if (!target.gradient_attached())
+    target.attach_gradient(memory(program::gradient(index)).narrow(0, 0, target.elements()));
 }
 void FlatParameters::detach(int index) {
   if (!keeps_whole(index)) group(index).detach();

@@ -14,7 +14,8 @@
 //   encoded   Gradients in bf16, as ranks exchange them, lie in a region of their own, laid out like plain ones.
 // A rank holds the groups that its Program names, and nothing of other groups.
 // With several ranks, gradients lie in memory that the ranks of a host share, and so do weights if they are cut. They
-// are reduced where backward writes them, and gathered from where the update leaves them. Padding is zero and stays so.
+// are reduced where backward writes them, and gathered from where the update leaves them. Padding is zero and stays so;
+// without a seed, that of weights may hold anything.
 // Owns all this memory; a tensor that it returns is a view, valid while this lives.
 // Threads: one at a time. Tensors that were handed out may be used on others.
 #pragma once
@@ -101,11 +102,14 @@ class FlatParameters {
   const at::Tensor& state(int k) const { return states_[static_cast<size_t>(k)]; }
 
  private:
+  struct Extent {
+    int64_t begin = 0, elements = 0;  // in elements
+  };
   struct Region {
-    std::map<program::Value, std::pair<int64_t, int64_t>> places;  // (first element, number of elements) of a value
-    int64_t elements = 0, pool_elements = 0;                       // elements in all, and those in buffers of pools
-    std::optional<SymmetricMemory> shared;                         // owner of `memory` where ranks share it
-    std::unique_ptr<CountedMemory> counted, counted_pool;          // what `shared` adds to the device budget
+    std::map<program::Value, Extent> extents;
+    int64_t elements = 0, pool_elements = 0;               // elements in all, and those in buffers of pools
+    std::optional<SymmetricMemory> shared;                 // owner of `memory` where ranks share it
+    std::unique_ptr<CountedMemory> counted, counted_pool;  // what `shared` adds to the device budget
     at::Tensor memory;
   };
   bool cut(int group) const;  // tells whether the shard axis cuts the group's weights
@@ -113,7 +117,7 @@ class FlatParameters {
   void allocate(Region& region, program::ValueKind kind, at::ScalarType type, bool symmetric, bool zeros,
                 Communicator& comm);
   std::optional<Communicator> ranks_of_equal_size(Communicator& comm) const;
-  void find_copies(Communicator& comm);
+  void find_replicas(Communicator& comm);
   program::Value own_value(program::ValueKind kind, int group) const;
   at::Tensor own(program::ValueKind kind, int group) const;
   at::Tensor update_memory(program::ValueKind kind, int group) const;
@@ -124,7 +128,7 @@ class FlatParameters {
   int shard_ = 0, shards_ = 1;  // this rank's index among the ranks of the shard axis, and their number
   program::Placement shard_placement_;
   // By group, the (index, number) of this rank among the ranks that hold the same part of it.
-  std::vector<std::pair<int, int>> copy_index_and_count_;
+  std::vector<std::pair<int, int>> replica_index_and_count_;
   std::vector<bool> keeps_whole_;  // by group
   Region weights_, gradients_, encoded_gradients_;
   Region host_weights_, host_gradients_;

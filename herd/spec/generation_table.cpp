@@ -14,7 +14,9 @@ ModelTable generation_table(const ModelTable& whole, ModelTable pass) {
     block.forward = block.without_graph;
     block.forward.attention_flops = whole.blocks[b].without_graph.attention_flops * token_share;
     block.cache_bytes = whole.blocks[b].cache_bytes;
-    if (!block.backward_reads_weights) continue;  // it looks up rows, or adds a bias
+    // A block that multiplies by its weights reads all of them in each pass, and its backward reads them too. Others
+    // look up rows, or add a bias.
+    if (!block.backward_reads_weights) continue;
     for (const int group : block.groups)
       block.forward.memory_bytes += static_cast<double>(pass.group_elements(group) * size_of(pass.compute_dtype));
   }
@@ -22,9 +24,9 @@ ModelTable generation_table(const ModelTable& whole, ModelTable pass) {
 }
 
 ModelTable generation_table(const RunFile& run, int64_t sequences, int64_t tokens) {
-  RunFile of_pass = run;
-  of_pass.model.context = tokens;
-  return generation_table(program_table(run, sequences), program_table(of_pass, sequences));
+  RunFile pass_run = run;
+  pass_run.model.context = tokens;
+  return generation_table(program_table(run, sequences), program_table(pass_run, sequences));
 }
 
 }  // namespace herd::spec

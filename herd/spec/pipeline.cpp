@@ -10,17 +10,18 @@
 namespace herd::spec {
 namespace {
 
-void check(int stages, int micro_batches, int stage, int chunks) {
+void check_sizes(int stages, int micro_batches, int stage, int chunks) {
   if (stages >= 1 && micro_batches >= 1 && chunks >= 1 && stage >= 0 && stage < stages) return;
   throw Error(Code::kBadConfig, "a pipeline has at least one stage, micro-batch and chunk, and stages 0 to p-1: got " +
                                     std::to_string(stages) + " stages, " + std::to_string(micro_batches) +
                                     " micro-batches, " + std::to_string(chunks) + " chunks, stage " +
-                                    std::to_string(stage) + "\n  fix: mesh.pp = 1 is no pipeline");
+                                    std::to_string(stage) + "\n  fix: mesh.pp = 1 for a run without a pipeline");
 }
 
 }  // namespace
 
 Pipeline parse_pipeline(std::string_view name) {
+  // In the order of Pipeline.
   const std::vector<std::string> names = {"gpipe", "1f1b", "interleaved", "zero_bubble_h1", "zero_bubble_v"};
   const auto at = std::find(names.begin(), names.end(), name);
   if (at == names.end()) {
@@ -31,7 +32,7 @@ Pipeline parse_pipeline(std::string_view name) {
 }
 
 double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks) {
-  check(stages, micro_batches, 0, chunks);
+  check_sizes(stages, micro_batches, 0, chunks);
   const double p = stages, m = micro_batches;
   switch (kind) {
     case Pipeline::kInterleaved:
@@ -48,12 +49,13 @@ double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks)
 }
 
 double micro_batches_in_flight(Pipeline kind, int stages, int micro_batches, int stage, int chunks) {
-  check(stages, micro_batches, stage, chunks);
+  check_sizes(stages, micro_batches, stage, chunks);
   if (kind == Pipeline::kGpipe) return micro_batches;
   if (kind == Pipeline::kZeroBubbleV) return std::min(micro_batches, stages);
   if (kind != Pipeline::kInterleaved) return std::min(micro_batches, stages - stage);
-  const double passes = (chunks - 1.0) * stages + 2.0 * (stages - 1 - stage) + 1;
-  return std::min<double>(micro_batches, passes / chunks);
+  // Forwards of chunks that begin before the first backward of the rank.
+  const double forwards = (chunks - 1.0) * stages + 2.0 * (stages - 1 - stage) + 1;
+  return std::min<double>(micro_batches, forwards / chunks);
 }
 
 }  // namespace herd::spec

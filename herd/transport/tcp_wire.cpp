@@ -29,10 +29,11 @@ using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr size_t kRecordBytes = 16 << 10;  // the most that one TLS record holds
+// Room for the longest frame, and for a record beyond it.
 constexpr size_t kReadBytes = kFramePrefixBytes + static_cast<size_t>(Wire::kPieceBytes) + kRecordBytes;
-constexpr size_t kTries = 8;  // attempts to connect to each address: strangers may have crowded us out
-constexpr int kReadsPerTurn = 16;
-constexpr auto kPushOut = 100ms;  // time to push out what is on its way at the end
+constexpr size_t kTries = 8;       // attempts to connect to each address: strangers may have crowded us out
+constexpr int kReadsPerTurn = 16;  // reads of one connection before others have their turn
+constexpr auto kPushOut = 100ms;   // time to push out what is on its way at the end
 
 // Returns the addresses of the named interfaces, or of all but the loopback if none is named.
 std::vector<std::string> addresses_of(const std::string& interfaces) {
@@ -74,7 +75,7 @@ struct Queued {
 struct Outgoing {
   std::unique_ptr<net::SecureSocket> socket;
   std::vector<std::string> addresses;
-  size_t tries = 0;
+  size_t tries = 0;  // attempts so far, over all addresses
   int port = 0;
   bool dialled = false, watches_write = false;
   std::deque<Queued> queue;
@@ -194,6 +195,7 @@ class TcpWire final : public Wire {
   std::string lost(Rank peer) const override { return lost_[static_cast<size_t>(peer)]; }
 
  private:
+  // Tags of epoll's data. The low 32 bits are the peer's rank with kOutgoing, else a descriptor.
   static constexpr uint64_t kListener = uint64_t{1} << 40, kOutgoing = uint64_t{1} << 32;
 
   void watch(int operation, int descriptor, uint32_t events, uint64_t who) {
@@ -250,7 +252,7 @@ class TcpWire final : public Wire {
     return true;
   }
 
-  // Hands over the frames that are whole. Returns false if the bytes are none that herd sends.
+  // Hands over the frames that are whole. Returns false if they are no valid frames.
   bool deliver(Incoming& in) {
     const std::optional<size_t> at = take_whole_frames(std::span(in.bytes).first(in.held), in.from, handler_);
     if (!at) return false;
@@ -366,7 +368,7 @@ class TcpWire final : public Wire {
   std::map<int, Incoming> incoming_;  // by descriptor
   std::vector<int> more_;             // descriptors of those that hold bytes which epoll does not report
   std::vector<std::string> lost_;     // by rank: why it is lost; empty while it is not
-  int64_t reported_ = 0;
+  int64_t reported_ = 0;              // refused connections that the log has named
   steady_clock::time_point last_report_ = {};
 };
 

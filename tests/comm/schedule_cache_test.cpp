@@ -77,7 +77,7 @@ TEST(ScheduleCache, SegmentsAreForAlgorithmsThatHaveSome_WhereOneIsChosen) {
 
 TEST(ScheduleCache, WithoutHostsChoosesMessagesAlone) {
   ScheduleCache schedules(schedules_of(4), 2368 << 10);
-  EXPECT_FALSE(schedules.get("", between_hosts(0)).compiled.signals());
+  EXPECT_FALSE(schedules.get("", between_hosts(0)).compiled.meets_peers());
 }
 
 TEST(ScheduleCache, SkewedCountsFitTheStageMemoryOfAGroup) {

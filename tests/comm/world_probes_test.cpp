@@ -26,7 +26,8 @@ TEST(WorldMemory, TellsRankZeroWhatTheRanksOfItsHostTake) {
     run_inproc(
         4,
         [](Communicator& comm) {
-          const auto cores = static_cast<int>(cores_of_host(*CommunicatorTestAccess::context(comm).transport));
+          const auto cores =
+              static_cast<int>(cores_for_ranks_of_host(*CommunicatorTestAccess::context(comm).transport));
           int here = 0;
           for (Rank rank = 0; rank < comm.size(); ++rank)
             here += CommunicatorTestAccess::group(comm).channel().maps(rank);

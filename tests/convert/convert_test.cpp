@@ -162,7 +162,7 @@ TEST(Convert, NamesWhatIsMissingExtraTwiceOrOfAnotherShape) {
   write_text(root / "index.json", R"({"weight_map": {"transformer.ln_f.bias": "model-00002-of-00002.safetensors"}})");
   fs::rename(root / "index.json", root / "gpt2/model.safetensors.index.json");
   EXPECT_ERROR(convert({.source = root / "gpt2", .out = root / "out"}), Code::kBadConfig, "lacks \"ln_f.bias\"",
-               "model.safetensors.index.json says is in model-00002-of-00002.safetensors", "fix: that file");
+               "model.safetensors.index.json says is in model-00002-of-00002.safetensors", "fix: put that file");
   EXPECT_ERROR(broken(same, "h.2.ln_1.bias"), Code::kBadConfig, "holds \"h.2.ln_1.bias\"", "does not have");
   EXPECT_ERROR(broken(same, "transformer.ln_f.bias"), Code::kBadConfig, "\"ln_f.bias\" is there twice", "fix:");
   EXPECT_ERROR(broken([](const std::string& name) {
@@ -360,11 +360,11 @@ TEST(ConvertLlama, NamesWhatIsMissingExtraOrInAFileThatIsNotThere) {
     return convert({.source = root / "llama", .out = root / "out"}, unsynced_files());
   };
   const auto without_k = [](const std::string& name) { return name.find("1.self_attn.k") != name.npos ? "" : name; };
-  EXPECT_ERROR(broken(without_k), Code::kBadConfig, "lacks \"layers.1.self_attn.k_proj.weight\"", "fix: all files");
+  EXPECT_ERROR(broken(without_k), Code::kBadConfig, "lacks \"layers.1.self_attn.k_proj.weight\"", "fix: put all files");
   write_text(root / "llama/model.safetensors.index.json",
              R"({"weight_map": {"model.layers.1.self_attn.k_proj.weight": "model-00002-of-00002.safetensors"}})");
   EXPECT_ERROR(convert({.source = root / "llama", .out = root / "out"}), Code::kBadConfig,
-               "says is in model-00002-of-00002.safetensors", "fix: that file, in the same folder");
+               "says is in model-00002-of-00002.safetensors", "fix: put that file into the same folder");
   fs::remove(root / "llama/model.safetensors");
   write_text(root / "llama/pytorch_model-00001-of-00002.bin", "");
   EXPECT_ERROR(convert({.source = root / "llama", .out = root / "out"}), Code::kBadConfig,

@@ -29,8 +29,8 @@ TEST(StageTable, HoldsEachBlockOnce_AndComparesTheArithmeticOfStages) {
               StartsWith("rank  stage  blocks            parameters  arithmetic\n"
                          "0         0  embedding to h.8       103 M       100 %\n"  // 162 M in both
                          "1         1  h.9 to head           59.9 M        92 %\n"
-                         "arithmetic: beside the stage that has most, which sets the pace\n\n"
-                         "1f1b with stages that take alike, 8 micro-batches:\nrank 0  F0 F1 "));
+                         "arithmetic: relative to the stage that has most, which sets the pace\n\n"
+                         "1f1b with stages that take equally long, 8 micro-batches:\nrank 0  F0 F1 "));
 }
 
 TEST(StageTable, HasARowForEachStageOfARank) {
