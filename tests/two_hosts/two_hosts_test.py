@@ -133,24 +133,26 @@ def resident_mb(pid):
     return int((re.search(r"VmRSS:\s*(\d+) kB", status) or [0, 0])[1]) / 1024
 
 
-def listening(hosts):
-    """The ports of host 0 at which somebody listens."""
-    tables = subprocess.run(["ip", "netns", "exec", hosts.names[0], "cat", "/proc/net/tcp", "/proc/net/tcp6"],
-                            capture_output=True, text=True).stdout
+def listening(pid):
+    """The ports at which somebody listens on the host of a process."""
+    tables = "".join(pathlib.Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6"))
     return {int(match[1], 16) for match in re.finditer(r":\s\w+:(\w{4}) 0+:0000 0A", tables)}
 
 
 def strangers(hosts):
     """Some thousand connections without the token to every port of a job: nothing ends, and little memory goes."""
     command = under_herd_run(hosts, 1, [herd, "bench", "all_reduce", "--bytes", "1MiB", "--seconds", "12"])
-    started = [start(hosts, node, command(node)) for node in (0, 1)]
-    deadline, ports = time.time() + 30, set()
+    started = [start(hosts, 0, command(0))]
+    deadline, launcher, ports = time.time() + 30, started[0].pid, set()
+    while pathlib.Path(f"/proc/{launcher}/comm").read_text() != "herd\n" and time.time() < deadline:
+        time.sleep(0.01)  # until ip has become herd, on its host
+    started.append(start(hosts, 1, command(1)))
     while len(ports) < 2 and time.time() < deadline:  # of its store and of its rank, until all ranks have met
-        ports |= listening(hosts)
+        ports |= listening(launcher)
     check(len(ports) >= 2, "a job listens at its store and its ranks", output_of(0))
-    while len(listening(hosts)) > 1 and time.time() < deadline:
+    while len(listening(launcher)) > 1 and time.time() < deadline:
         time.sleep(0.05)
-    check(len(listening(hosts)) == 1, "a rank listens on though all have met", output_of(0))
+    check(len(listening(launcher)) == 1, "a rank listens on though all have met", output_of(0))
     time.sleep(1)  # into the benchmark
     before = resident_mb(started[0].pid)
     with open(folder / "strangers", "w") as out:
