@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "herd/base/hex.h"
+
 namespace herd {
 namespace {
 
@@ -35,8 +37,6 @@ bool is_printable(uint32_t code) {
   return !is_control && !changes_direction;
 }
 
-constexpr char kHexDigits[] = "0123456789abcdef";
-
 std::string escaped(std::string_view text, bool one_line) {
   std::string out;
   out.reserve(text.size());
@@ -45,11 +45,10 @@ std::string escaped(std::string_view text, bool one_line) {
     const size_t num_bytes = bytes == 0 ? 1 : bytes;
     const bool is_kept = bytes > 0 && (is_printable(code) || (!one_line && (code == '\n' || code == '\t')));
     for (const char c : text.substr(0, num_bytes)) {
-      const auto byte = static_cast<unsigned char>(c);
       if (is_kept) {
         out += c;
       } else {
-        out.append("\\x").append(1, kHexDigits[byte >> 4]).append(1, kHexDigits[byte & 15]);
+        append_hex(out += "\\x", static_cast<uint8_t>(c));
       }
     }
     text.remove_prefix(num_bytes);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "herd/base/hex.h"
 #include "herd/storage/crc32c_table_internal.h"
 
 #if defined(__x86_64__)
@@ -74,8 +75,8 @@ uint32_t crc32c(std::string_view text, uint32_t previous) {
 }
 
 std::string format_crc32c(uint32_t checksum) {
-  std::string text(8, '0');
-  for (size_t i = 0; i < 8; ++i) text[i] = "0123456789abcdef"[(checksum >> (28 - 4 * i)) & 0xF];
+  std::string text;
+  for (const int shift : {24, 16, 8, 0}) append_hex(text, static_cast<uint8_t>(checksum >> shift));
   return text;
 }
 

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "herd/base/error.h"
+#include "herd/base/hex.h"
 #include "herd/transport/hosts.h"
 #include "herd/transport/process_courier.h"
 
@@ -31,7 +32,7 @@ std::string random_hex() {
   unsigned char bytes[16] = {};
   if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw_errno(Code::kStorage, "draw random bytes", errno);
   std::string hex;
-  for (unsigned char byte : bytes) hex += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
+  for (const unsigned char byte : bytes) append_hex(hex, byte);
   return hex;
 }
 
