@@ -13,6 +13,7 @@
 #include <set>
 #include <tuple>
 
+#include "herd/base/elapsed.h"
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/base/median.h"
@@ -63,8 +64,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using runtime::Clock;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
@@ -313,7 +312,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
       comm);
   const auto drain_begin = Clock::now();
   if (drain || end.stop) executor->drain();
-  const double drained_ms = 1e3 * seconds_since(drain_begin);
+  const double drained_ms = us_since(drain_begin) / 1e3;
   if (end.unsaved) checkpoints->wait();
   stop = end.stop;
 
@@ -327,7 +326,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   metrics.grad_norm = output.gradient_norm;
   metrics.lr = rate.of_step(step - skipped);
   metrics.tokens = end.tokens;
-  metrics.step_ms = 1e3 * seconds_since(begin);
+  metrics.step_ms = us_since(begin) / 1e3;
   metrics.tokens_per_s = 1e3 * static_cast<double>(end.tokens) / metrics.step_ms;
   metrics.comm_wait_ms = executor->waited_us() / 1e3 + end.waited_ms + drained_ms;
   const uint64_t bytes_now = comm.bytes_moved();
