@@ -9,6 +9,7 @@ node. The status is the first that is not 0. Needs root, ip and (for --rate) tc;
 """
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -85,6 +86,12 @@ class TwoHosts:
 
     def start(self, node, command, **options):
         return subprocess.Popen(["ip", "netns", "exec", self.names[node], *command], **options)
+
+    def listening(self, node):
+        """The ports at which somebody listens."""
+        tables = subprocess.run(["ip", "netns", "exec", self.names[node], "cat", "/proc/net/tcp", "/proc/net/tcp6"],
+                                capture_output=True, text=True).stdout
+        return {int(match[1], 16) for match in re.finditer(r":\s\w+:(\w{4}) 0+:0000 0A", tables)}
 
     def __exit__(self, *_):
         for name in self.names:

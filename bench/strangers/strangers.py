@@ -97,7 +97,10 @@ print(count, used)
 """
 
 ELSEWHERE = 29399
-DEAF = f"import socket, time; one = socket.create_server(('', {ELSEWHERE}), backlog=1024); print(flush=True); time.sleep(1e6)"
+DEAF = f"""import socket, time
+one = socket.create_server(('', {ELSEWHERE}), backlog=1024)  # as many as herd lets wait
+print(flush=True)
+time.sleep(1e6)"""
 LISTENING = ("herd\n",)  # threads of launchers, which train nothing; ranks listen no more once all have met
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -152,12 +155,6 @@ def cpu_seconds(pids, names=("",)):
             if (task / "comm").read_text().startswith(names):
                 total += int((task / "schedstat").read_text().split()[0])
     return total / 1e9
-
-
-def listening(name):
-    tables = subprocess.run(["ip", "netns", "exec", name, "cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True,
-                            text=True).stdout
-    return sorted({int(match[1], 16) for match in re.finditer(r":\s\w+:(\w{4}) 0+:0000 0A", tables)})
 
 
 def turn(hosts, kind, pids, ports):
@@ -224,7 +221,7 @@ def main():
                 sys.exit("no training:\n" + (folder / "node0").read_text() + (folder / "node1").read_text())
             time.sleep(0.1)
         pids = [pid for name in hosts.names for pid in processes_of(name)]
-        ports = listening(hosts.names[0])
+        ports = sorted(hosts.listening(0))
         deaf = hosts.start(0, [sys.executable, "-c", DEAF], stdout=subprocess.PIPE)
         deaf.stdout.readline()
         turns = [turn(hosts, "nobody", pids, ports)]
