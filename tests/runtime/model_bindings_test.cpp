@@ -24,7 +24,8 @@ spec::RunFile tiny(bool tied) {
       "test");
 }
 
-const at::Tensor kTokens = (at::arange(4 * 9, at::kLong) * 37 % 64).view({4, 9});  // sequences of the whole batch
+// Returns the sequences of the whole batch.
+at::Tensor batch() { return (at::arange(4 * 9, at::kLong) * 37 % 64).view({4, 9}); }
 
 struct Ran {
   std::vector<at::Tensor> gradients;  // by parameter group
@@ -47,8 +48,8 @@ Ran run_step(const spec::RunFile& run, Communicator& comm, int64_t first, int64_
   Executor executor(step, bindings.table());
   StepInput input{.micro_batches = {}, .weight = 1.0 / 32};
   for (int64_t begin = first; begin < last; begin += rows)
-    input.micro_batches.push_back({kTokens.narrow(0, begin, rows).narrow(1, 0, 8).contiguous(),
-                                   kTokens.narrow(0, begin, rows).narrow(1, 1, 8).contiguous()});
+    input.micro_batches.push_back({batch().narrow(0, begin, rows).narrow(1, 0, 8).contiguous(),
+                                   batch().narrow(0, begin, rows).narrow(1, 1, 8).contiguous()});
   bindings.begin_step(std::move(input));
   executor.run(0);
   executor.drain();
@@ -90,8 +91,8 @@ INSTANTIATE_TEST_SUITE_P(Embeddings, Tied, testing::Bool());
 TEST(Compression, RoundsTheGradientOfEachRankOnce_AndTheirSumOnce) {
   spec::RunFile run = tiny(false);
   std::vector<Ran> alone;
+  run.train.batch = 2;
   for (const int64_t first : {0, 2}) {
-    run.train.batch = 2;
     Communicator comm = Communicator::create();
     alone.push_back(run_step(run, comm, first, first + 2));
   }
