@@ -1,4 +1,4 @@
-// Feeds a fuzz target without a fuzzing engine: every file of the corpus folder, then seeded mutations of them. What
+// Feeds a fuzz target without a fuzzing engine: every file of the corpus folders, then seeded mutations of them. What
 // the target lets escape (an exception that is not its documented error, a signal, a sanitizer report) fails the run;
 // the input is left in fuzz_<target>.input beside the working folder's files.
 #include <signal.h>
@@ -13,6 +13,7 @@
 #include <iterator>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -93,9 +94,10 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-std::vector<Input> read_corpus(const std::filesystem::path& folder) {
+std::vector<Input> read_corpus(std::span<char*> folders) {
   std::set<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.insert(entry.path());
+  for (const char* folder : folders)
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) files.insert(entry.path());
   std::vector<Input> corpus;
   for (const auto& file : files) {
     std::ifstream in(file, std::ios::binary);
@@ -145,8 +147,8 @@ void run(const Input& input) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s CORPUS_FOLDER_OR_FILE\n", argv[0]);
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: %s FILE | CORPUS_FOLDER...\n", argv[0]);
     return 2;
   }
   g_input_file = std::filesystem::path(argv[0]).filename().string() + ".input";
@@ -156,7 +158,7 @@ int main(int argc, char** argv) {
     run(Input(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()));
     return 0;
   }
-  const std::vector<Input> corpus = read_corpus(argv[1]);
+  const std::vector<Input> corpus = read_corpus({argv + 1, argv + argc});
   if (corpus.empty()) {
     std::fprintf(stderr, "no corpus in %s\n", argv[1]);
     return 2;
