@@ -10,6 +10,7 @@
 #include "herd/base/error.h"
 #include "herd/base/printable.h"
 #include "herd/base/units.h"
+#include "herd/spec/foreign_keys.h"
 #include "herd/spec/nearest_name.h"
 #include "herd/spec/run_file_rules_internal.h"
 #include "herd/spec/run_keys.h"
@@ -157,8 +158,11 @@ const Key* find_key(std::string_view section, std::string_view name) {
     if (key.section == section) names.emplace_back(key.name);
     if (key.name == name && elsewhere.empty()) elsewhere = key.full_name();
   }
-  if (names.empty()) unknown_section(place, section);
   const std::string full = std::string(section) + "." + std::string(name);
+  if (elsewhere.empty())
+    if (const std::string ours = key_for_foreign(name); !ours.empty())
+      refuse(full + " (" + place + ")", "no such key", "herd has " + ours);
+  if (names.empty()) unknown_section(place, section);
   refuse(
       full + " (" + place + ")", "no such key",
       "did you mean " + (elsewhere.empty() ? std::string(section) + "." + nearest_name(name, names) : elsewhere) + "?");
@@ -188,7 +192,8 @@ void set_override(const std::string& text, RunFile& run) {
   const std::string place = "override \"" + text + "\"";
   const size_t equals = text.find('='), dot = text.find('.');
   if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
-    refuse(place, "must be section.key=value", "like train.steps=100");
+    const std::string ours = key_for_foreign(std::string_view(text).substr(0, equals));
+    refuse(place, "must be section.key=value", ours.empty() ? "like train.steps=100" : "herd has " + ours);
   }
   const std::string section = text.substr(0, dot), name = text.substr(dot + 1, equals - dot - 1);
   std::string value = text.substr(equals + 1);
@@ -212,8 +217,9 @@ void set_override(const std::string& text, RunFile& run) {
 void set_keys(const toml::table& root, const std::string& name, std::span<const std::string> overrides, RunFile& run) {
   for (const auto& [section, body] : root) {
     if (!body.is_table()) {
+      const std::string ours = key_for_foreign(section.str());
       refuse("\"" + std::string(section.str()) + "\" (" + line_of(body, name) + ")", "stands outside of a section",
-             "put it under a heading like [train]");
+             ours.empty() ? "put it under a heading like [train]" : "herd has " + ours);
     }
     for (const auto& [key, node] : *body.as_table()) set_key(section.str(), key.str(), node, line_of(node, name), run);
     if (body.as_table()->empty()) {
