@@ -29,7 +29,7 @@ JobAttempt attempt_of(const launch::Environment& environment) {
 int train_rank(const std::string& run_file, const std::vector<std::string>& overrides) {
   const launch::Environment environment = launch::read_environment();
   const StopSignal signals(environment.rank == 0);
-  if (environment.size > 1) set_log_rank(environment.rank);
+  if (environment.size > 1 && environment.source != "herd run") set_log_rank(environment.rank);  // which names ranks
   spec::RunFile run = spec::parse_run_file(run_file, overrides);
   const int threads = run.train.threads > 0 ? static_cast<int>(run.train.threads) : environment.threads;
   if (threads > 0) at::set_num_threads(threads);

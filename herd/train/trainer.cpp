@@ -92,6 +92,20 @@ std::string beside_prediction(double predicted_us, double measured_us) {
   return "predicted " + format_us(predicted_us) + " a step, measured " + format_us(measured_us) + ", " + share;
 }
 
+// Returns a text like "a rank computes at 70.6 GFLOP/s, 71 % of a large matmul's rate".
+std::string beside_matmul(double gflops, double matmul_gflops) {
+  char text[96];
+  std::snprintf(text, sizeof text, "a rank computes at %.1f GFLOP/s, %.0f %% of a large matmul's rate", gflops,
+                100 * gflops / matmul_gflops);
+  return text;
+}
+
+// Steps are what a run prints; notes and errors go to the standard error.
+void print_line(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 struct Trainer::State {
@@ -319,7 +333,6 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   StepRecord record;
   record.steps = run.train.steps;
   record.device_budget = run.memory.device_budget;
-  record.peak_gflops = peak_gflops;
   StepMetrics& metrics = record.metrics;
   metrics.step = step + 1;
   metrics.loss = end.loss_sum / static_cast<double>(end.tokens);
@@ -335,7 +348,6 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   metrics.device_bytes_peak = std::max(DeviceMemory::peak_bytes(), memory.take_peak());
   metrics.predicted_step_ms = predicted.step_us / 1e3;
   metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
-  record.gflops = flops_per_step / metrics.step_ms / 1e6;
   return record;
 }
 
@@ -429,7 +441,8 @@ TrainResult Trainer::State::train() {
       result.stopped = !record.metrics.val_loss;
     }
     if (metrics) metrics->write(record.metrics);
-    if (due(run.log.every) || result.stopped || done == 1) s.say(step_line(record));
+    if (s.root() && (due(run.log.every) || result.stopped || done == 1)) print_line(step_line(record));
+    if (s.root() && record.metrics.val_loss) print_line(validation_line(record));
     if (!result.stopped && due(run.health.replica_hash_every)) check_replicas(*s.parameters, s.comm, done);
     if (saves || (run.checkpoint.every >= 0 && result.stopped)) s.save(done);
     if (drain) bytes_counted = comm.bytes_moved();
@@ -438,6 +451,8 @@ TrainResult Trainer::State::train() {
   if (metrics) metrics->finish();
   if (const std::string saved = s.checkpoints->summary(); !saved.empty()) s.say(saved);
   if (s.predicted.step_us > 0 && !steps_us.empty()) s.say(beside_prediction(s.predicted.step_us, median(steps_us)));
+  if (s.peak_gflops > 0 && !steps_us.empty())
+    s.say(beside_matmul(s.flops_per_step / median(steps_us) / 1e3, s.peak_gflops));
   if (s.root()) s.write_manifest();
   if (s.root()) s.write_report();
   if (result.stopped)

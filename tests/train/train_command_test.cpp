@@ -268,6 +268,23 @@ TEST(TrainCommand, NamesBlockRankAndStep_WhenAGradientIsNotFinite) {
               testing::ContainsRegex("first seen by .*(output|loss|gradient|weights) of (embedding|h|loss)"));
 }
 
+TEST(TrainCommand, PrintsStepsToTheOutput_AndNotesToTheErrors) {
+  RunFolder folder;
+  std::string command;
+  for (const std::string& word : folder.command("run", 2)) command += word + " ";
+  const std::string notes = folder.root / "notes";
+  Command run({"/bin/sh", "-c", "exec " + command + " 2>" + notes}, folder.root / "steps");
+  ASSERT_EQ(run.wait(), 0) << slurp(notes);
+  std::istringstream lines(run.output());
+  int num_lines = 0;
+  for (std::string line; std::getline(lines, line); ++num_lines) {
+    EXPECT_THAT(line, testing::StartsWith("[0] step "));
+    EXPECT_LE(line.size(), 120) << line;
+  }
+  EXPECT_EQ(num_lines, 12 + 2) << "steps and validations";
+  EXPECT_THAT(slurp(notes), AllOf(HasSubstr("predicted: "), Not(HasSubstr("step 1/")), Not(HasSubstr("[rank 0]"))));
+}
+
 TEST(TrainCommand, ReducesByTheAlgorithmThatTheRunFileNames) {
   RunFolder folder;
   // Ranks of each stage, and copies of each shard, are fewer than all ranks, for which calibration asks for no

@@ -22,27 +22,38 @@ TEST(ReplicaHash, TrustsTheLowestRank_WhenTwoDisagree) {
   EXPECT_EQ(describe_differences({1, 2}, 2, {"wte"}), "rank 1 holds other weights than rank 0 in wte");
 }
 
-TEST(StepLine, ShowsBudgetShareAndMatmulShare_WhereTheyAreKnown) {
+StepRecord some_step() {
   StepRecord record;
-  record.steps = 2000;
-  record.metrics.step = 120;
+  record.steps = 20000;
+  record.metrics.step = 12000;
   record.metrics.loss = 4.8123;
   record.metrics.grad_norm = 0.912;
   record.metrics.lr = 3e-4;
   record.metrics.tokens_per_s = 5321;
   record.metrics.device_bytes_peak = 256 << 20;
-  record.gflops = 42;
   record.metrics.step_ms = 98.1;
   record.left_s = 90;
-  EXPECT_THAT(step_line(record),
-              testing::StartsWith("step 120/2000 | loss 4.8123 | norm 0.912 | lr 3.00e-04 | 256 MiB | "
-                                  "5321 tokens/s | 42.0 GFLOP/s | 98.1 ms | left "));
+  return record;
+}
+
+TEST(StepLine, ShowsBudgetAndPrediction_WhereTheyAreKnown) {
+  StepRecord record = some_step();
+  EXPECT_THAT(
+      step_line(record),
+      testing::StartsWith("step 12000/20000  loss 4.8123  norm 0.91  lr 0.0003  256 MiB  5321 tok/s  98.1 ms  left "));
   record.device_budget = 1 << 30;
-  record.peak_gflops = 84;
-  record.metrics.val_loss = 4.9;
   record.metrics.predicted_step_ms = 95.4;
-  EXPECT_THAT(step_line(record), testing::HasSubstr("256 MiB, 25 % of 1 GiB"));
-  EXPECT_THAT(step_line(record), testing::HasSubstr("50 % of matmul | 98.1 ms, predicted 95.4 ms | val_loss 4.9000 |"));
+  EXPECT_THAT(step_line(record), testing::HasSubstr("  25 % of 1 GiB  5321 tok/s  98.1 ms, est. 95.4 ms  left"));
+  record.metrics.val_loss = 4.9;
+  EXPECT_EQ(validation_line(record), "step 12000/20000  val_loss 4.9000");
+}
+
+TEST(StepLine, FitsATerminalOf120Columns_WithItsRank) {
+  StepRecord record = some_step();
+  record.device_budget = int64_t{80} << 30;
+  record.metrics.tokens_per_s = 123456;
+  record.metrics.predicted_step_ms = 95.4;
+  EXPECT_LE(("[0] " + step_line(record)).size(), 120) << step_line(record);
 }
 
 }  // namespace
