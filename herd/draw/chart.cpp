@@ -50,18 +50,24 @@ Frame frame_of(const Chart& chart, bool from_zero) {
 }
 
 void draw_frame(Svg& svg, const Chart& chart, const Frame& f) {
-  for (const double tick : ticks(f.y_low, f.y_high, 5)) {
-    svg.line(kLeft, f.y(tick), kWidth - kRight, f.y(tick), "grid");
-    svg.text(kLeft - 8, f.y(tick) + 4, tick_label(tick), Anchor::kEnd, "faint");
+  const auto label = [](double tick, const UnitScale& unit) {
+    return tick_label(tick) + (unit.suffix.empty() ? "" : " " + unit.suffix);
+  };
+  const UnitScale y_scale = scale_of(chart.y_unit, f.y_high), x_scale = scale_of(chart.x_unit, f.x_high);
+  for (const double tick : ticks(f.y_low / y_scale.divisor, f.y_high / y_scale.divisor, 5)) {
+    const double at = f.y(tick * y_scale.divisor);
+    svg.line(kLeft, at, kWidth - kRight, at, "grid");
+    svg.text(kLeft - 8, at + 4, label(tick, y_scale), Anchor::kEnd, "faint");
   }
-  for (const double tick : ticks(f.x_low, f.x_high, 8)) {
-    svg.text(f.x(tick), kHeight - kBottom + 16, tick_label(tick), Anchor::kMiddle, "faint");
+  for (const double tick : ticks(f.x_low / x_scale.divisor, f.x_high / x_scale.divisor, 8)) {
+    svg.text(f.x(tick * x_scale.divisor), kHeight - kBottom + 16, label(tick, x_scale), Anchor::kMiddle, "faint");
   }
   svg.line(kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom, "axis");
   svg.text((kLeft + kWidth - kRight) / 2, kHeight - 8, chart.x_label, Anchor::kMiddle, "faint");
   svg.text(4, 14, chart.y_label, Anchor::kStart, "faint");
   double x = kLeft;
   for (size_t i = 0; i < chart.series.size() && chart.series.size() > 1; ++i) {
+    if (chart.series[i].pale) continue;
     svg.rectangle(x, 24, 10, 10, colour_class(static_cast<int>(i)));
     svg.text(x + 14, 33, chart.series[i].name);
     x += 30 + 7.0 * static_cast<double>(chart.series[i].name.size());
@@ -97,7 +103,7 @@ std::string line_chart(const Chart& chart) {
     std::vector<std::pair<double, double>> points;
     const auto flush = [&] {
       if (points.size() == 1) points.push_back({points[0].first + 1, points[0].second});  // a lone point is a dot
-      if (!points.empty()) svg.polyline(points, colour_class(static_cast<int>(i)));
+      if (!points.empty()) svg.polyline(points, chart.series[i].pale ? "pale" : colour_class(static_cast<int>(i)));
       points.clear();
     };
     for (const auto& point : chart.series[i].points) {

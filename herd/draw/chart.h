@@ -6,11 +6,14 @@
 #include <utility>
 #include <vector>
 
+#include "herd/draw/unit.h"
+
 namespace herd::draw {
 
 struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;  // (x, y), x ascending; a point that is not finite leaves a gap
+  bool pale = false;                              // drawn behind the others, as what a smoothed line comes from
 };
 
 struct Band {
@@ -22,6 +25,7 @@ struct Chart {
   std::string title = {};
   std::string x_label = {};
   std::string y_label = {};
+  Unit x_unit = Unit::kPlain, y_unit = Unit::kPlain;  // what the values count; ticks say it
   std::vector<Series> series = {};
   bool from_zero = false;  // the y axis begins at 0; stacked areas always do
   // A horizontal line and its name show a budget or a bound; NaN = none.

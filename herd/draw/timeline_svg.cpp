@@ -1,10 +1,12 @@
 #include <algorithm>
-#include <map>
+#include <set>
 
 #include "herd/base/units.h"
 #include "herd/draw/axis.h"
+#include "herd/draw/category_colour.h"
 #include "herd/draw/svg.h"
 #include "herd/draw/timeline_picture.h"
+#include "herd/draw/unit.h"
 
 namespace herd::draw {
 namespace {
@@ -23,10 +25,13 @@ std::vector<double> tops_of_rows(const sim::Timeline& timeline) {
   return row_tops;
 }
 
-std::map<std::string, int> category_colours(const sim::Timeline& timeline) {
-  std::map<std::string, int> colours;  // in order of first appearance
-  for (const sim::Span& span : timeline.spans) colours.try_emplace(span.category, static_cast<int>(colours.size()));
-  return colours;
+// Returns the categories in the order in which they first appear.
+std::vector<std::string> categories_of(const sim::Timeline& timeline) {
+  std::vector<std::string> categories;
+  std::set<std::string_view> seen;
+  for (const sim::Span& span : timeline.spans)
+    if (seen.insert(span.category).second) categories.push_back(span.category);
+  return categories;
 }
 
 }  // namespace
@@ -35,24 +40,20 @@ std::string timeline_svg(const sim::Timeline& timeline) {
   const std::vector<double> row_tops = tops_of_rows(timeline);
   const double bottom = row_tops.empty() ? kTop : row_tops.back() + kRow;
   const double end = std::max(sim::end_us(timeline), 1e-9), scale = (kWidth - kLeft - kRight) / end;
-  const auto colours = category_colours(timeline);
   Svg svg(kWidth, bottom + kBottom);
   svg.text(4, 16, timeline.title);
   double x = kLeft;
-  std::vector<std::pair<int, std::string>> legend;
-  for (const auto& [name, colour] : colours) legend.push_back({colour, name});
-  std::sort(legend.begin(), legend.end());
-  for (const auto& [colour, name] : legend) {
-    svg.rectangle(x, 24, 10, 10, colour_class(colour));
+  for (const std::string& name : categories_of(timeline)) {
+    svg.rectangle(x, 24, 10, 10, colour_class(category_colour(name)));
     svg.text(x + 14, 33, name);
     x += 32 + 7.0 * static_cast<double>(name.size());
   }
-  const double unit = end < 1e4 ? 1 : end < 1e7 ? 1e3 : 1e6;
-  for (const double tick : ticks(0, end, 8)) {
-    svg.line(kLeft + tick * scale, kTop - 4, kLeft + tick * scale, bottom, "grid");
-    svg.text(kLeft + tick * scale, bottom + 16, tick_label(tick / unit), Anchor::kMiddle, "faint");
+  const UnitScale unit = scale_of(Unit::kMicroseconds, end);
+  for (const double tick : ticks(0, end / unit.divisor, 8)) {
+    const double at = kLeft + tick * unit.divisor * scale;
+    svg.line(at, kTop - 4, at, bottom, "grid");
+    svg.text(at, bottom + 16, tick_label(tick) + " " + unit.suffix, Anchor::kMiddle, "faint");
   }
-  svg.text(kWidth - kRight, bottom + 32, unit == 1 ? "us" : unit == 1e3 ? "ms" : "s", Anchor::kEnd, "faint");
   for (size_t i = 0; i < timeline.rows.size(); ++i) {
     const bool first = i == 0 || timeline.rows[i].group != timeline.rows[i - 1].group;
     if (first) svg.text(4, row_tops[i] + 14, timeline.rows[i].group);
@@ -64,7 +65,7 @@ std::string timeline_svg(const sim::Timeline& timeline) {
     const std::string hover = span.name + "\n" + format_us(span.end_us - span.start_us) + " from " +
                               format_us(span.start_us) + (span.detail.empty() ? "" : "\n" + span.detail);
     svg.rectangle(left, top, std::max(width - (width > 3 ? 0.6 : 0), 0.8), kRow - 4,
-                  colour_class(colours.at(span.category)), hover);
+                  colour_class(category_colour(span.category)), hover);
   }
   for (const sim::Arrow& arrow : timeline.arrows) {
     svg.line(kLeft + arrow.from_us * scale, row_tops[arrow.from_row] + kRow / 2, kLeft + arrow.to_us * scale,

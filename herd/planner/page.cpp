@@ -99,7 +99,7 @@ std::string plan_page(const Plan& plan) {
         {"Device memory over a step",
          "<p>What rank 0 is predicted to hold while each op of a step runs; point at an op for its figures.</p>\n" +
              program::memory_figure(simulation.memory, {}, plan.budget.device) +
-             program::memory_tables(simulation.memory, {})});
+             program::memory_table(simulation.memory, {}) + program::op_memory_table(simulation.memory, {})});
     sections.push_back({"Ops of a step", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>\n"});
   }
   sections.push_back(equation_section(plan));

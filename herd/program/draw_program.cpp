@@ -41,16 +41,41 @@ double end_of(const std::vector<OpMemory>& step, size_t i) {
 }
 
 void add_step(draw::Series& to, double from_us, double to_us, double bytes) {
-  to.points.emplace_back(from_us / 1e3, bytes / kMiB);
-  to.points.emplace_back(to_us / 1e3, bytes / kMiB);
+  to.points.emplace_back(from_us, bytes);
+  to.points.emplace_back(to_us, bytes);
 }
+
+// Makes a table of bytes, predicted beside measured.
+class MemoryRows {
+ public:
+  MemoryRows(std::vector<draw::Column> columns, bool predicted, bool measured)
+      : table_{std::move(columns), {}}, predicted_(predicted), measured_(measured) {
+    if (predicted_) table_.columns.push_back({"predicted", true});
+    if (measured_) table_.columns.push_back({"measured", true});
+    if (predicted_ && measured_) table_.columns.push_back({"measured / predicted", true});
+  }
+  void add(std::vector<std::string> row, int64_t expected, int64_t actual) {
+    if (predicted_) row.push_back(mib(expected));
+    if (measured_) row.push_back(mib(actual));
+    if (predicted_ && measured_) row.push_back(share(actual, expected));
+    table_.rows.push_back(std::move(row));
+  }
+  const draw::Table& table() const { return table_; }
+
+ private:
+  draw::Table table_;
+  bool predicted_, measured_;
+};
 
 }  // namespace
 
 std::string memory_figure(const std::vector<OpMemory>& step, const std::vector<OpMemory>& predicted, int64_t limit) {
   const OpMemory* peak = peak_of(step);
   if (peak == nullptr) return "";
-  draw::Chart chart{.title = "Device memory over a step", .x_label = "ms from the step's start", .y_label = "MiB"};
+  draw::Chart chart{.title = "Device memory over a step",
+                    .x_label = "from the step's start",
+                    .x_unit = draw::Unit::kMicroseconds,
+                    .y_unit = draw::Unit::kBytes};
   draw::Series predicted_line{"predicted", {}};
   for (int use = 0; use < kNumMemoryUses; ++use)
     chart.series.push_back({std::string(use_name(static_cast<MemoryUse>(use))), {}});
@@ -67,59 +92,51 @@ std::string memory_figure(const std::vector<OpMemory>& step, const std::vector<O
       add_step(predicted_line, one.begin_us, end, static_cast<double>(predicted_op->total()));
       hover += "\npredicted " + format_bytes(static_cast<double>(predicted_op->total()));
     }
-    chart.bands.push_back({one.begin_us / 1e3, end / 1e3, hover});
+    chart.bands.push_back({one.begin_us, end, hover});
   }
   if (!predicted_line.points.empty()) chart.lines.push_back(std::move(predicted_line));
-  chart.mark_x = peak->begin_us / 1e3;
+  chart.mark_x = peak->begin_us;
   chart.mark_name = "most: " + format_bytes(static_cast<double>(peak->total())) + " at " + peak->name;
   if (limit > 0 && static_cast<double>(limit) < 2 * static_cast<double>(peak->total())) {
-    chart.limit = static_cast<double>(limit) / kMiB;
+    chart.limit = static_cast<double>(limit);
     chart.limit_name = "budget " + format_bytes(static_cast<double>(limit));
   }
   return "<figure>" + draw::stacked_areas(chart) + "</figure>\n";
 }
 
-std::string memory_tables(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured) {
-  const std::vector<OpMemory>& step = measured.empty() ? predicted : measured;
-  const OpMemory* peak = peak_of(step);
+std::string memory_table(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured) {
+  const OpMemory* peak = peak_of(measured.empty() ? predicted : measured);
   if (peak == nullptr) return "";
-  const bool both = !predicted.empty() && !measured.empty();
-  draw::Table uses{{{"MiB at " + peak->name}}, {}}, ops{{{"op"}, {"at ms", true}}, {}};
-  for (draw::Table* table : {&uses, &ops}) {
-    if (!predicted.empty()) table->columns.push_back({"predicted", true});
-    if (!measured.empty()) table->columns.push_back({"measured", true});
-    if (both) table->columns.push_back({"measured / predicted", true});
-  }
-  const auto add = [&](draw::Table& table, std::vector<std::string> row, int64_t expected, int64_t actual) {
-    if (!predicted.empty()) row.push_back(mib(expected));
-    if (!measured.empty()) row.push_back(mib(actual));
-    if (both) row.push_back(share(actual, expected));
-    table.rows.push_back(std::move(row));
-  };
+  MemoryRows uses({{"MiB at " + peak->name}}, !predicted.empty(), !measured.empty());
   const OpMemory none;
-  const auto find = [&](const std::vector<OpMemory>& in, int op) -> const OpMemory& {
-    const OpMemory* found = same_op(in, op);
-    return found == nullptr ? none : *found;
-  };
-  const OpMemory &expected = find(predicted, peak->op), &actual = find(measured, peak->op);
-  for (size_t use = 0; use < expected.bytes.size(); ++use)
-    add(uses, {std::string(use_name(static_cast<MemoryUse>(use)))}, expected.bytes[use], actual.bytes[use]);
-  add(uses, {"total"}, expected.total(), actual.total());
+  const OpMemory *expected = same_op(predicted, peak->op), *actual = same_op(measured, peak->op);
+  if (expected == nullptr) expected = &none;
+  if (actual == nullptr) actual = &none;
+  for (size_t use = 0; use < expected->bytes.size(); ++use)
+    uses.add({std::string(use_name(static_cast<MemoryUse>(use)))}, expected->bytes[use], actual->bytes[use]);
+  uses.add({"total"}, expected->total(), actual->total());
+  return draw::html_table(uses.table());
+}
+
+std::string op_memory_table(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured) {
+  const std::vector<OpMemory>& step = measured.empty() ? predicted : measured;
+  if (step.empty()) return "";
+  MemoryRows ops({{"op"}, {"at ms", true}}, !predicted.empty(), !measured.empty());
   for (const OpMemory& one : step) {
     char at[32];
     std::snprintf(at, sizeof at, "%.1f", one.begin_us / 1e3);
-    add(ops, {one.name, at}, find(predicted, one.op).total(), find(measured, one.op).total());
+    const OpMemory *expected = same_op(predicted, one.op), *actual = same_op(measured, one.op);
+    ops.add({one.name, at}, expected == nullptr ? 0 : expected->total(), actual == nullptr ? 0 : actual->total());
   }
-  return draw::html_table(uses) + "<details><summary>MiB of every op</summary>\n" + draw::html_table(ops) +
-         "</details>\n";
+  return "<details><summary>MiB of every op</summary>\n" + draw::html_table(ops.table()) + "</details>\n";
 }
 
 std::string program_page(const Program& step, const Simulation& simulation) {
   return draw::html_page(
       "Training step of rank " + std::to_string(step.rank) + ", " + format_us(simulation.step_us) + " predicted",
       {{"Ops over time", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>"},
-       {"Device memory over the step", memory_figure(simulation.memory, {}, 0) + memory_tables(simulation.memory, {})},
-       {"Ops", "<pre>" + draw::escape(to_text(step)) + "</pre>\n"}});
+       {"Device memory over the step", memory_figure(simulation.memory, {}, 0) + memory_table(simulation.memory, {})},
+       {"Ops", op_memory_table(simulation.memory, {}) + "<pre>" + draw::escape(to_text(step)) + "</pre>\n"}});
 }
 
 }  // namespace herd::program

@@ -17,8 +17,9 @@ std::string program_page(const Program& step, const Simulation& simulation);
 // `predicted` has the same ops where `step` was measured. It is drawn as a line of totals at the times of `step`, and
 // may be empty. `limit` is a budget in bytes; 0 = none. Returns empty for a step without ops.
 std::string memory_figure(const std::vector<OpMemory>& step, const std::vector<OpMemory>& predicted, int64_t limit);
-// Lists what the uses hold at the op with most bytes, and, folded away, each op's bytes; predicted beside measured.
-// Either may be empty.
-std::string memory_tables(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured);
+// Lists what the uses hold at the op with most bytes, predicted beside measured. Either may be empty.
+std::string memory_table(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured);
+// Lists each op's bytes, folded away.
+std::string op_memory_table(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured);
 
 }  // namespace herd::program

@@ -106,11 +106,11 @@ TEST(MemoryPage, NamesTheOpAtThePeak_AndShowsBothTotals) {
   EXPECT_NE(figure.find("most: 12 MiB at forward block0 mb0"), std::string::npos);
   EXPECT_NE(figure.find("budget 16 MiB"), std::string::npos);
   EXPECT_NE(figure.find("predicted 10 MiB"), std::string::npos) << "under the pointer";
-  const std::string tables = memory_tables(predicted, measured);
+  const std::string tables = memory_table(predicted, measured) + op_memory_table(predicted, measured);
   EXPECT_NE(tables.find("120.0 %"), std::string::npos) << "12 of 10 MiB";
   EXPECT_NE(tables.find("300.0 %"), std::string::npos) << "3 of 1 MiB of activations";
   EXPECT_EQ(memory_figure({}, {}, 0), "");
-  EXPECT_EQ(memory_tables({}, {}), "");
+  EXPECT_EQ(memory_table({}, {}) + op_memory_table({}, {}), "");
 }
 
 }  // namespace
