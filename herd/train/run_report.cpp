@@ -19,13 +19,38 @@ namespace {
 
 using Points = std::vector<std::pair<double, double>>;
 
+// Returns at most some 2,000 points: of a longer run means of as many steps as it takes.
 Points points_of(const std::vector<StepMetrics>& metrics, const std::function<double(const StepMetrics&)>& value) {
+  constexpr size_t kMostPoints = 2000;
+  const size_t together = 1 + metrics.size() / kMostPoints;
   Points points;
-  for (const auto& step : metrics) {
-    const double y = value(step);
-    if (std::isfinite(y)) points.emplace_back(static_cast<double>(step.step), y);
+  double sum = 0;
+  size_t count = 0;
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    const double y = value(metrics[i]);
+    if (std::isfinite(y)) {
+      sum += y;
+      ++count;
+    }
+    if ((i + 1) % together != 0 && i + 1 < metrics.size()) continue;
+    if (count > 0) points.emplace_back(static_cast<double>(metrics[i].step), sum / static_cast<double>(count));
+    sum = 0;
+    count = 0;
   }
   return points;
+}
+
+// Returns an exponential moving average over a fortieth of the points, corrected for its begin.
+Points smoothed(const Points& points) {
+  const double keep = 1 - 40.0 / std::max<double>(80, static_cast<double>(points.size()));
+  Points smooth;
+  double sum = 0, weight = 0;
+  for (const auto& [x, y] : points) {
+    sum = keep * sum + y;
+    weight = keep * weight + 1;
+    smooth.emplace_back(x, sum / weight);
+  }
+  return smooth;
 }
 
 std::string number(double value, int decimals) {
@@ -52,6 +77,9 @@ draw::Section summary(const RunReport& report) {
   const auto& metrics = report.metrics;
   if (!metrics.empty()) {
     table.rows.push_back({"steps", std::to_string(metrics.back().step)});
+    int64_t tokens = 0;
+    for (const auto& step : metrics) tokens += step.tokens;
+    table.rows.push_back({"tokens seen", format_count(static_cast<double>(tokens))});
     table.rows.push_back({"loss of the last step", number(metrics.back().loss, 4) + " nats a token"});
     const auto evaluated = std::find_if(metrics.rbegin(), metrics.rend(), [](const auto& m) { return m.val_loss; });
     if (evaluated != metrics.rend()) {
@@ -85,25 +113,34 @@ draw::Section predictions(const RunReport& report) {
 
 draw::Section losses(const RunReport& report) {
   draw::Chart chart{.x_label = "step", .y_label = "nats a token"};
-  chart.series.push_back({"training", points_of(report.metrics, [](const auto& m) { return m.loss; })});
+  Points training = points_of(report.metrics, [](const auto& m) { return m.loss; });
+  if (training.size() >= 40) {
+    chart.series.push_back({"training, smoothed", smoothed(training)});
+    chart.series.push_back({.name = "training", .points = std::move(training), .pale = true});
+  } else {
+    chart.series.push_back({"training", std::move(training)});
+  }
   Points validation = points_of(report.metrics, [](const auto& m) { return m.val_loss.value_or(std::nan("")); });
   if (!validation.empty()) chart.series.push_back({"validation", std::move(validation)});
   return {"Loss", draw::line_chart(chart)};
 }
 
 draw::Section speed(const RunReport& report) {
-  draw::Chart chart{.x_label = "step", .y_label = "ms a step"};
+  draw::Chart rate{.x_label = "step", .y_label = "tokens/s", .y_unit = draw::Unit::kCount};
+  rate.from_zero = true;
+  rate.series.push_back({"tokens/s", points_of(report.metrics, [](const auto& m) { return m.tokens_per_s; })});
+  draw::Chart chart{.x_label = "step", .y_label = "time of a step", .y_unit = draw::Unit::kMicroseconds};
   chart.from_zero = true;
-  chart.series.push_back({"measured", points_of(report.metrics, [](const auto& m) { return m.step_ms; })});
+  chart.series.push_back({"measured", points_of(report.metrics, [](const auto& m) { return 1e3 * m.step_ms; })});
   chart.series.push_back(
-      {"waiting for communication", points_of(report.metrics, [](const auto& m) { return m.comm_wait_ms; })});
-  chart.limit = report.predicted_step_ms;
+      {"waiting for communication", points_of(report.metrics, [](const auto& m) { return 1e3 * m.comm_wait_ms; })});
+  chart.limit = 1e3 * report.predicted_step_ms;
   if (chart.limit > 0) {
     chart.limit_name = "predicted before the first step";
   } else {
     chart.limit = std::nan("");
   }
-  return {"Time of a step", draw::line_chart(chart)};
+  return {"Speed", draw::line_chart(chart) + draw::line_chart(rate)};
 }
 
 draw::Section optimizer(const RunReport& report) {
@@ -130,7 +167,7 @@ draw::Section memory(const RunReport& report) {
   html +=
       "<p>Activations: what forward leaves for backward, and gradients that flow. Buffers: whole weights and gradients "
       "while a block is at work where they are cut, and what an op takes and gives back.</p>\n";
-  html += program::memory_tables(report.predicted_memory, report.measured_memory);
+  html += program::memory_table(report.predicted_memory, report.measured_memory);
   html += "<p>Measured peak of all steps: " + format_bytes(static_cast<double>(peak)) + ".";
   if (report.device_budget > 0) {
     html += " Budget " + format_bytes(static_cast<double>(report.device_budget)) + ", " +
@@ -143,7 +180,7 @@ draw::Section timelines(const RunReport& report) {
   std::string html;
   if (report.predicted_step) html += "<h3>Predicted</h3>\n" + draw::timeline_svg(*report.predicted_step);
   if (report.measured_step) html += "<h3>Measured</h3>\n" + draw::timeline_svg(*report.measured_step);
-  return {"One step", html};
+  return {"One step of all ranks", html};
 }
 
 }  // namespace
@@ -153,10 +190,12 @@ std::string run_report_html(const RunReport& report) {
   if (!report.metrics.empty()) {
     for (const auto& section : {losses(report), predictions(report), speed(report)}) sections.push_back(section);
   }
-  if (!report.predicted_memory.empty() || !report.measured_memory.empty()) sections.push_back(memory(report));
   if (report.predicted_step || report.measured_step) sections.push_back(timelines(report));
+  if (!report.predicted_memory.empty() || !report.measured_memory.empty()) sections.push_back(memory(report));
   if (!report.metrics.empty()) sections.push_back(optimizer(report));
   if (!report.config.empty()) sections.push_back({"Run file", "<pre>" + draw::escape(report.config) + "</pre>\n"});
+  if (const std::string ops = program::op_memory_table(report.predicted_memory, report.measured_memory); !ops.empty())
+    sections.push_back({"Every op", ops});
   return draw::html_page(report.title, sections);
 }
 

@@ -69,6 +69,8 @@ std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
 }
 
+constexpr std::chrono::seconds kBetweenReports{60};  // while a run goes on
+
 // Returns the FLOPs of the passes that a step needs. What it computes a second time is not counted.
 double flops_of(const program::Program& step, const spec::ModelTable& model) {
   double flops = 0;
@@ -127,12 +129,17 @@ struct Trainer::State {
   std::unique_ptr<OwnedFolder> owned;
   std::unique_ptr<RunCheckpoints> checkpoints;
   fs::path folder;
+  int64_t num_parameters = 0;
   double flops_per_step = 0;  // those of this rank
   double peak_gflops = 0;
   program::Simulation predicted;
-  sim::Timeline measured;                          // the first steps after the warm-up
+  sim::Timeline trace, measured;                   // of all ranks: the traced steps, and the last of them alone
+  double traced_us = 0;                            // their length
   std::vector<program::OpMemory> measured_memory;  // the last of those steps
   Position resumed;                                // what was done before this process
+  std::vector<StepMetrics> metrics_so_far;         // on rank 0, for the report
+  int64_t num_restarts = 0;                        // of the job, before this process
+  Clock::time_point reported = {};                 // when the report was written last
   uint64_t bytes_counted = 0;                      // comm.bytes_moved() when the last step ended, or what followed it
   std::optional<Clock::time_point> time_limit;     // set on rank 0, which stops all ranks
   std::map<std::string, std::string> machine = describe_machine();
@@ -166,7 +173,9 @@ struct Trainer::State {
   std::optional<double> validate();
   void save(int64_t steps_done);
   void write_manifest() const;
-  void write_report() const;
+  void trace_step(double step_ms);
+  void write_report(const std::string& failure = "");
+  void report_failure(const std::exception& error);
   TrainResult train();
 };
 
@@ -187,6 +196,7 @@ TrainResult Trainer::run() {
     return state_->train();
   } catch (const std::exception& error) {
     tell_peers(state_->comm, error);
+    state_->report_failure(error);
     // A rank that does not answer won't write its part of a checkpoint: nobody waits for the save that is under way.
     const auto* herd_error = dynamic_cast<const Error*>(&error);
     if (herd_error != nullptr && herd_error->code() == Code::kTimeout) state_->peers->abandon(error.what());
@@ -209,6 +219,8 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   s.say(spec::summary(s.layout));
 
   const spec::ModelTable table = spec::program_table(run, s.layout.micro_batch);
+  s.num_parameters = table.parameters();
+  s.num_restarts = attempt.restarts_before;
   if (table.frozen_parameters() > 0) {
     s.say(format_count(static_cast<double>(table.frozen_parameters())) + " of " +
           format_count(static_cast<double>(table.parameters())) + " parameters are frozen");
@@ -383,12 +395,37 @@ void Trainer::State::write_manifest() const {
                                             .machine = machine}));
 }
 
-// Writes what ran on rank 0 into files that a browser opens.
-void Trainer::State::write_report() const {
-  const sim::Timeline ran = from_zero(measured);
-  if (!ran.spans.empty()) write("trace.json", draw::timeline_trace(ran));
-  RunReport report{.title = run.log.name, .metrics = read_metrics(folder / "metrics.jsonl")};
-  report.facts = {{"layout", spec::summary(layout)}, {"threads", std::to_string(at::get_num_threads())}};
+// Adds the last step to the trace, of all ranks.
+void Trainer::State::trace_step(double step_ms) {
+  if (root()) measured_memory = memory.last_step(*executor);
+  measured = gather_timelines(last_step(*executor), comm);
+  append(trace, measured, traced_us);
+  traced_us += 1e3 * step_ms;
+}
+
+// A report of what was done before an error, where the folder is still this run's. The error itself matters more than
+// any other that this meets.
+void Trainer::State::report_failure(const std::exception& error) {
+  if (!root() || metrics_so_far.empty()) return;
+  try {
+    owned->check();
+    write_report(error.what());
+  } catch (const std::exception& other) {
+    log_warning(std::string("no report was written: ") + other.what());
+  }
+}
+
+// Writes what ran into files that a browser opens.
+void Trainer::State::write_report(const std::string& failure) {
+  reported = Clock::now();
+  if (!trace.spans.empty()) write("trace.json", draw::timeline_trace(trace));
+  RunReport report{.title = run.log.name, .metrics = metrics_so_far};
+  if (!failure.empty()) report.facts.push_back({"ended by", failure.substr(0, failure.find('\n'))});
+  report.facts.push_back({"layout", spec::summary(layout)});
+  report.facts.push_back({"parameters", format_count(static_cast<double>(num_parameters))});
+  report.facts.push_back({"threads of a rank", std::to_string(at::get_num_threads())});
+  if (resumed.step > 0) report.facts.push_back({"resumed at step", std::to_string(resumed.step)});
+  if (num_restarts > 0) report.facts.push_back({"restarts of the job", std::to_string(num_restarts)});
   report.device_budget = run.memory.device_budget;
   if (!predicted.timeline.spans.empty()) {
     write("predicted_trace.json", draw::timeline_trace(predicted.timeline));
@@ -398,7 +435,7 @@ void Trainer::State::write_report() const {
     report.predicted_memory = predicted.memory;
     report.predicted_step = predicted.timeline;
   }
-  if (!ran.spans.empty()) report.measured_step = ran;
+  if (!measured.spans.empty()) report.measured_step = measured;
   report.measured_memory = measured_memory;
   report.config = spec::to_toml(run);
   write("report.html", run_report_html(report));
@@ -414,11 +451,12 @@ TrainResult Trainer::State::train() {
   std::unique_ptr<MetricsWriter> metrics;
   if (s.root())
     metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.resumed.step, owned->start().run);
+  if (s.root()) s.metrics_so_far = read_metrics(s.folder / "metrics.jsonl");
   for (int64_t step = s.resumed.step; step < run.train.steps && !result.stopped; ++step) {
     const int64_t done = step + 1;
     if (s.root()) owned->check();
-    const bool traced = s.root() && done - s.resumed.step > 1 && done - s.resumed.step <= 1 + run.log.trace_steps;
-    s.memory.set_recording(traced);
+    const bool traced = done - s.resumed.step > 1 && done - s.resumed.step <= 1 + run.log.trace_steps;
+    s.memory.set_recording(traced && s.root());
     const bool last = done == run.train.steps;
     const auto due = [&](int64_t every) { return every > 0 && (last || done % every == 0); };
     const bool saves = run.checkpoint.every >= 0 && (last || due(run.checkpoint.every));
@@ -429,10 +467,7 @@ TrainResult Trainer::State::train() {
     average_s = average_s == 0 ? took_s : 0.9 * average_s + 0.1 * took_s;
     if (done - s.resumed.step > 1) steps_us.push_back(took_s * 1e6);
     record.left_s = average_s * static_cast<double>(run.train.steps - done);
-    if (traced) {
-      s.measured_memory = s.memory.last_step(*s.executor);
-      append_step(*s.executor, s.measured);
-    }
+    if (traced) s.trace_step(record.metrics.step_ms);
     result.steps_done = done;
     result.loss = record.metrics.loss;
     // Who asks for a stop waits for seconds only, so a validation is left out or broken off.
@@ -441,6 +476,10 @@ TrainResult Trainer::State::train() {
       result.stopped = !record.metrics.val_loss;
     }
     if (metrics) metrics->write(record.metrics);
+    if (s.root()) {
+      s.metrics_so_far.push_back(record.metrics);
+      if (done - s.resumed.step > run.log.trace_steps && Clock::now() - s.reported > kBetweenReports) s.write_report();
+    }
     if (s.root() && (due(run.log.every) || result.stopped || done == 1)) print_line(step_line(record));
     if (s.root() && record.metrics.val_loss) print_line(validation_line(record));
     if (!result.stopped && due(run.health.replica_hash_every)) check_replicas(*s.parameters, s.comm, done);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <regex>
 
+#include "herd/comm/inproc_world.h"
 #include "herd/train/measured_timeline.h"
 
 namespace herd::train {
@@ -63,9 +64,9 @@ TEST(RunReport, IsOneFileThatLoadsNothing) {
   const std::string html = run_report_html(some_report());
   EXPECT_FALSE(std::regex_search(html, std::regex("(src|href)\\s*=|@import|url\\(http"))) << "it would load something";
   EXPECT_NE(html.find("gpt_kjv &lt;one &amp; only&gt;"), std::string::npos) << "names are escaped";
-  for (const char* words : {"Loss", "validation", "Predicted and measured", "Time of a step", "Device memory",
-                            "Measured peak", "most: 120 MiB at loss block1 mb0", "predicted", "activations", "One step",
-                            "direct_pull", "steps = 400", "480 ms", "104 %"}) {
+  for (const char* words : {"Loss", "validation", "Predicted and measured", "Speed", "tokens seen", "smoothed",
+                            "Device memory", "Measured peak", "most: 120 MiB at loss block1 mb0", "predicted",
+                            "activations", "One step", "direct_pull", "steps = 400", "480 ms", "104 %"}) {
     EXPECT_NE(html.find(words), std::string::npos) << words;
   }
   // HERD_KEEP_REPORT=/tmp/report.html keeps it, to be looked at.
@@ -86,13 +87,45 @@ TEST(RunReport, TheSameRunGivesTheSameBytes) {
   EXPECT_EQ(run_report_html(some_report()), run_report_html(some_report()));
 }
 
-TEST(MeasuredTimeline, BeginsAtZero_WheneverTheExecutorWasMade) {
-  sim::Timeline timeline{"", {{"rank 0", "compute"}}, {{0, "b", "", 7e6 + 5, 7e6 + 9}, {0, "a", "", 7e6, 7e6 + 5}}};
-  timeline = from_zero(timeline);
-  EXPECT_EQ(timeline.spans[0].start_us, 5);
-  EXPECT_EQ(timeline.spans[0].end_us, 9);
-  EXPECT_EQ(timeline.spans[1].start_us, 0);
-  EXPECT_TRUE(from_zero({}).spans.empty());
+TEST(RunReport, OfALongRunIsNotLong_AndTheListOfOpsComesLast) {
+  RunReport report = some_report();
+  for (int64_t step = 401; step <= 100'000; ++step) {
+    report.metrics.push_back(report.metrics[static_cast<size_t>(step % 400)]);
+    report.metrics.back().step = step;
+  }
+  const std::string html = run_report_html(report);
+  EXPECT_LT(html.size(), 600'000);
+  EXPECT_GT(html.find("MiB of every op"), html.find("steps = 400"));
+}
+
+TEST(MeasuredTimeline, HoldsAllRanksOnRankZero) {
+  run_inproc(3, [](Communicator& comm) {
+    const std::string group = "rank " + std::to_string(comm.rank());
+    sim::Timeline mine{"", {{group, "compute"}}, {{0, "forward of block0 mb0", "forward", 0, 5.5}}};
+    if (comm.rank() == 1) mine = {};
+    const sim::Timeline all = gather_timelines(mine, comm);
+    if (comm.rank() != 0) {
+      EXPECT_TRUE(all.rows.empty());
+      return;
+    }
+    ASSERT_EQ(all.rows.size(), 2u);
+    EXPECT_EQ(all.rows[1].group, "rank 2");
+    ASSERT_EQ(all.spans.size(), 2u);
+    EXPECT_EQ(all.spans[1].row, 1);
+    EXPECT_EQ(all.spans[1].name, "forward of block0 mb0");
+    EXPECT_EQ(all.spans[1].end_us, 5.5);
+  });
+}
+
+TEST(MeasuredTimeline, PutsOneStepBehindTheOther) {
+  const sim::Timeline step{"", {{"rank 0", "compute"}}, {{0, "a", "", 0, 5}}};
+  sim::Timeline trace;
+  append(trace, step, 0);
+  append(trace, step, 7);
+  ASSERT_EQ(trace.spans.size(), 2u);
+  EXPECT_EQ(trace.rows.size(), 1u);
+  EXPECT_EQ(trace.spans[1].start_us, 7);
+  EXPECT_EQ(trace.spans[1].end_us, 12);
 }
 
 }  // namespace

@@ -266,6 +266,18 @@ TEST(TrainCommand, NamesBlockRankAndStep_WhenAGradientIsNotFinite) {
   EXPECT_THAT(ended.output, HasSubstr("rank "));
   EXPECT_THAT(ended.output,
               testing::ContainsRegex("first seen by .*(output|loss|gradient|weights) of (embedding|h|loss)"));
+  EXPECT_NE(slurp(folder.root / "run/report.html").find("<td>ended by</td><td>kBadConfig: step 1: the norm"),
+            std::string::npos);
+}
+
+TEST(TrainCommand, WritesItsReportWhileItRuns_WithAllRanksInTheTrace) {
+  RunFolder folder;
+  Command run = folder.start("run", 2, {"train.steps=100000", "train.eval_every=0"});
+  ASSERT_TRUE(run.wait_for("step 9/")) << run.output();
+  EXPECT_NE(slurp(folder.root / "run/report.html").find("<h3>Measured</h3>"), std::string::npos);
+  kill(run.pid(), SIGTERM);
+  EXPECT_EQ(run.wait(), 0) << run.output();
+  EXPECT_THAT(slurp(folder.root / "run/trace.json"), testing::AllOf(HasSubstr("\"rank 0\""), HasSubstr("\"rank 1\"")));
 }
 
 TEST(TrainCommand, PrintsStepsToTheOutput_AndNotesToTheErrors) {
