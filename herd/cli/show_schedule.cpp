@@ -12,6 +12,8 @@
 #include "herd/draw/table.h"
 #include "herd/draw/timeline_picture.h"
 #include "herd/schedule/draw_schedule.h"
+#include "herd/schedule/schedule_names.h"
+#include "herd/schedule/schedule_states.h"
 #include "herd/schedule/schedule_text.h"
 
 namespace herd::cli {
@@ -34,6 +36,19 @@ std::string page_of(const std::vector<Schedule>& all, const ScheduleTimes& times
                                           {"Steps", "<pre>" + draw::escape(text) + "</pre>\n"}});
 }
 
+int show_states(const std::vector<Schedule>& all, const ShowScheduleOptions& options) {
+  const ScheduleStates states = states_of(all);
+  if (!options.trace.empty())
+    throw Error(Code::kBadConfig, "--states are tables, and --trace is of times\n  fix: one of both");
+  if (!options.svg.empty()) write_file(options.svg, states_svg(states));
+  if (!options.html.empty())
+    write_file(options.html,
+               draw::html_page(std::string(collective_name(states.collective)) + " by " + states.algorithm,
+                               {{"", "<figure>" + states_svg(states) + "</figure>\n"}}));
+  if (options.text || (options.svg.empty() && options.html.empty())) std::fputs(states_text(states).c_str(), stdout);
+  return 0;
+}
+
 }  // namespace
 
 int run_show_schedule(const ShowScheduleOptions& options) {
@@ -49,6 +64,7 @@ int run_show_schedule(const ShowScheduleOptions& options) {
   for (request.self = 0; request.self < request.num_ranks; ++request.self) {
     all.push_back(build_schedule(algorithm, request));
   }
+  if (options.states) return show_states(all, options);
   std::string text;
   for (const Schedule& s : all) {
     if (options.rank < 0 || s.self == options.rank) text += (text.empty() ? "" : "\n") + to_text(s);
@@ -68,6 +84,8 @@ void add_show_schedule_command(CLI::App& show) {
   CLI::App* command = show.add_subcommand("schedule", "The steps of a collective, rank by rank");
   add_collective_options(*command, options->collective);
   command->add_option("--algorithm", options->algorithm, "as herd explain lists them; else the chosen one");
+  command->add_flag("--states", options->states,
+                    "what each rank holds of each chunk, round by round, in place of the steps; also --svg and --html");
   command->add_option("--rank", options->rank, "the text of one rank; else of all");
   command->add_flag("--text", options->text, "steps as text (docs/formats/schedule.md); the default");
   command->add_option("--svg", options->svg, "write the predicted timeline as a picture");

@@ -1,5 +1,5 @@
-// herd show schedule OP --ranks N --bytes B [--algorithm A] [--rank R] [--text] [--svg FILE] [--trace FILE] [--html
-// FILE]
+// herd show schedule OP --ranks N --bytes B [--algorithm A] [--rank R] [--states] [--text] [--svg FILE] [--trace FILE]
+// [--html FILE]
 #pragma once
 
 #include <string>
@@ -12,6 +12,7 @@ struct ShowScheduleOptions {
   CollectiveOptions collective;
   std::string algorithm = {};  // empty = the chosen one
   int rank = -1;               // text of this rank; -1 = all
+  bool states = false;         // what ranks hold, in place of steps
   bool text = false;           // also where a file is written
   std::string svg = {}, trace = {}, html = {};
 };

@@ -210,7 +210,11 @@ std::vector<AlgorithmInfo> algorithms(Collective collective) {
 
 std::string_view canonical_name(Collective collective, std::string_view algorithm) {
   using namespace std::literals;
-  if (collective == Collective::kAllReduce && algorithm == "butterfly"sv) return "recursive_doubling";
+  if (collective == Collective::kAllReduce) {
+    if (algorithm == "butterfly"sv) return "recursive_doubling";
+    if (algorithm == "rabenseifner"sv) return "halving_doubling";
+    if (algorithm == "tree"sv) return "binomial_tree";
+  }
   const bool on_chain = collective == Collective::kAllReduce || collective == Collective::kAllGather ||
                         collective == Collective::kReduceScatter;
   return on_chain && algorithm == "path"sv ? "chain" : algorithm;
