@@ -86,6 +86,8 @@ std::string numeric_host(const StoreAddress& address) {
   return host;
 }
 
+bool is_loopback(const std::string& numeric_host) { return numeric_host.starts_with("127.") || numeric_host == "::1"; }
+
 std::string port_holder(int port) {
   const std::set<std::string> inodes = listening_inodes(port);
   std::error_code ignored;

@@ -14,6 +14,7 @@
 #include "herd/base/log.h"
 #include "herd/base/scratch_folder.h"
 #include "herd/base/units.h"
+#include "herd/launch/address_internal.h"
 #include "herd/launch/blocked_signals.h"
 #include "herd/launch/capacity.h"
 #include "herd/launch/console.h"
@@ -93,6 +94,7 @@ class Job {
     std::vector<OutputStream> streams;
     int log = -1;
   };
+  int run_attempts();
   int attempt(int attempt_number);
   void start_ranks(int attempt_number);
   Variables variables(int local_rank, int attempt_number) const;
@@ -101,7 +103,7 @@ class Job {
   void on_rank_failure(const RankProcess& process, int attempt_number);
   void on_signal(int signal);
   bool interrupted(std::chrono::milliseconds within = 0ms);  // takes a stop signal while no rank runs
-  bool may_restart(int attempt_number) const;
+  bool may_restart(int num_restarts) const;
   void enforce_deadlines();
   void print_report(int attempt_number) const;
   std::string how_it_stopped() const;
@@ -122,6 +124,7 @@ class Job {
   Coordinator coordinator_;
 
   std::vector<LocalRank> ranks_;
+  int attempt_number_ = 0;  // of the present attempt, the same on all nodes
   int status_ = 0;
   std::string cause_, memory_note_;
   std::vector<Status> statuses_;  // as they were at the moment of the failure
@@ -204,6 +207,10 @@ void Job::wait_and_pump() {
 void Job::on_rank_failure(const RankProcess& process, int attempt_number) {
   const int status = exit_status(*process.wait_status);
   if (!cause_.empty() || stop_signal_) {  // only the first failure is reported, and none after a signal
+    if (stop_signal_ && cause_.empty() && status_ == 0 && options_.num_nodes > 1) {
+      const std::string node = "node " + std::to_string(options_.node_rank);
+      coordinator_.fail(attempt_number, {Code::kAborted, node + " was " + how_it_stopped()}, status);
+    }
     // Of ranks that end together, the one with a wrong configuration (2) made the others fail (1).
     if ((stop_signal_ && status_ == 0) || (status_ == 1 && status == 2)) status_ = status;
     return;
@@ -236,9 +243,8 @@ void Job::reap_ranks(int attempt_number) {
     for (OutputStream& stream : rank.streams) stream.copy_available();
     if (rank.process.failed()) on_rank_failure(rank.process, attempt_number);
   }
-  if (!cause_.empty() || stop_signal_) return;
   const auto failure = coordinator_.failure(attempt_number);  // another node's failure, or the loss of the store
-  if (!failure) return;
+  if (!failure || !cause_.empty() || stop_signal_) return;
   cause_ = failure->reason;
   status_ = 1;
   failed_at_ = Clock::now();
@@ -269,8 +275,7 @@ void Job::on_signal(int signal) {
 
 bool Job::interrupted(std::chrono::milliseconds within) {
   const int signal = signals_.next_within(within);
-  if (signal == 0) return false;
-  stop_.add(Clock::now());
+  if (signal == 0 || stop_.add(Clock::now()) == StopKind::kRepeated) return false;
   stop_signal_ = signal;
   say(signal_name(signal) + ": stopped, while no rank ran");
   return true;
@@ -303,7 +308,6 @@ void Job::print_report(int attempt_number) const {
   if (folder_.logs())
     say("logs: " + folder_.log_path(options_.node_rank * options_.ranks_per_node, attempt_number) + " ...");
   if (const std::string line = first_divergence(statuses_, failed_at_); !line.empty()) say(line);
-  say("the job failed: " + cause_);
 }
 
 std::string Job::how_it_stopped() const {
@@ -341,30 +345,67 @@ int Job::attempt(int attempt_number) {
   return status_;
 }
 
-bool Job::may_restart(int attempt_number) const { return attempt_number < options_.max_restarts && !stop_signal_; }
+bool Job::may_restart(int num_restarts) const { return num_restarts < options_.max_restarts && !stop_signal_; }
 
 int Job::run() {
+  try {
+    return run_attempts();
+  } catch (const std::exception& error) {
+    guardian_.kill_members();
+    const auto* known = dynamic_cast<const Error*>(&error);
+    coordinator_.leave(attempt_number_, {known != nullptr ? known->code() : Code::kStorage, error.what()});
+    throw;
+  }
+}
+
+int Job::run_attempts() {
   const int cores = usable_cores();
   if (options_.ranks_per_node > cores) {
     say(std::to_string(options_.ranks_per_node) + " ranks share " + std::to_string(cores) +
         (cores == 1 ? " core" : " cores") + " of this machine: they will take turns");
   }
-  for (int attempt_number = 0;; ++attempt_number) {
-    if (interrupted() || !coordinator_.start(attempt_number, [this] { return interrupted(); }))
-      return 128 + stop_signal_;
-    const int status = attempt(attempt_number);
-    const Verdict verdict =
-        coordinator_.finish(attempt_number, status, status != kRefusedStatus && may_restart(attempt_number));
-    if (!verdict.restart) {
-      if (verdict.status == kRefusedStatus && may_restart(attempt_number))
+  const auto asks_to_stop = [this] { return interrupted(); };
+  const auto stop = [this] {
+    coordinator_.leave(attempt_number_, {Code::kAborted, "stopped by " + signal_name(stop_signal_)});
+    return 128 + stop_signal_;
+  };
+  for (int num_restarts = 0;; ++num_restarts) {
+    if (interrupted()) return stop();
+    const std::optional<int> number = coordinator_.start(num_restarts, asks_to_stop);
+    if (!number) return stop();
+    attempt_number_ = *number;
+    const int status = attempt(attempt_number_);
+    const auto verdict = coordinator_.finish(attempt_number_, status,
+                                             status != kRefusedStatus && may_restart(num_restarts), asks_to_stop);
+    if (!verdict) return stop();
+    if (!verdict->cause.empty()) cause_ = verdict->cause;
+    if (!cause_.empty()) say("the job failed: " + cause_);
+    if (!verdict->restart) {
+      if (verdict->status == kRefusedStatus && may_restart(num_restarts))
         say("not started again: status 2 says that the request can't be met, so it would end the same way");
-      return verdict.status;
+      return verdict->status;
     }
-    const auto pause = std::min(kFirstPause * (1 << std::min(attempt_number, 10)), kMaxPause);
-    say("starting again (" + std::to_string(attempt_number + 1) + " of at most " +
-        std::to_string(options_.max_restarts) + ") in " + std::to_string(pause.count()) + " s");
-    if (interrupted(pause)) return 128 + stop_signal_;
+    const auto pause = std::min(kFirstPause * (1 << std::min(num_restarts, 10)), kMaxPause);
+    say("starting again (" + std::to_string(num_restarts + 1) + " of at most " + std::to_string(options_.max_restarts) +
+        ") in " + std::to_string(pause.count()) + " s");
+    if (interrupted(pause)) return stop();
   }
+}
+
+// A name that means the loopback here, as Debian's /etc/hosts has it for the machine's own name, joins no nodes. One
+// who writes a loopback address means it.
+void check_reachable(const StoreAddress& address) {
+  const std::string host = numeric_host(address);
+  if (!is_loopback(host)) return;
+  if (host == address.host || address.host == "localhost") {
+    log_warning("the rendezvous host " + address.host + " is the loopback: only nodes on this machine meet there");
+    return;
+  }
+  throw Error(Code::kBadConfig, "the rendezvous host \"" + address.host + "\" is " + host +
+                                    " on this machine: the loopback, where no other node can reach it" +
+                                    "\n  fix: --rendezvous ADDRESS:PORT with the address of node 0 that the others "
+                                    "reach, or no line of /etc/hosts that gives " +
+                                    address.host + " a loopback address");
 }
 
 void check(const LaunchOptions& options) {
@@ -392,12 +433,14 @@ void check(const LaunchOptions& options) {
         "several nodes need an address where they meet\n  fix: --rendezvous HOST:PORT, HOST being node 0's address and "
         "PORT free there, the same on every node");
   }
-  if (parse_address(options.rendezvous).port == 0) refuse("--rendezvous " + options.rendezvous + " needs a port");
+  const StoreAddress address = parse_address(options.rendezvous);
+  if (address.port == 0) refuse("--rendezvous " + options.rendezvous + " needs a port");
   if (options.token.empty()) {
     refuse(
         "several nodes need the job's secret\n  fix: openssl rand -hex 32 > FILE, copy FILE to every node, and pass "
         "--token-file FILE (or set HERD_TOKEN)");
   }
+  check_reachable(address);
 }
 
 }  // namespace
@@ -411,8 +454,15 @@ int ranks_of_job(int ranks_per_node, int num_nodes) {
 }
 
 int launch_job(const LaunchOptions& options) {
-  check(options);
-  return Job(options).run();
+  std::optional<Job> job;
+  try {
+    check(options);
+    job.emplace(options);
+  } catch (const std::exception& error) {
+    tell_other_nodes(options, error);
+    throw;
+  }
+  return job->run();
 }
 
 }  // namespace herd::launch

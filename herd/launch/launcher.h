@@ -10,6 +10,7 @@
 // On several nodes one launcher runs on each; they meet at `rendezvous`, which node 0 hosts.
 #pragma once
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct LaunchOptions {
   double rendezvous_timeout_s = 300;  // seconds that the launchers of several nodes wait for each other
   std::string topology = {};          // HERD_TOPOLOGY of the ranks; "" = as in this process's environment
   int threads_per_rank = 0;           // 0 = cores / ranks_per_node, at least 1
+  double deadline_s = 60;             // of the ranks' operations; several nodes wait as long for one that is silent
+  std::vector<std::string> settings = {};  // lines "key = value" that must be the same on every node
 };
 
 // Returns ranks_per_node * num_nodes. Throws kBadConfig where that is more than a job can have.
@@ -36,7 +39,11 @@ int ranks_of_job(int ranks_per_node, int num_nodes);
 
 // Blocks until the job has ended. Returns 0, or the status of the rank that failed first (128 + signal). It takes
 // SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD while it runs: call it from the main thread, before other threads start.
-// Throws kBadConfig where the options can't be met.
+// Throws kBadConfig where the options can't be met. The other nodes hear what it throws.
 int launch_job(const LaunchOptions& options);
+
+// Tells the launchers of the other nodes why this one leaves before launch_job(): those that wait by now hear it. Takes
+// 1 s at most, 2 s on node 0. Does nothing with one node, or where the options lack rendezvous or token.
+void tell_other_nodes(const LaunchOptions& options, const std::exception& error) noexcept;
 
 }  // namespace herd::launch

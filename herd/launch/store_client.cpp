@@ -75,7 +75,9 @@ struct StoreClient::State {
   }
   void join_job(SteadyTime deadline);
   std::string get(const std::string& key, SteadyTime deadline);
-  std::string silence() const;  // describes the state of the connection; requires the mutex
+  std::string silence() const;         // describes the state of the connection; requires the mutex
+  Clock::duration silent_for() const;  // how long the store has left heartbeats unanswered; requires the mutex
+  bool gives_up() const;               // requires the mutex
 
   const std::string rendezvous, token;
   const ClientIdentity identity;
@@ -96,6 +98,8 @@ struct StoreClient::State {
   bool connected = false, ever_connected = false, tcp_open = false, ever_tcp = false, stopping = false;
   int refusals = 0;
   Clock::time_point disconnected_since = Clock::now(), last_heard = Clock::now();
+  Clock::time_point unanswered_since = {};  // time of the first heartbeat without an answer
+  Clock::duration longest_silence = {};     // calls give up after it; 0 = never
   std::optional<Failure> lost;
   std::map<uint32_t, Failure> failures;  // failures that the store reported, by scope
   bool status_changed = false;
@@ -192,6 +196,7 @@ void StoreClient::State::hang_up() {
   std::lock_guard lock(mutex);
   if (tcp_open && !connected) ++refusals;
   if (connected) disconnected_since = Clock::now();
+  unanswered_since = {};
   tcp_open = connected = false;
 }
 
@@ -227,6 +232,7 @@ void StoreClient::State::beat() {
       message.value = status_text;
       status_changed = false;
     }
+    if (unanswered_since == Clock::time_point{}) unanswered_since = Clock::now();
   }
   send(message);
 }
@@ -238,6 +244,11 @@ void StoreClient::State::receive() {
     if (!message) continue;  // sent by another version of herd; the call times out
     std::lock_guard lock(mutex);
     last_heard = Clock::now();
+    unanswered_since = {};
+    if (message->verb == Verb::kRefused && message->key == kUnknownClient) {
+      lose(Code::kPeerLost, "the job's store at " + rendezvous + " is gone: " + message->value);
+      continue;
+    }
     if (message->id == 0) {
       if (message->verb == Verb::kFailed) failures[message->scope] = {parse_code(message->key), message->value};
       continue;
@@ -252,6 +263,7 @@ void StoreClient::State::receive() {
 
 void StoreClient::State::check_lost() {
   std::lock_guard lock(mutex);
+  if (gives_up()) changed.notify_all();
   if (lost) return;
   if (!ever_connected && refusals >= kMaxRefusals) {
     lose(Code::kBadConfig,
@@ -267,7 +279,7 @@ void StoreClient::State::check_lost() {
 }
 
 void StoreClient::State::lose(Code code, const std::string& reason) {
-  lost = Failure{code, reason};
+  if (!lost) lost = Failure{code, reason};
   changed.notify_all();
 }
 
@@ -277,6 +289,14 @@ std::string StoreClient::State::silence() const {
            " ago: its process may be stopped or overloaded";
   }
   return "no connection to the store at " + rendezvous + " since " + seconds(Clock::now() - disconnected_since);
+}
+
+Clock::duration StoreClient::State::silent_for() const {
+  return unanswered_since == Clock::time_point{} ? Clock::duration{} : Clock::now() - unanswered_since;
+}
+
+bool StoreClient::State::gives_up() const {
+  return longest_silence > Clock::duration{} && silent_for() >= longest_silence;
 }
 
 // Requires the mutex.
@@ -289,10 +309,14 @@ uint64_t StoreClient::State::post(uint32_t scope, Verb verb, const std::string& 
 }
 
 std::optional<Message> StoreClient::State::wait(std::unique_lock<std::mutex>& lock, uint64_t id, SteadyTime deadline) {
-  changed.wait_until(lock, deadline, [&] { return pending[id].has_value() || lost.has_value(); });
+  changed.wait_until(lock, deadline, [&] { return pending[id].has_value() || lost.has_value() || gives_up(); });
   const std::optional<Message> answer = pending[id];
   pending.erase(id);
   if (!answer && lost) throw Error(lost->code, lost->reason);
+  if (!answer && gives_up()) {
+    throw Error(Code::kPeerLost, "the job's store at " + rendezvous + " is silent: no answer for " +
+                                     seconds(silent_for()) + ", over a connection that holds");
+  }
   return answer;
 }
 
@@ -390,10 +414,29 @@ void StoreClient::fail(uint32_t scope, const Failure& failure) {
 std::optional<Failure> StoreClient::failure() const { return failure(state_->identity.scope); }
 
 std::optional<Failure> StoreClient::failure(uint32_t scope) const {
+  const auto reported = reported_failure(scope);
+  return reported ? reported : lost();
+}
+
+std::optional<Failure> StoreClient::reported_failure(uint32_t scope) const {
   std::lock_guard lock(state_->mutex);
   const auto found = state_->failures.find(scope);
-  if (found != state_->failures.end()) return found->second;
+  return found == state_->failures.end() ? std::nullopt : std::optional(found->second);
+}
+
+SteadyTime StoreClient::last_heard() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->last_heard;
+}
+
+std::optional<Failure> StoreClient::lost() const {
+  std::lock_guard lock(state_->mutex);
   return state_->lost;
+}
+
+void StoreClient::give_up_after(std::chrono::milliseconds silence) {
+  std::lock_guard lock(state_->mutex);
+  state_->longest_silence = silence;
 }
 
 std::string StoreClient::secret() const { return derive_transport_key(state_->token); }

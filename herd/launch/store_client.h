@@ -6,6 +6,7 @@
 // Threads: any. REQUIRES that the process does not fork while a client exists; posix_spawn is fine.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,11 @@ class StoreClient final : public Store {
   // failures of every scope.
   std::optional<Failure> failure() const;
   std::optional<Failure> failure(uint32_t scope) const;
+  std::optional<Failure> reported_failure(uint32_t scope) const;  // the same without the loss of the store
+  SteadyTime last_heard() const;                                  // time of the store's last message
+  std::optional<Failure> lost() const;                            // says why the store is lost; nothing while it is not
+  // Makes calls throw kPeerLost once the store has left heartbeats unanswered for this long; 0 = never, as at first.
+  void give_up_after(std::chrono::milliseconds silence);
   std::string secret() const;  // returns 32 bytes, the same for every process that holds the token
 
  private:

@@ -40,6 +40,8 @@ struct Message {
 };
 
 inline constexpr uint32_t kLaunchers = 0xffffffff;  // the scope in which launchers of several nodes talk
+// Key of the answer refused to a client whose hello this store never had: another store listened here before.
+inline constexpr std::string_view kUnknownClient = "unknown client";
 inline constexpr size_t kMaxKeyBytes = 1024;
 inline constexpr size_t kMaxValueBytes = 64u << 20;
 inline constexpr size_t kHeaderBytes = 32;

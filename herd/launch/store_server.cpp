@@ -165,7 +165,12 @@ void StoreServer::State::accept_clients() {
 void StoreServer::State::drop(int descriptor) {
   const auto found = clients.find(descriptor);
   if (found == clients.end()) return;
-  descriptor_of.erase(found->second.stream.socket().peer_name());
+  const std::string& name = found->second.stream.socket().peer_name();
+  descriptor_of.erase(name);
+  {
+    std::lock_guard lock(mutex);
+    table.disconnect(name, Clock::now());
+  }
   epoll_ctl(epoll.fd, EPOLL_CTL_DEL, descriptor, nullptr);
   clients.erase(found);
 }
@@ -244,6 +249,11 @@ std::optional<std::string> StoreServer::value(uint32_t scope, const std::string&
 std::optional<Failure> StoreServer::failure(uint32_t scope) const {
   std::lock_guard lock(state_->mutex);
   return state_->table.failure(scope);
+}
+
+std::optional<Refusal> StoreServer::refusal(uint32_t scope) const {
+  std::lock_guard lock(state_->mutex);
+  return state_->table.refusal(scope);
 }
 
 std::vector<ClientState> StoreServer::peers(uint32_t scope) const {

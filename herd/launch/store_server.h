@@ -34,6 +34,7 @@ class StoreServer {
   void fail(uint32_t scope, const Failure& failure);
   std::optional<std::string> value(uint32_t scope, const std::string& key) const;
   std::optional<Failure> failure(uint32_t scope) const;
+  std::optional<Refusal> refusal(uint32_t scope) const;
   std::vector<ClientState> peers(uint32_t scope) const;
   // Waits until `done` is true for the peers of the scope, or the deadline passes; asks after each message and every 20
   // ms.

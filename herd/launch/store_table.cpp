@@ -42,18 +42,24 @@ std::string StoreTable::refuse_hello(const Scope& scope, const std::string& conn
       !parse(std::string_view(hello.key).substr(slash + 1), state.size) || state.rank < 0 || state.rank >= state.size) {
     return "a hello states rank/size with 0 <= rank < size, not \"" + hello.key + "\"";
   }
+  const bool is_launcher = hello.scope == kLaunchers;
+  const std::string name = is_launcher ? "node " : "rank ";
   for (const auto& [other_peer, other] : scope.peers) {
     if (other.size != state.size) {
-      return "rank " + std::to_string(state.rank) + " expects " + std::to_string(state.size) +
-             " in the job, but rank " + std::to_string(other.rank) + " (" + other.location + ") expects " +
-             std::to_string(other.size);
+      return name + std::to_string(state.rank) + " expects " + std::to_string(state.size) +
+             (is_launcher ? " nodes" : "") + " in the job, but " + name + std::to_string(other.rank) + " (" +
+             other.location + ") expects " + std::to_string(other.size) +
+             (is_launcher ? "\n  fix: the same --nnodes on every node" : "");
     }
-    if (other_peer != connection && other.rank == state.rank && !other.left && now - other.last_heard < kSilent) {
-      return "number " + std::to_string(state.rank) + " is in the job already: " + other.location;
+    const bool lives = !other.left && !other.disconnected && now - other.last_heard < kSilent;
+    if (other_peer != connection && other.rank == state.rank && lives) {
+      return (is_launcher ? "node number " : "number ") + std::to_string(state.rank) +
+             " is in the job already: " + other.location +
+             (is_launcher ? "\n  fix: a --node-rank of its own for each node" : "");
     }
   }
   state.location = hello.value.substr(0, 256);
-  state.last_heard = now;
+  state.last_heard = state.joined = now;
   return "";
 }
 
@@ -106,6 +112,29 @@ std::optional<StoreTable::Answer> StoreTable::add(uint32_t scope_id, const Messa
   return std::nullopt;
 }
 
+std::vector<StoreTable::Answer> StoreTable::hello(const std::string& connection, const Message& request,
+                                                  SteadyTime now) {
+  ClientState state;
+  Scope& scope = scopes_[request.scope];
+  const std::string rule = refuse_hello(scope, connection, request, now, state);
+  if (!rule.empty()) {
+    scope.refusal = Refusal{rule, now};
+    return {{connection, answer(request, Verb::kRefused, "", rule)}};
+  }
+  std::erase_if(scope.peers, [&](const auto& entry) { return entry.second.rank == state.rank; });
+  scope.peers[connection] = state;
+  std::vector<Answer> answers = {{connection, answer(request, Verb::kOk)}};
+  if (scope.failure) answers.push_back({connection, failed(request.scope, 0, *scope.failure)});
+  return answers;
+}
+
+void StoreTable::disconnect(const std::string& connection, SteadyTime now) {
+  for (auto& [_, scope] : scopes_) {
+    const auto found = scope.peers.find(connection);
+    if (found != scope.peers.end()) found->second.disconnected = now;
+  }
+}
+
 std::vector<StoreTable::Answer> StoreTable::handle(const std::string& connection, std::string_view frame,
                                                    SteadyTime now, std::string* dropped) {
   const auto drop = [&](const char* why) -> std::vector<Answer> {
@@ -115,15 +144,7 @@ std::vector<StoreTable::Answer> StoreTable::handle(const std::string& connection
   const auto request = decode(frame);
   if (!request) return drop("a frame that breaks the grammar");
   const uint32_t id = request->scope;
-  if (request->verb == Verb::kHello) {
-    ClientState state;
-    Scope& scope = scopes_[id];
-    const std::string rule = refuse_hello(scope, connection, *request, now, state);
-    if (!rule.empty()) return {{connection, answer(*request, Verb::kRefused, "", rule)}};
-    std::erase_if(scope.peers, [&](const auto& entry) { return entry.second.rank == state.rank; });
-    scope.peers[connection] = state;
-    return {{connection, answer(*request, Verb::kOk)}};
-  }
+  if (request->verb == Verb::kHello) return hello(connection, *request, now);
   if (request->verb == Verb::kFail && id != kLaunchers && scopes_[kLaunchers].peers.contains(connection)) {
     // A launcher reports the failure of its ranks.
     std::vector<Answer> answers = fail(id, {parse_code(request->key), request->value});
@@ -131,11 +152,17 @@ std::vector<StoreTable::Answer> StoreTable::handle(const std::string& connection
     return answers;
   }
   const auto scope_found = scopes_.find(id);
-  if (scope_found == scopes_.end() || !scope_found->second.peers.contains(connection))
-    return drop("a request before a hello");
+  if (scope_found == scopes_.end() || !scope_found->second.peers.contains(connection)) {
+    drop("a request before a hello");
+    // Its client has the token. It knew the store that listened here before this one, and would wait for an answer.
+    return {{connection, answer(*request, Verb::kRefused, std::string(kUnknownClient),
+                                "this store does not know its client: its process was started again, or another "
+                                "client has taken the number")}};
+  }
   Scope& scope = scope_found->second;
   ClientState& state = scope.peers[connection];
   state.last_heard = now;
+  state.disconnected.reset();
   switch (request->verb) {
     case Verb::kBye:
       state.left = true;
@@ -210,6 +237,11 @@ std::optional<std::string> StoreTable::value(uint32_t scope_id, const std::strin
 std::optional<Failure> StoreTable::failure(uint32_t scope_id) const {
   const auto scope = scopes_.find(scope_id);
   return scope == scopes_.end() ? std::nullopt : scope->second.failure;
+}
+
+std::optional<Refusal> StoreTable::refusal(uint32_t scope_id) const {
+  const auto scope = scopes_.find(scope_id);
+  return scope == scopes_.end() ? std::nullopt : scope->second.refusal;
 }
 
 std::vector<ClientState> StoreTable::peers(uint32_t scope_id) const {

@@ -30,6 +30,14 @@ struct ClientState {
   SteadyTime last_heard;                            // time of its last message
   SteadyTime status_since = {}, status_heard = {};  // times of the first and the last heartbeat with its present status
   bool left = false;                                // it said goodbye
+  SteadyTime joined = {};                           // time of its hello
+  std::optional<SteadyTime> disconnected = {};      // time at which its connection ended, until it has another one
+};
+
+// Describes a hello that the store refused.
+struct Refusal {
+  std::string rule;  // the rule that it breaks, as its sender was told
+  SteadyTime time;
 };
 
 class StoreTable {
@@ -42,11 +50,15 @@ class StoreTable {
   // before a hello, and tells why in `dropped`.
   std::vector<Answer> handle(const std::string& connection, std::string_view frame, SteadyTime now,
                              std::string* dropped = nullptr);
+  // Notes that a connection has ended. Its client may come back with another connection of the same name.
+  void disconnect(const std::string& connection, SteadyTime now);
   // Fails every waiting and later get of the scope whose key does not exist. The first failure stays.
   std::vector<Answer> fail(uint32_t scope, const Failure& failure);
 
   std::optional<std::string> value(uint32_t scope, const std::string& key) const;
   std::optional<Failure> failure(uint32_t scope) const;
+  // Returns the scope's last refused hello; nothing where none was.
+  std::optional<Refusal> refusal(uint32_t scope) const;
   std::vector<ClientState> peers(uint32_t scope) const;
   // Returns "here: 2 of 4 ranks; not here yet: 2, 3; left: 0; silent: 1 (3.2 s)".
   std::string summary(uint32_t scope, SteadyTime now) const;
@@ -61,10 +73,12 @@ class StoreTable {
     std::vector<Waiter> waiters;
     std::map<std::string, ClientState> peers;  // by connection
     std::optional<Failure> failure;
+    std::optional<Refusal> refusal;
   };
   // Returns why the hello is refused, "" where it is accepted; fills in `state`.
   std::string refuse_hello(const Scope& scope, const std::string& connection, const Message& hello, SteadyTime now,
                            ClientState& state) const;
+  std::vector<Answer> hello(const std::string& connection, const Message& request, SteadyTime now);
   std::vector<Answer> set(uint32_t scope, const Message& request, const std::string& connection);
   std::optional<Answer> get(uint32_t scope, const Message& request, const std::string& connection, SteadyTime now);
   std::optional<Answer> add(uint32_t scope, const Message& request, const std::string& connection);

@@ -516,7 +516,37 @@ TEST(HerdRun, AKilledLauncherOfAnotherNodeEndsTheJob) {
   ASSERT_TRUE(first.wait_for("sum 60", 2)) << first.output();
   second.kill(SIGKILL);
   EXPECT_EQ(first.wait(), 1) << first.output();
-  EXPECT_THAT(first.output(), HasSubstr("node 1 is silent"));
+  EXPECT_THAT(first.output(), HasSubstr("the job failed: node 1 is gone"));
+}
+
+TEST(HerdRun, AJobOfOneNodeSendsAnotherNodeAwayAndBothSaySo) {
+  const std::string address = free_address();
+  ChildProcess first(herd_run({"-n", "1", "--rendezvous", address}, {"sh", "-c", "echo up; sleep 3"}), kToken);
+  ASSERT_TRUE(first.wait_for("up")) << first.output();
+  ChildProcess second(node(1, address, {kRank, "meet"}), kToken);
+  EXPECT_EQ(second.wait(10), 2) << second.output();
+  EXPECT_THAT(second.output(), AllOf(HasSubstr("runs a job of one node"), HasSubstr("fix: the same --nnodes")));
+  EXPECT_EQ(first.wait(), 0) << first.output();
+  EXPECT_THAT(first.output(), HasSubstr("node 1 of a job of 2 nodes"));
+}
+
+TEST(HerdRun, ANodeThatIsStoppedWhileItWaitsTellsTheOthers) {
+  const std::string address = free_address();
+  ChildProcess first(node(0, address, {kRank, "meet"}), kToken);
+  ASSERT_TRUE(first.wait_for("node 0 waits for node 1")) << first.output();
+  first.kill(SIGTERM);
+  EXPECT_EQ(first.wait(10), 128 + SIGTERM) << first.output();
+
+  const auto three = [&](int rank) {
+    return herd_run({"-n", "1", "--nnodes", "3", "--node-rank", std::to_string(rank), "--rendezvous", address},
+                    {kRank, "meet"});
+  };
+  ChildProcess zero(three(0), kToken), one(three(1), kToken);
+  ASSERT_TRUE(zero.wait_for("node 0 waits for node 2")) << zero.output();
+  one.kill(SIGTERM);
+  EXPECT_EQ(one.wait(10), 128 + SIGTERM) << one.output();
+  EXPECT_EQ(zero.wait(10), 1) << zero.output();
+  EXPECT_THAT(zero.output(), HasSubstr("node 1 has left the job: stopped by signal 15"));
 }
 
 TEST(HerdRun, AKilledLauncherOfNodeZeroEndsTheOthers) {

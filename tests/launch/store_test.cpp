@@ -234,6 +234,54 @@ TEST(StoreOverSockets, AStoreThatIsGoneIsAnErrorWithinSeconds) {
   EXPECT_LT(Clock::now() - started, 6s);
 }
 
+TEST(StoreOverSockets, AStoreThatWasStartedAgainOnThePortTellsItsOldClients) {
+  auto server = std::make_unique<StoreServer>(StoreAddress{}, kToken);
+  const StoreAddress same = parse_address(server->rendezvous());
+  auto a = join(*server, 0, 1);
+  server.reset();
+  StoreServer second(same, kToken);
+  const auto started = Clock::now();
+  const Error error = thrown([&] { a->get("never", Clock::now() + 30s); });
+  EXPECT_EQ(error.code(), Code::kPeerLost);
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("is gone"), HasSubstr("its process was started again")));
+  EXPECT_LT(Clock::now() - started, 6s);
+}
+
+TEST(StoreOverSockets, KnowsWhoseConnectionEndedAndWhoCameLater) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 0, 2);
+  auto b = join(server, 1, 2);
+  const auto of_rank = [&](size_t rank) { return server.peers(0)[rank]; };
+  EXPECT_FALSE(of_rank(1).disconnected);
+  EXPECT_GT(of_rank(1).joined, of_rank(0).joined);
+  b.reset();
+  const auto until = Clock::now() + 5s;
+  while (!of_rank(1).disconnected && Clock::now() < until) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(of_rank(1).disconnected);
+  EXPECT_FALSE(of_rank(0).disconnected);
+}
+
+TEST(StoreOverSockets, AClientThatComesAfterTheFailureIsToldAtOnce) {
+  StoreServer server({}, kToken);
+  server.fail(0, {Code::kStorage, "node 1 has left"});
+  auto a = join(server, 0, 1);
+  const auto until = Clock::now() + 5s;
+  while (!a->reported_failure(0) && Clock::now() < until) std::this_thread::sleep_for(5ms);
+  ASSERT_TRUE(a->reported_failure(0));
+  EXPECT_EQ(a->reported_failure(0)->reason, "node 1 has left");
+}
+
+TEST(StoreOverSockets, ALauncherOfAnotherNumberOfNodesIsRefusedWithTheFix_AndTheStoreRemembersIt) {
+  StoreServer server({}, kToken);
+  auto first = join(server, 0, 2, kLaunchers);
+  EXPECT_FALSE(server.refusal(kLaunchers));
+  const Error error = thrown([&] { join(server, 1, 3, kLaunchers); });
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("node 1 expects 3 nodes in the job, but node 0 (process"),
+                                     HasSubstr("fix: the same --nnodes on every node")));
+  ASSERT_TRUE(server.refusal(kLaunchers));
+  EXPECT_THAT(error.message(), HasSubstr(server.refusal(kLaunchers)->rule));
+}
+
 TEST(StoreOverSockets, ASecondJobOnThePortIsToldWhoHoldsIt) {
   StoreServer first({}, kToken);
   const StoreAddress same = parse_address(first.rendezvous());
