@@ -65,20 +65,26 @@ void check_topology(const std::string& topology, int num_ranks) {
 }
 
 int run_run(const RunOptions& options) {
-  // Node 0's topology file counts for the whole job, so only node 0 checks it.
-  if (options.node_rank == 0) check_topology(options.topology, launch::ranks_of_job(options.ranks, options.num_nodes));
-  return launch::launch_job({.command = options.command,
-                             .ranks_per_node = options.ranks,
-                             .num_nodes = options.num_nodes,
-                             .node_rank = options.node_rank,
-                             .rendezvous = options.rendezvous,
-                             .token = job_token(options.token_file),
-                             .max_restarts = options.max_restarts,
-                             .log_dir = options.log_dir,
-                             .max_ranks_per_node = options.most_ranks,
-                             .grace_s = options.grace_s,
-                             .topology = options.topology,
-                             .threads_per_rank = options.threads});
+  const launch::LaunchOptions job{.command = options.command,
+                                  .ranks_per_node = options.ranks,
+                                  .num_nodes = options.num_nodes,
+                                  .node_rank = options.node_rank,
+                                  .rendezvous = options.rendezvous,
+                                  .token = job_token(options.token_file),
+                                  .max_restarts = options.max_restarts,
+                                  .log_dir = options.log_dir,
+                                  .max_ranks_per_node = options.most_ranks,
+                                  .grace_s = options.grace_s,
+                                  .topology = options.topology,
+                                  .threads_per_rank = options.threads};
+  try {
+    // Node 0's topology file counts for the whole job, so only node 0 checks it.
+    if (job.node_rank == 0) check_topology(job.topology, launch::ranks_of_job(job.ranks_per_node, job.num_nodes));
+  } catch (const std::exception& error) {
+    launch::tell_other_nodes(job, error);
+    throw;
+  }
+  return launch::launch_job(job);
 }
 
 }  // namespace herd::cli

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "herd/base/error.h"
+#include "herd/base/version.h"
 #include "herd/cli/read_run_file.h"
 #include "herd/cli/run.h"
 #include "herd/cli/trainer_process.h"
@@ -56,6 +57,13 @@ void add_train_command(CLI::App& app) {
 
 namespace {
 
+// Returns every key of the run with its value, which all nodes must have alike: rank 0's count for all ranks.
+std::vector<std::string> settings_of(const spec::RunFile& run) {
+  std::vector<std::string> lines = {std::string("herd = ") + version()};
+  for (const spec::Key& key : spec::run_keys()) lines.push_back(key.full_name() + " = " + value_toml(key, run));
+  return lines;
+}
+
 // Returns the machines of the ranks, if they are known before the start. Node 0's topology file counts for all nodes,
 // and HERD_TRANSPORT may treat one host as several.
 std::optional<Topology> known_machines(const std::string& given, int ranks, const TrainOptions& options) {
@@ -71,9 +79,8 @@ std::optional<Topology> known_machines(const std::string& given, int ranks, cons
   return one_host(ranks, launch::usable_cores());
 }
 
-}  // namespace
-
-int run_train(const TrainOptions& options) {
+// Checks the run and prepares its folders; adds what the launcher starts.
+void prepare_job(const TrainOptions& options, launch::LaunchOptions& job) {
   const spec::RunFile run = read_run_file(options.file, options.overrides);
   const std::string trainer = trainer_path();
   if (options.num_nodes > 1 && options.ranks == 0) {
@@ -99,17 +106,31 @@ int run_train(const TrainOptions& options) {
   if (options.node_rank == 0) refuse_owned_run(folder);  // before a line is added to its logs
   const auto logs = folder / "logs";
   make_folders(logs);
-  return launch::launch_job({.command = command,
-                             .ranks_per_node = ranks,
-                             .num_nodes = options.num_nodes,
-                             .node_rank = options.node_rank,
-                             .rendezvous = options.rendezvous,
-                             .token = job_token(options.token_file),
-                             .max_restarts = options.max_restarts,
-                             .log_dir = logs,
-                             .max_ranks_per_node = options.most_ranks,
-                             .grace_s = options.grace_s,
-                             .threads_per_rank = static_cast<int>(run.train.threads)});
+  job.command = command;
+  job.ranks_per_node = ranks;
+  job.log_dir = logs;
+  job.threads_per_rank = static_cast<int>(run.train.threads);
+  job.deadline_s = run.comm.deadline_s;
+  job.settings = settings_of(run);
+}
+
+}  // namespace
+
+int run_train(const TrainOptions& options) {
+  launch::LaunchOptions job{.num_nodes = options.num_nodes,
+                            .node_rank = options.node_rank,
+                            .rendezvous = options.rendezvous,
+                            .token = job_token(options.token_file),
+                            .max_restarts = options.max_restarts,
+                            .max_ranks_per_node = options.most_ranks,
+                            .grace_s = options.grace_s};
+  try {
+    prepare_job(options, job);
+  } catch (const std::exception& error) {
+    launch::tell_other_nodes(job, error);
+    throw;
+  }
+  return launch::launch_job(job);
 }
 
 }  // namespace herd::cli
