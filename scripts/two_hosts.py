@@ -87,6 +87,10 @@ class TwoHosts:
     def start(self, node, command, **options):
         return subprocess.Popen(["ip", "netns", "exec", self.names[node], *command], **options)
 
+    def plug(self, is_in):
+        """Takes the cable out, or puts it back in; addresses stay."""
+        subprocess.run(["ip", "-n", self.names[0], "link", "set", self.interfaces[0], "up" if is_in else "down"], check=True)
+
     def listening(self, node):
         """The ports at which somebody listens."""
         tables = subprocess.run(["ip", "netns", "exec", self.names[node], "cat", "/proc/net/tcp", "/proc/net/tcp6"],

@@ -1,4 +1,5 @@
-// A rank as the tests need it: rank_program MODE [FOLDER]. Prints one line when it has met its peers.
+// A rank as the tests need it: rank_program MODE [FOLDER or DEADLINE_S/STEPS]. Prints one line when it has met its
+// peers.
 #include <signal.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/comm/communicator.h"
 #include "herd/launch/environment.h"
 #include "herd/launch/status.h"
 #include "herd/launch/stop_request.h"
@@ -46,8 +48,24 @@ int chatter(const std::string& folder) {
   return 0;
 }
 
+// Takes steps of 50 ms, each with a barrier of all ranks: "DEADLINE_S/STEPS".
+int take_steps(const std::string& text) {
+  herd::Communicator comm = herd::Communicator::create();
+  comm.set_deadline(std::chrono::milliseconds(std::stoi(text) * 1000));
+  const int steps = std::stoi(text.substr(text.find('/') + 1));
+  for (int step = 0; step < steps; ++step) {
+    if (step == 1) std::printf("rank %d takes steps\n", comm.rank());
+    std::fflush(stdout);
+    std::this_thread::sleep_for(50ms);
+    comm.barrier({.name = "step"});
+  }
+  std::printf("rank %d took all steps\n", comm.rank());
+  return 0;
+}
+
 int run(const std::string& mode, const std::string& folder) {
   if (mode == "chatters") return chatter(folder);
+  if (mode == "steps") return take_steps(folder);
   const Environment env = read_environment();
   const bool last = env.rank == env.size - 1;
   if (mode == "dies-before-it-connects" && last) return 7;
