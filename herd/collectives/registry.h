@@ -32,7 +32,8 @@ struct AlgorithmInfo {
 std::vector<AlgorithmInfo> algorithms(Collective collective);
 
 // Returns the table's name of an algorithm that has another name, too: all_reduce "butterfly" (of lectures) is
-// "recursive_doubling", "rabenseifner" is "halving_doubling", "tree" is "binomial_tree", "path" is "chain". Returns other names as they are.
+// "recursive_doubling", "rabenseifner" is "halving_doubling", "tree" is "binomial_tree", "path" is "chain". Returns
+// other names as they are.
 std::string_view canonical_name(Collective collective, std::string_view algorithm);
 
 // Lists the algorithms of a collective that cut messages into segments: "binomial_tree, chain", or "none".

@@ -1,6 +1,6 @@
 // Writes one SVG picture. Colours are classes that follow the reader's light or dark mode, in a file of its own or
-// inline in a page, and so does the paper behind a picture: c0 .. c15, text, faint, grid, cell and grid-cell (of a table, full and empty), over (a dashed line) and band
-// (seen under the pointer only). Threads: one at a time.
+// inline in a page, and so does the paper behind a picture: c0 .. c15, text, faint, grid, cell and grid-cell (of a
+// table, full and empty), over (a dashed line) and band (seen under the pointer only). Threads: one at a time.
 #pragma once
 
 #include <string>
