@@ -25,22 +25,22 @@ void transpose(std::span<const float> in, int64_t rows, int64_t columns, std::sp
   }
 }
 
-// Calls visit() with several whole rows at a time, in the layout that `transposed` asks for. A row has `columns`
-// elements.
-void stream_rows(WeightSource& source, const Weight& weight, bool transposed, IndexRange rows, int64_t columns,
+// Calls visit() with several rows at a time, of the columns [columns.begin, columns.end), in the layout that
+// `transposed` asks for.
+void stream_rows(WeightSource& source, const Weight& weight, bool transposed, IndexRange rows, IndexRange columns,
                  const std::function<void(std::span<const float>)>& visit) {
   const bool needs_transpose = transposed != weight.transposed;
-  const int64_t step = std::max<int64_t>(1, kMaxElements / std::max<int64_t>(columns, 1));
+  const int64_t step = std::max<int64_t>(1, kMaxElements / std::max<int64_t>(columns.size(), 1));
   std::vector<float> stored, values;
   for (int64_t begin = rows.begin; begin < rows.end; begin += step) {
-    const IndexRange some_rows{begin, std::min(rows.end, begin + step)}, all_columns{0, columns};
-    values.resize(static_cast<size_t>(some_rows.size() * columns));
+    const IndexRange some_rows{begin, std::min(rows.end, begin + step)};
+    values.resize(static_cast<size_t>(some_rows.size() * columns.size()));
     if (needs_transpose) {
       stored.resize(values.size());
-      source.read(weight, all_columns, some_rows, stored);
-      transpose(stored, columns, some_rows.size(), values);
+      source.read(weight, columns, some_rows, stored);
+      transpose(stored, columns.size(), some_rows.size(), values);
     } else {
-      source.read(weight, some_rows, all_columns, values);
+      source.read(weight, some_rows, columns, values);
     }
     visit(values);
   }
@@ -61,7 +61,7 @@ void stream_weight(WeightSource& source, const Weight& weight, bool transposed, 
   const int64_t rows = transposed ? weight.columns() : weight.rows();  // of the layout that is asked for
   const int64_t columns = transposed ? weight.rows() : weight.columns();
   std::vector<std::byte> bytes;
-  stream_rows(source, weight, transposed, {0, rows}, columns, [&](std::span<const float> values) {
+  stream_rows(source, weight, transposed, {0, rows}, {0, columns}, [&](std::span<const float> values) {
     bytes.resize(values.size() * static_cast<size_t>(size_of(dtype)));
     if (const int64_t wrong = from_float(values, dtype, bytes); wrong >= 0)
       throw_too_large(weight, values[static_cast<size_t>(wrong)], dtype);
@@ -69,14 +69,17 @@ void stream_weight(WeightSource& source, const Weight& weight, bool transposed, 
   });
 }
 
-void read_elements(WeightSource& source, const Weight& weight, IndexRange elements,
-                   const std::function<void(std::span<const float>)>& visit) {
-  const int64_t columns = weight.columns();
-  HERD_CHECK(0 <= elements.begin && elements.begin <= elements.end && elements.end <= weight.rows() * columns,
-             "elements of the weight");
+void read_slice(WeightSource& source, const Weight& weight, const TensorSlice& slice,
+                const std::function<void(std::span<const float>)>& visit) {
+  const std::string fault = find_fault(slice, weight.shape);
+  HERD_CHECK(fault.empty(), fault);
+  const IndexRange elements = slice.elements, columns = slice.box.back();
   if (elements.size() == 0) return;
-  const IndexRange rows{elements.begin / columns, (elements.end + columns - 1) / columns};  // rows with the elements
-  int64_t position = rows.begin * columns;
+  const int64_t first_row = slice.box.size() < 2 ? 0 : slice.box[0].begin, width = columns.size();
+  // The rows of the box that hold the elements.
+  const int64_t begin = elements.begin / width, end = (elements.end + width - 1) / width;
+  int64_t position = begin * width;
+  const IndexRange rows{first_row + begin, first_row + end};
   stream_rows(source, weight, false, rows, columns, [&](std::span<const float> values) {
     const int64_t first = std::max(elements.begin - position, int64_t{0});
     const int64_t last = std::min(elements.end - position, static_cast<int64_t>(values.size()));

@@ -51,10 +51,10 @@ std::filesystem::path find_weights(const std::filesystem::path& path);
 // Opens find_weights(path) and checks every name, shape and type.
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path);
 
-// Calls visit() with consecutive elements of a weight in herd's layout, a range at a time. `elements` counts in the
-// flattened weight, and must lie in it.
-void read_elements(WeightSource& source, const Weight& weight, IndexRange elements,
-                   const std::function<void(std::span<const float>)>& visit);
+// Calls visit() with the elements of a slice of the weight in herd's layout, in order, some at a time. REQUIRES a slice
+// of the weight's shape.
+void read_slice(WeightSource& source, const Weight& weight, const TensorSlice& slice,
+                const std::function<void(std::span<const float>)>& visit);
 
 // Returns the names and shapes of a model's weights, in the order of the model.
 std::vector<Weight> weights_of(const spec::RunFile& run);

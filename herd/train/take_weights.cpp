@@ -40,12 +40,11 @@ const convert::Weight& weight_for(const convert::WeightSource& source, const Nam
 }
 
 void fill(convert::WeightSource& source, const convert::Weight& weight, NamedTensor& tensor) {
-  HERD_CHECK(tensor.slice.box == herd::whole_slice(tensor.shape).box, "a whole tensor or a flat shard");
   const bool dense = tensor.value.is_cpu() && tensor.value.is_contiguous();
   const at::Tensor flat =
       dense ? tensor.value.view(-1) : at::empty({tensor.value.numel()}, tensor.value.options().device(at::kCPU));
   int64_t at = 0;
-  convert::read_elements(source, weight, tensor.slice.elements, [&](std::span<const float> values) {
+  convert::read_slice(source, weight, tensor.slice, [&](std::span<const float> values) {
     const auto count = static_cast<int64_t>(values.size());
     const at::Tensor piece = at::from_blob(const_cast<float*>(values.data()), {count}, at::kFloat);
     if (tensor.low_halves.defined())

@@ -11,7 +11,7 @@ namespace herd::train {
 
 // Gives each tensor its elements of the weight of its name, converted to its type. A tensor of positions may have fewer
 // rows than the weights: it takes the first ones. Throws kBadConfig, before any tensor is touched, where a weight is
-// missing or of another shape, and as WeightSource::read(). REQUIRES tensors that are whole, or flat shards.
+// missing or of another shape, and as convert::read_slice().
 void take_weights(convert::WeightSource& source, std::vector<NamedTensor>& tensors);
 
 }  // namespace herd::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -27,8 +28,11 @@ inline spec::RunFile small_run(const std::vector<std::string>& more = {}) {
   return spec::parse_run_text("", "test", overrides);
 }
 
-// Saves random weights and moments of `run` in the shards of `ranks` ranks.
-inline std::filesystem::path save_model(const std::filesystem::path& root, const spec::RunFile& run, int ranks = 2) {
+using ChangeTensor = std::function<void(const std::string& name, std::vector<float>& values)>;
+
+// Saves random weights and moments of `run` in the shards of `ranks` ranks, after `change` has had each tensor.
+inline std::filesystem::path save_model(const std::filesystem::path& root, const spec::RunFile& run, int ranks = 2,
+                                        const ChangeTensor& change = {}) {
   Manifest manifest{
       .herd_version = "0.1.0", .step = 5, .samples = 60, .config = spec::to_toml(run), .notes = {{"ranks", "2"}}};
   std::map<std::string, std::vector<float>> values;
@@ -39,6 +43,7 @@ inline std::filesystem::path save_model(const std::filesystem::path& root, const
       auto& numbers = values[weight.name + suffix];
       numbers.resize(static_cast<size_t>(weight.rows() * weight.columns()));
       for (float& number : numbers) number = normal(random);
+      if (change) change(weight.name + suffix, numbers);
       manifest.tensors[weight.name + suffix] = {DType::kF32, weight.shape, {}};
     }
   }

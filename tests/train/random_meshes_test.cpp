@@ -1,5 +1,6 @@
 // Meshes of up to eight ranks, each drawn with everything else, train as one rank: a slice of them, and all with
-// HERD_FULL_TESTS=1. A failure names the seed and what was drawn.
+// HERD_FULL_TESTS=1. A failure names the seed and what was drawn. Meshes that begin with weights of any format have the
+// first loss of one rank.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -53,6 +54,25 @@ TEST(RandomMeshes, TrainAsOneRankDoes) {
     RecordProperty(precision + " worst", std::to_string(worst[precision] * 1e9) + "e-9");
     std::printf("%d meshes in %s, losses %.2g apart at most\n", meshes, precision.c_str(), worst[precision]);
   }
+}
+
+// Stages of a pipeline beside the mesh where there are ranks for them, and optimizer states in host memory.
+TEST(RandomMeshes, TakeWeightsAsOneRankDoes) {
+  std::map<std::string, double> worst;
+  std::map<bool, int> by_tp;
+  const uint64_t stride = one_in(9, 41);
+  for (uint64_t seed = 7001; seed <= 7000 + kMeshes; ++seed) {
+    if (seed % stride != 0) continue;
+    Combination c = mesh_drawn(seed);
+    if (c.ranks <= 4 && seed % 2 == 0) c.pp = 2, c.ranks *= 2;
+    if (seed % 5 == 1) c.offload = "states";
+    worst[c.precision] = std::max(worst[c.precision], expect_takes_weights_as_one_rank(c));
+    ++by_tp[c.tp > 1];
+  }
+  EXPECT_GT(by_tp[true], 0);
+  EXPECT_GT(by_tp[false], 0);
+  for (const auto& [precision, apart] : worst)
+    std::printf("weights in %s, first losses %.2g apart at most\n", precision.c_str(), apart);
 }
 
 }  // namespace

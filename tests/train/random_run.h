@@ -3,12 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <random>
 
+#include "herd/convert/convert.h"
 #include "herd/strategies/gradient_clipping.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
+#include "tests/convert/model_fixture.h"
+#include "tests/support/temporary_folder.h"
 #include "train_in_threads.h"
 
 namespace herd::train {
@@ -126,8 +130,8 @@ inline double eps_of(const std::string& precision) { return precision == "bf16" 
 // gain, which is less than the loss, is eps of itself off. So losses are less than eps apart.
 inline double tolerance(const std::string& precision) { return precision == "fp32" ? 1e-6 : eps_of(precision); }
 
-inline double expect_trains_as_one_rank(const Combination& c) {
-  const spec::RunFile run = drawn(c);
+// The same run without ranks and techniques.
+inline spec::RunFile of_one_rank(const spec::RunFile& run, const Combination& c) {
   spec::RunFile plain = run;
   plain.mesh = {};
   plain.strategy = {};
@@ -137,6 +141,12 @@ inline double expect_trains_as_one_rank(const Combination& c) {
   // or not: there it has as many.
   const int64_t parts = c.precision == "fp32" ? 1 : c.micro_batches;
   plain.train.micro_batch = (plain.train.batch + parts - 1) / parts;
+  return plain;
+}
+
+inline double expect_trains_as_one_rank(const Combination& c) {
+  const spec::RunFile run = drawn(c);
+  const spec::RunFile plain = of_one_rank(run, c);
   const Trained many = train_in_threads(run, c.ranks, kRandomSteps), one = train_in_threads(plain, 1, kRandomSteps);
   EXPECT_EQ(strategies::trainable_layout(run, c.ranks).micro_batches, c.micro_batches) << text(c, run);
   EXPECT_EQ(std::vector<int64_t>(many.skipped.size(), many.skipped[0]), many.skipped) << text(c, run);
@@ -155,6 +165,42 @@ inline double expect_trains_as_one_rank(const Combination& c) {
       EXPECT_NEAR(many.norms[i], one.norms[i], c.norms * one.norms[i]) << text(c, run);
   }
   return worst;
+}
+
+// A checkpoint of the run's model, saved by another number of ranks, or a folder of transformers where its format can
+// state the model.
+inline std::filesystem::path made_up_weights(const std::filesystem::path& root, const spec::RunFile& run,
+                                             const Combination& c) {
+  const auto enlarge = [](const std::string&, std::vector<float>& values) {  // the loss must not be that of chance
+    for (float& value : values) value *= 6;
+  };
+  const auto checkpoint = convert::save_model(root / "runs", run, 1 + static_cast<int>(c.seed % 3), enlarge);
+  const bool is_llama = run.model.kind == "llama";
+  const bool has_format = is_llama || run.model.kv_heads == run.model.heads;
+  if (!has_format || run.model.norm != (is_llama ? "rmsnorm" : "layernorm") || c.seed % 4 == 0) return checkpoint;
+  const std::array dtypes = {DType::kF32, DType::kBF16, DType::kF16};
+  convert::convert({.source = checkpoint,
+                    .out = root / "transformers",
+                    .to = is_llama ? convert::Format::kLlama : convert::Format::kGpt2,
+                    .dtype = dtypes[c.seed % dtypes.size()]},
+                   convert::unsynced_files());
+  return root / "transformers";
+}
+
+// The first loss of a run that begins with weights is that of one rank with them, and not that of the seed's weights.
+inline double expect_takes_weights_as_one_rank(const Combination& c) {
+  spec::RunFile run = drawn(c);
+  const TemporaryFolder root;
+  run.model.weights = made_up_weights(root.path(), of_one_rank(run, c), c);
+  spec::RunFile plain = of_one_rank(run, c), from_seed = plain;
+  from_seed.model.weights = "none";
+  const double one = train_in_threads(plain, 1, 1).losses.at(0), many = train_in_threads(run, c.ranks, 1).losses.at(0);
+  EXPECT_GT(std::abs(train_in_threads(from_seed, 1, 1).losses.at(0) - one), 1e-3 * one) << text(c, run);
+  const double apart = std::abs(many - one) / one;
+  // Of a few tokens, and of large weights, roundings to 16 bits do not even out as in a longer run.
+  EXPECT_LT(apart, (c.precision == "fp32" ? 1 : 2) * tolerance(c.precision))
+      << text(c, run) << ", weights of " << run.model.weights;
+  return apart;
 }
 
 }  // namespace herd::train

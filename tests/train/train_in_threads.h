@@ -12,9 +12,11 @@
 #include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/inproc_world.h"
+#include "herd/convert/weight_source.h"
 #include "herd/models/decoder.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/parameter_update.h"
+#include "herd/runtime/weight_refresher.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/spec/layout.h"
 #include "herd/strategies/strategy_table.h"
@@ -24,6 +26,7 @@
 #include "herd/train/evaluate.h"
 #include "herd/train/model_tensors.h"
 #include "herd/train/run_optimizer.h"
+#include "herd/train/take_weights.h"
 
 namespace herd::train {
 
@@ -74,6 +77,11 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
     runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed);
+    if (run.model.weights != "none") {
+      std::vector<NamedTensor> weights = own_weights(parameters);
+      take_weights(*convert::open_weights(run.model.weights), weights);
+      runtime::WeightRefresher(parameters, groups, step).refresh();
+    }
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
     runtime::ModelBindings bindings(
         model.blocks, parameters, groups, runtime::parameter_update(parameters, *optimizer, rate),
