@@ -2,8 +2,8 @@
 // checkpoint or a folder of Hugging Face's transformers, and writes either. It leaves optimizer states out. The folder
 // appears whole or not at all, and is durable. It copies the tokenizer and the generation config of the source
 // (companions.h), since a model only works with the token ids that it was trained on. Throws as open_weights() and
-// AtomicFolder; kBadConfig for a weight that the precision can't hold, and for a model that the format can't state.
-// Threads: any, on different folders.
+// AtomicFolder; kBadConfig for a weight that the precision can't hold or that is not finite, and for a model that the
+// format can't state. Threads: any, on different folders.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/convert/cast.h"
 #include "herd/convert/stream_internal.h"
+#include "herd/kernels/finite.h"
 
 namespace herd::convert {
 namespace {
@@ -46,6 +48,40 @@ void stream_rows(WeightSource& source, const Weight& weight, bool transposed, In
   }
 }
 
+std::string place_text(const Weight& weight, int64_t element) {
+  const std::string column = std::to_string(element % weight.columns());
+  return weight.shape.size() < 2 ? "[" + column + "]"
+                                 : "[" + std::to_string(element / weight.columns()) + ", " + column + "]";
+}
+
+// Refuses a weight that holds NaN or infinity; counts them in all of it, so that every rank says the same.
+[[noreturn]] void throw_not_finite(WeightSource& source, const Weight& weight) {
+  int64_t position = 0, first = -1, count = 0;
+  bool first_is_nan = false;
+  stream_rows(source, weight, false, {0, weight.rows()}, {0, weight.columns()}, [&](std::span<const float> values) {
+    for (const float value : values) {
+      if (!std::isfinite(value) && ++count == 1) first = position, first_is_nan = std::isnan(value);
+      ++position;
+    }
+  });
+  throw Error(Code::kBadConfig,
+              "weight \"" + weight.name + "\" of " + source.path().string() +
+                  " is not finite: " + std::to_string(count) + " of its " + std::to_string(position) + " elements " +
+                  (count == 1 ? "is" : "are") + " NaN or infinite, the first, " + (first_is_nan ? "NaN" : "infinity") +
+                  ", at " + place_text(weight, first) +
+                  "\n  fix: weights from before they became so, such as an older checkpoint of the run");
+}
+
+// Does as stream_rows(), and refuses a weight with NaN or infinity in what it reads.
+void stream_finite_rows(WeightSource& source, const Weight& weight, bool transposed, IndexRange rows,
+                        IndexRange columns, const std::function<void(std::span<const float>)>& visit) {
+  stream_rows(source, weight, transposed, rows, columns, [&](std::span<const float> values) {
+    if (kernels::first_non_finite(values.data(), static_cast<int64_t>(values.size())) >= 0)
+      throw_not_finite(source, weight);
+    visit(values);
+  });
+}
+
 [[noreturn]] void throw_too_large(const Weight& weight, float value, DType dtype) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", static_cast<double>(value));
@@ -61,7 +97,7 @@ void stream_weight(WeightSource& source, const Weight& weight, bool transposed, 
   const int64_t rows = transposed ? weight.columns() : weight.rows();  // of the layout that is asked for
   const int64_t columns = transposed ? weight.rows() : weight.columns();
   std::vector<std::byte> bytes;
-  stream_rows(source, weight, transposed, {0, rows}, {0, columns}, [&](std::span<const float> values) {
+  stream_finite_rows(source, weight, transposed, {0, rows}, {0, columns}, [&](std::span<const float> values) {
     bytes.resize(values.size() * static_cast<size_t>(size_of(dtype)));
     if (const int64_t wrong = from_float(values, dtype, bytes); wrong >= 0)
       throw_too_large(weight, values[static_cast<size_t>(wrong)], dtype);
@@ -80,7 +116,7 @@ void read_slice(WeightSource& source, const Weight& weight, const TensorSlice& s
   const int64_t begin = elements.begin / width, end = (elements.end + width - 1) / width;
   int64_t position = begin * width;
   const IndexRange rows{first_row + begin, first_row + end};
-  stream_rows(source, weight, false, rows, columns, [&](std::span<const float> values) {
+  stream_finite_rows(source, weight, false, rows, columns, [&](std::span<const float> values) {
     const int64_t first = std::max(elements.begin - position, int64_t{0});
     const int64_t last = std::min(elements.end - position, static_cast<int64_t>(values.size()));
     visit(values.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)));

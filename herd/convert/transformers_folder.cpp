@@ -1,6 +1,7 @@
 #include "herd/convert/transformers_folder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -171,7 +172,8 @@ class TransformersWeights final : public WeightSource {
       values(a, begin, std::span(left).first(count));
       values(b, begin, std::span(right).first(count));
       for (size_t i = 0; i < count; ++i) {
-        if (left[i] != right[i]) return Difference{begin + static_cast<int64_t>(i), left[i], right[i]};
+        const bool both_nan = std::isnan(left[i]) && std::isnan(right[i]);  // is refused when the weight is read
+        if (left[i] != right[i] && !both_nan) return Difference{begin + static_cast<int64_t>(i), left[i], right[i]};
       }
     }
     return std::nullopt;

@@ -52,7 +52,7 @@ std::filesystem::path find_weights(const std::filesystem::path& path);
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path);
 
 // Calls visit() with the elements of a slice of the weight in herd's layout, in order, some at a time. REQUIRES a slice
-// of the weight's shape.
+// of the weight's shape. Throws kBadConfig where a row that it reads holds NaN or infinity.
 void read_slice(WeightSource& source, const Weight& weight, const TensorSlice& slice,
                 const std::function<void(std::span<const float>)>& visit);
 

@@ -221,8 +221,10 @@ std::vector<Key> make_keys() {
       text("checkpoint", "used_folder", HERD_FIELD(checkpoint.used_folder), {"refuse", "set_aside"},
            "what a new run does with a run that is in its folder; set_aside = moves it to set_aside/<its id> in it"),
 
-      flag("health", "check_finite", HERD_FIELD(health.check_finite),
-           "stop at a loss or gradient that is no finite number, naming block, rank and step"),
+      flag(
+          "health", "check_finite", HERD_FIELD(health.check_finite),
+          "stop at a loss or gradient that is no finite number, naming block, rank and step; resume from no checkpoint "
+          "that holds one"),
       integer("health", "replica_hash_every", HERD_FIELD(health.replica_hash_every), 0,
               "steps between comparisons of what ranks hold in common; 0 = never"),
 

@@ -3,9 +3,11 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "herd/base/error.h"
+#include "herd/kernels/finite.h"
 #include "herd/models/sampling.h"
 #include "herd/program/program_names.h"
 #include "herd/train/peer_listener.h"
@@ -20,6 +22,16 @@ void check(std::span<const int64_t> prompt, const models::GenerateOptions& optio
                                       std::to_string(options.top_k) + ", max_tokens " +
                                       std::to_string(options.max_tokens) + ": none may be negative");
   }
+}
+
+void check_logits(const at::Tensor& logits, int64_t number) {
+  const int64_t token = kernels::first_non_finite(logits.const_data_ptr<float>(), logits.numel());
+  if (token < 0) return;
+  throw Error(Code::kBadConfig, "the logit of token " + std::to_string(token) + " for new token " +
+                                    std::to_string(number) + " is " +
+                                    (std::isnan(logits[token].item<float>()) ? "NaN" : "infinite") +
+                                    ", so no token can be drawn\n  fix: weights from before training diverged, such "
+                                    "as an older checkpoint of the run");
 }
 
 // Returns how many tokens are read again when the context is full.
@@ -69,6 +81,7 @@ std::vector<int64_t> Generation::run(std::span<const int64_t> prompt, const mode
     }
     const auto number = static_cast<int64_t>(fresh.size());
     const at::Tensor logits = next_logits(unread, past, number);
+    check_logits(logits, number);
     past += static_cast<int64_t>(unread.size());
     const double u = models::uniform_for_token(options.seed, static_cast<uint64_t>(number));
     fresh.push_back(models::pick_token(logits, options, u));

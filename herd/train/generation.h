@@ -26,8 +26,8 @@ class Generation {
              runtime::FlatParameters& parameters, const runtime::AxisGroups& groups);
 
   // Returns the new tokens, without the prompt. Of a prompt longer than the context, it reads the last tokens. Throws
-  // kBadConfig for an empty prompt and for options out of range. Collective over the programs' ranks, with the same
-  // arguments and the same result on each.
+  // kBadConfig for an empty prompt, for options out of range, and where a logit is NaN or infinite. Collective over the
+  // programs' ranks, with the same arguments and the same result on each.
   std::vector<int64_t> run(std::span<const int64_t> prompt, const models::GenerateOptions& options = {});
 
  private:

@@ -14,6 +14,7 @@
 #include "herd/data/token_folder.h"
 #include "herd/spec/same_model.h"
 #include "herd/storage/checkpoint_folder.h"
+#include "herd/train/check_finite.h"
 #include "herd/train/loss_scale_notes.h"
 #include "herd/train/model_tensors.h"
 #include "herd/train/shared_error.h"
@@ -86,6 +87,7 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint) {
   }
   std::vector<NamedTensor> tensors = own_tensors(states_.parameters, states_.optimizer);
   load_tensors(reader, tensors, tensor_names(states_.parameters, states_.optimizer));
+  if (run_.health.check_finite) check_finite(tensors, "the checkpoint " + checkpoint.string());
   states_.weights.refresh();
   inherit(reader.manifest(), checkpoint);
   if (states_.bindings.loss_scale()) states_.bindings.set_loss_scale(loss_scale_of(notes, checkpoint.string()));

@@ -39,7 +39,7 @@ class RunCheckpoints {
                  const States& states);
 
   // Loads what the run begins with, and logs what that is. Throws as CheckpointReader and load_tensors(); kBadConfig
-  // for weights of another model, or a checkpoint from which no run resumes.
+  // for weights of another model, for NaN or infinity in what is loaded, or a checkpoint from which no run resumes.
   Position start();
 
   // Copies the states, and writes them while training goes on. REQUIRES that nothing updates them during the copy.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "herd/convert/gpt2_names.h"
 #include "herd/kernels/half.h"
 #include "herd/storage/safetensors.h"
@@ -214,6 +216,24 @@ TEST(Convert, LeavesATiedHeadOut_AndRefusesOneThatDiffers) {
              config.replace(config.find(tied), tied.size(), "\"tie_word_embeddings\": false"));
   EXPECT_EQ(refused().run.model.tie_embeddings, false);
   EXPECT_EQ(floats_of(root / "out", "head.weight").back(), 7);
+}
+
+TEST(Convert, CallsANanInEmbeddingAndTiedHeadNoDifference_ButRefusesIt) {
+  TemporaryFolder root;
+  to_gpt2(save_model(root / "runs", small_run()), root / "gpt2");
+  const fs::path path = root / "gpt2/model.safetensors";
+  const int64_t end = [&] {
+    const SafetensorsFile file(path);
+    const TensorEntry& entry = *file.find("wte.weight");
+    return file.offset(entry) + static_cast<int64_t>(file.bytes(entry).size());
+  }();
+  std::string text = read_text(path);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(text.data() + end - 4, &nan, sizeof nan);
+  write_text(path, text);
+  add_head(root / "gpt2", [](float&) {});
+  EXPECT_ERROR(convert({.source = root / "gpt2", .out = root / "out"}, unsynced_files()), Code::kBadConfig,
+               "weight \"wte.weight\"", "is not finite", "NaN, at [100, 35]");
 }
 
 TEST(Convert, NotesTheEndsOfText_OfTheGenerationConfigFirst) {

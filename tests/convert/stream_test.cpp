@@ -1,13 +1,19 @@
-// Reads slices of weights, as ranks of any layout hold them, from each format.
+// Reads slices of weights, as ranks of any layout hold them, from each format; finds NaN and infinity on the way.
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
 
 #include "herd/convert/convert.h"
 #include "model_fixture.h"
+#include "tests/support/expect_error.h"
 
 namespace herd::convert {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
 
 spec::RunFile small_llama() {
   return small_run({"model.kind=llama", "model.kv_heads=1", "model.head_width=16", "model.tie_embeddings=false"});
@@ -69,6 +75,50 @@ TEST(ReadSlice, GivesTheElementsOfAnyBox_OfEveryFormat) {
     convert({.source = checkpoint, .out = root / kind, .to = llama ? Format::kLlama : Format::kGpt2}, unsynced_files());
     expect_slices(checkpoint, checkpoint);
     expect_slices(root / kind, checkpoint);
+  }
+}
+
+// Row 3 of the weight that GPT-2 stores turned, and its last element.
+void spoil(const std::string& name, std::vector<float>& values) {
+  if (name == "h.1.mlp.up.weight") values[3 * 36 + 5] = kInfinity, values.back() = kNan;
+  if (name == "ln_f.bias.exp_avg") values[0] = kNan;  // is no weight
+}
+
+TEST(Stream, RefusesAWeightThatIsNotFinite_NamingItAndHowManyAndWhere) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run(), 2, spoil);
+  for (const Format format : {Format::kHerd, Format::kGpt2}) {
+    EXPECT_ERROR(convert({.source = checkpoint, .out = root / "out", .to = format}, unsynced_files()), Code::kBadConfig,
+                 "weight \"h.1.mlp.up.weight\" of " + checkpoint.string(),
+                 "2 of its 1800 elements are NaN or infinite, the first, infinity, at [3, 5]", "fix: ");
+    EXPECT_FALSE(fs::exists(root / "out")) << "nothing is left";
+  }
+}
+
+TEST(Stream, RefusesASliceWithARowThatIsNotFinite_AndTakesOthers) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run(), 2, spoil);
+  const auto source = open_weights(checkpoint);
+  for (const Weight& weight : source->weights()) {
+    if (weight.name != "h.1.mlp.up.weight") continue;
+    EXPECT_EQ(slice_of(*source, weight, {{{4, 49}, {0, 36}}, {0, 45 * 36}}).size(), 45u * 36);
+    EXPECT_ERROR(slice_of(*source, weight, {{{40, 50}, {0, 36}}, {0, 360}}), Code::kBadConfig, "2 of its 1800 elements",
+                 "at [3, 5]");
+  }
+}
+
+TEST(Stream, RefusesInfinityOf16Bits_InAFolderOfTransformers) {
+  TemporaryFolder root;
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const auto out = root / std::string(dtype_name(dtype));
+    convert({.source = save_model(root / "runs", small_run()), .out = out, .to = Format::kGpt2, .dtype = dtype},
+            unsynced_files());
+    std::string file = read_text(out / "model.safetensors");
+    const uint16_t infinity = dtype == DType::kBF16 ? 0xff80 : 0xfc00;
+    std::memcpy(file.data() + file.size() - 2, &infinity, sizeof infinity);
+    write_text(out / "model.safetensors", file);
+    EXPECT_ERROR(convert({.source = out, .out = root / "back"}, unsynced_files()), Code::kBadConfig,
+                 "weight \"ln_f.bias\"", "1 of its 36 elements is NaN or infinite, the first, infinity, at [35]");
   }
 }
 

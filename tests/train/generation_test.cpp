@@ -26,6 +26,7 @@
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/train/run_optimizer.h"
+#include "tests/support/expect_error.h"
 
 namespace herd::train {
 namespace {
@@ -130,6 +131,14 @@ TEST(Generation, GivesWhatTheWholeForwardPassGives_UntilTheContextIsFullAndBeyon
     EXPECT_EQ(got.size(), 12u);
     EXPECT_GT(std::set<int64_t>(got.begin(), got.end()).size(), 1u);
   }
+}
+
+TEST(Generation, RefusesLogitsThatAreNotFinite) {
+  Communicator comm = world_of_one();
+  Generator generate(run_of("gpt"), comm, 4);
+  for (const auto& group : generate.model().groups) group->weights().fill_(3e38f);  // finite, but their sums are not
+  EXPECT_ERROR(generate({3, 1, 4}, {.max_tokens = 2}), Code::kBadConfig, "the logit of token 0 for new token 0",
+               "no token can be drawn", "fix: ");
 }
 
 struct Golden {

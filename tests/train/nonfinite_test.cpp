@@ -36,15 +36,15 @@ int64_t token_of_one_rank(const fs::path& config, int64_t steps, Rank rank) {
   return -1;
 }
 
-// Copies a checkpoint, with NaN for one row of the embedding.
-void poison(const fs::path& from, const fs::path& to, int64_t row) {
+// Copies a checkpoint, with `value` for one row of the embedding.
+void poison(const fs::path& from, const fs::path& to, int64_t row, float value) {
   CheckpointReader reader(from);
   std::vector<NamedTensor> tensors;
   for (const auto& [name, tensor] : reader.manifest().tensors)
     tensors.push_back(whole_tensor(name, at::empty(tensor.shape, at::kFloat)));
   load_tensors(reader, tensors);
   for (NamedTensor& tensor : tensors)
-    if (tensor.name == "wte.weight") tensor.value.select(0, row).fill_(std::numeric_limits<float>::quiet_NaN());
+    if (tensor.name == "wte.weight") tensor.value.select(0, row).fill_(value);
   OnePeer alone;
   CheckpointSaver saver({.root = to, .keep = 1, .herd_version = reader.manifest().herd_version}, alone);
   saver.save({.step = reader.manifest().step, .samples = reader.manifest().samples, .config = reader.manifest().config},
@@ -58,9 +58,13 @@ TEST(NonFinite, OfOneRankEndsAllAtOnce_NamingThatRankTheStepAndTheBlock) {
   ASSERT_EQ(whole.status, 0) << whole.output;
   const int64_t token = token_of_one_rank(folder.root / "whole/config.toml", 6, 1);
   ASSERT_GE(token, 0);
-  poison(folder.root / "whole/checkpoints" / checkpoint_folder_name(6), folder.root / "poisoned", token);
+  poison(folder.root / "whole/checkpoints" / checkpoint_folder_name(6), folder.root / "poisoned", token,
+         std::numeric_limits<float>::max());  // the first norm after it overflows
 
-  for (const std::string layout : {"mesh.pp=1", "mesh.pp=2", "mesh.tp=2"}) {
+  for (const auto& [layout, where] :
+       {std::pair<std::string, std::string>("mesh.pp=1", "first seen by rank 1: output of h.0, micro-batch "),
+        {"mesh.pp=2", "first seen by rank 0: output of h.0, micro-batch "},
+        {"mesh.tp=2", ": output of h.0.norm_1, micro-batch "}}) {  // by the rank that has the row of the word
     const auto begin = std::chrono::steady_clock::now();
     const Ended ended =
         folder.train("run" + layout, 2,
@@ -69,12 +73,42 @@ TEST(NonFinite, OfOneRankEndsAllAtOnce_NamingThatRankTheStepAndTheBlock) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << "nobody waits for a deadline";
     EXPECT_NE(ended.status, 0);
     EXPECT_THAT(ended.output, testing::HasSubstr("step 6: the norm of the gradient is nan"));
-    // Of the word's row, which one of the ranks that share the vocabulary has.
-    const char* where = layout == "mesh.tp=2" ? ": weights of embedding, micro-batch 0"
-                                              : "first seen by rank 0: weights of embedding, micro-batch 0; rank 1";
     EXPECT_THAT(ended.output, testing::HasSubstr(where));
   }
   EXPECT_TRUE(Command::processes_with(folder.root.string()).empty());
+}
+
+TEST(NonFinite, OfWeightsIsFoundWhenTheyAreLoaded_NamingTheTensor) {
+  RunFolder folder;
+  const Ended whole = folder.train("whole", 1, {"train.steps=1", "train.eval_every=0", "checkpoint.every=1"});
+  ASSERT_EQ(whole.status, 0) << whole.output;
+  poison(folder.root / "whole/checkpoints" / checkpoint_folder_name(1), folder.root / "poisoned", 299,
+         std::numeric_limits<float>::quiet_NaN());
+  const std::string poisoned = folder.root / "poisoned" / checkpoint_folder_name(1);
+  const auto herd = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), fs::path(std::getenv("HERD_BINARY_DIR")) / "herd");
+    Command command(words, folder.root / "herd.output");
+    const int status = command.wait();
+    return Ended{status, command.output()};
+  };
+  const std::string loaded = "32 of its 9600 elements are NaN or infinite, the first, NaN, at [299, 0]";
+  for (const auto& [what, ended, words] :
+       {std::tuple("weights", folder.train("weights", 2, {"mesh.tp=2", "model.weights=" + poisoned}), loaded),
+        {"fp16", folder.train("fp16", 1, {"strategy.precision=fp16", "model.weights=" + poisoned}), loaded},
+        {"resume", folder.train("resume", 2, {"mesh.tp=2", "checkpoint.resume=" + poisoned}),
+         "elements that this rank loads are NaN or infinite, the first, NaN, at [299, 0]"},
+        {"generate", herd({"generate", poisoned, "--ids", "1,2"}), loaded},
+        {"convert", herd({"checkpoint", "convert", poisoned, "--out", folder.root / "out"}), loaded}}) {
+    EXPECT_EQ(ended.status, 2) << what << "\n" << ended.output;
+    EXPECT_THAT(ended.output, testing::AllOf(testing::HasSubstr("\"wte.weight\""), testing::HasSubstr(words),
+                                             testing::HasSubstr("fix: "), testing::Not(testing::HasSubstr("step 1/"))))
+        << what;
+  }
+  EXPECT_FALSE(fs::exists(folder.root / "out"));
+  const Ended unchecked = folder.train(
+      "unchecked", 1,
+      {"train.steps=2", "train.eval_every=0", "health.check_finite=false", "checkpoint.resume=" + poisoned});
+  EXPECT_EQ(unchecked.status, 0) << unchecked.output;
 }
 
 }  // namespace
