@@ -177,9 +177,10 @@ class Measurements {
                       {.step = 0, .rate = 0});
   }
   double norm_us_per_element() {
-    if (elements() == 0) return 0;
-    const at::Tensor part = parameters_.gradients().narrow(0, 0, std::min(kMaxElements, elements()));
-    return time_us([&] { optim::sum_of_squares(part); }) / static_cast<double>(part.numel());
+    const int64_t count = std::min(kMaxElements, elements());
+    const at::Tensor part = parameters_.gradients().narrow(0, 0, count);
+    const double us = time_us([&] { optim::sum_of_squares(part); });  // also a rank without gradients meets the others
+    return count == 0 ? 0 : us / static_cast<double>(count);
   }
   // Returns the time of an all-reduce. Each call takes the next bucket, as a step does, so that none is in a cache.
   double reduce_us_per_byte() {

@@ -91,6 +91,23 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlock_AndLeavesTheRunAsItWas) {
   }
 }
 
+TEST(Calibrate, MeasuresWithARankThatHasNoGradients) {
+  const spec::RunFile run = spec::parse_run_text(
+      "[model]\nlayers = 4\nwidth = 32\nheads = 2\ncontext = 16\nvocab = 300\ntie_embeddings = false\n"
+      "frozen = \"h.2.* h.3.* ln_f.* head.weight\"\n[train]\nbatch = 4\n[mesh]\npp = 2\n",
+      "test");
+  const spec::Layout layout = strategies::trainable_layout(run, 2);
+  run_inproc(2, [&](Communicator& comm) {
+    RankParts parts(run, layout, comm);
+    EXPECT_EQ(parts.parameters.gradients().numel() == 0, comm.rank() == 1);
+    const optim::AdamW adamw({});
+    BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
+    const auto machine = calibrate(run, layout, passes, parts.parameters, adamw, comm, 2);
+    EXPECT_GT(machine.norm_us_per_element, 0);
+    EXPECT_GT(machine.update_us_per_element, 0);
+  });
+}
+
 // Of few tokens, so that a step has little memory beside its weights, gradients and states.
 TEST(Calibrate, TakesNoMoreMemoryThanAStep_AndLeavesEveryBitOfTheWeights) {
   DeviceMemory::install();

@@ -38,6 +38,18 @@ TEST(PipelineCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
   }
 }
 
+TEST(PipelineCommand, TrainsAsOneRankDoes_WhereAStageHasNothingToTrain) {
+  RunFolder folder;
+  for (const std::string frozen : {"h.1.* ln_f.* head.weight", "w*.weight h.0.*"}) {
+    const std::vector<std::string> overrides = {"model.tie_embeddings=false", "model.frozen=" + frozen};
+    const std::string name = "frozen" + frozen.substr(0, 1);
+    ASSERT_EQ(folder.train(name, 1, overrides).status, 0);
+    const Ended stages = folder.train(name + " stages", 2, with(overrides, {"mesh.pp=2"}));
+    ASSERT_EQ(stages.status, 0) << stages.output;
+    expect_same(metrics_of(folder.root / (name + " stages")), metrics_of(folder.root / name), frozen);
+  }
+}
+
 TEST(PipelineCommand, TakesTheMemoryThatWasPredicted) {
   setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
   RunFolder folder;
