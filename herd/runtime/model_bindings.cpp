@@ -161,7 +161,16 @@ void ModelBindings::set_tensor(const program::Value& value, at::Tensor tensor) {
   tensors_[value] = std::move(tensor);
 }
 
-int64_t ModelBindings::rows(int micro_batch) const { return input_.micro_batches.at(micro_batch).inputs_BT.numel(); }
+const Batch& ModelBindings::batch(int micro_batch) const {
+  const size_t given = input_.micro_batches.size();
+  if (static_cast<size_t>(micro_batch) < given) return input_.micro_batches[static_cast<size_t>(micro_batch)];
+  throw Error(Code::kBadConfig, "the program runs micro-batch " + std::to_string(micro_batch) +
+                                    ", but the input of the step has " + std::to_string(given) +
+                                    (given == 1 ? " micro-batch" : " micro-batches") +
+                                    "\n  fix: StepInput::micro_batches with as many as Program::micro_batches");
+}
+
+int64_t ModelBindings::rows(int micro_batch) const { return batch(micro_batch).inputs_BT.numel(); }
 
 int64_t ModelBindings::shard_rows(int micro_batch) const {
   const int64_t ranks = groups_.tensor_ranks();
@@ -169,7 +178,7 @@ int64_t ModelBindings::shard_rows(int micro_batch) const {
 }
 
 at::Tensor ModelBindings::empty(const program::Value& value) const {
-  const at::Tensor& inputs_BT = input_.micro_batches.at(value.micro_batch).inputs_BT;
+  const at::Tensor& inputs_BT = batch(value.micro_batch).inputs_BT;
   std::vector<int64_t> sizes = {inputs_BT.size(0), inputs_BT.size(1), options_.width};
   if (groups_.tensor_ranks() > 1) sizes = {rows(value.micro_batch), options_.width};
   if (value.placement.shard != 0) sizes[0] = shard_rows(value.micro_batch);
@@ -177,16 +186,16 @@ at::Tensor ModelBindings::empty(const program::Value& value) const {
 }
 
 nn::Context ModelBindings::context(const Op& op, int64_t step) const {
-  const Batch& batch = input_.micro_batches.at(op.micro_batch);
+  const Batch& own = batch(op.micro_batch);
   const int layer = chain_[op.block]->layer();
   nn::Context context;
   context.training = options_.training;
   context.seed = options_.seed;
   context.step = step;
-  context.samples = batch.samples;
+  context.samples = own.samples;
   context.layer = layer >= 0 ? layer : op.block;
   context.loss_weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
-  context.tokens = batch.inputs_BT.size(1);
+  context.tokens = own.inputs_BT.size(1);
   context.past = input_.cached_tokens;
   if (contains(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
   const auto is_shard_of_rows = [](const program::Value& value) {
@@ -200,7 +209,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
 
 void ModelBindings::load_inputs(const Op& op) {
   if (contains(op.writes, ValueKind::kActivation, op.block))
-    set_tensor(program::activation(op.block, op.micro_batch), input_.micro_batches.at(op.micro_batch).inputs_BT);
+    set_tensor(program::activation(op.block, op.micro_batch), batch(op.micro_batch).inputs_BT);
 }
 
 nn::Tuple ModelBindings::inputs(const Op& op) const {
@@ -251,7 +260,7 @@ void ModelBindings::logits(const Op& op, int64_t step) {
   attach_memory(op);
   set_tensor(op.writes.at(0), {});
   const c10::InferenceMode no_record(options_.inference);
-  const at::Tensor& ids_BT = input_.micro_batches.at(op.micro_batch).inputs_BT;
+  const at::Tensor& ids_BT = batch(op.micro_batch).inputs_BT;
   const int64_t B = ids_BT.size(0), T = ids_BT.size(1);
   const at::Tensor x = inputs(op).at(0);
   at::Tensor last = x.dim() == 3 ? x.narrow(1, T - 1, 1) : x.view({B, T, -1}).narrow(1, T - 1, 1).reshape({B, -1});
@@ -289,8 +298,8 @@ void ModelBindings::loss(const Op& op, int64_t step) {
   const bool differentiates = std::any_of(op.writes.begin(), op.writes.end(), [](const program::Value& value) {
     return value.kind == ValueKind::kGradient || value.kind == ValueKind::kActivationGradient;
   });
-  nn::LossResult result = block.loss(inputs(op), input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step),
-                                     differentiates, deferred_of(op));
+  nn::LossResult result =
+      block.loss(inputs(op), batch(op.micro_batch).targets_BT, context(op, step), differentiates, deferred_of(op));
   if (op.axis == kNoAxis || groups_.tensor_place() == 0) {  // all ranks of the tensor axis have the same loss
     output_.loss_sum += result.sum;
     output_.count += result.count;

@@ -79,7 +79,8 @@ class ModelBindings {
   BindingTable table();  // returns functions that borrow this
   // Allocates the caches that a pass names and that have no memory yet. All programs run on this share them.
   void allocate_caches(const program::Program& pass);
-  // Sets the input of the next step, and clears the output. REQUIRES that no step runs.
+  // Sets the input of the next step, and clears the output. The step throws kBadConfig where the input has fewer
+  // micro-batches than its program. REQUIRES that no step runs.
   void begin_step(StepInput input);
   const StepOutput& output() const { return output_; }  // complete once the step's compute lane is done
   // Returns the tensor of an activation, its gradient, or logits [B, V] (fp32, contiguous, CPU); an undefined one where
@@ -112,6 +113,7 @@ class ModelBindings {
   void clip(const program::Op& op);
   nn::Tuple inputs(const program::Op& op) const;
   KeptGraph graph_of(const program::Op& op, int64_t step);
+  const Batch& batch(int micro_batch) const;  // throws kBadConfig where the step's input has fewer micro-batches
   int64_t rows(int micro_batch) const;        // returns the tokens of a micro-batch
   int64_t shard_rows(int micro_batch) const;  // returns the rows of a shard of its activations, padding included
   EventPtr gather(const program::Op& op);

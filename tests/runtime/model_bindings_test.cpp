@@ -12,6 +12,7 @@
 #include "herd/spec/layout.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
+#include "tests/support/expect_error.h"
 
 namespace herd::runtime {
 namespace {
@@ -67,6 +68,16 @@ std::vector<at::Tensor> gradients(bool tied, int64_t rows, double& loss) {
   EXPECT_EQ(ran.count, 32);
   loss = ran.loss_sum;
   return ran.gradients;
+}
+
+TEST(ModelBindings, RefuseAStepWithFewerMicroBatchesThanTheProgram) {
+  Communicator comm = Communicator::create();
+  for (const int64_t last : {0, 2}) {
+    EXPECT_ERROR(run_step(tiny(true), comm, 0, last), Code::kBadConfig,
+                 last == 0 ? "runs micro-batch 0, but the input of the step has 0 micro-batches"
+                           : "runs micro-batch 1, but the input of the step has 1 micro-batch\n",
+                 "fix: StepInput::micro_batches");
+  }
 }
 
 class Tied : public testing::TestWithParam<bool> {};
