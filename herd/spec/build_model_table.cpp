@@ -37,11 +37,19 @@ void refuse_key_heads(const RunFile& run) {
                                     std::to_string(tp % keys) + "\n  fix: mesh.tp = " + fix);
 }
 
+void refuse_empty_vocabulary(int64_t tp, int64_t vocab) {
+  throw Error(Code::kBadConfig,
+              "mesh.tp must not exceed model.vocab, of which each rank has a part: " + std::to_string(tp) + " > " +
+                  std::to_string(vocab) + "\n  fix: mesh.tp = " + std::to_string(vocab) +
+                  " or less, or model.vocab = " + std::to_string(tp) + " or more");
+}
+
 void check_shares(const RunFile& run) {
   const auto& m = run.model;
   check_divides("mesh.tp", run.mesh.tp, "model.heads", m.heads);
   if (m.kv_heads > 0 && m.kv_heads % run.mesh.tp != 0 && run.mesh.tp % m.kv_heads != 0) refuse_key_heads(run);
   if (m.ffn > 0) check_divides("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
+  if (m.vocab < run.mesh.tp) refuse_empty_vocabulary(run.mesh.tp, m.vocab);
   check_divides("mesh.cp", run.mesh.cp, "model.context", m.context);
 }
 

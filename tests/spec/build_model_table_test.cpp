@@ -5,6 +5,7 @@
 #include <set>
 
 #include "herd/spec/compute.h"
+#include "tests/support/expect_error.h"
 
 namespace herd::spec {
 namespace {
@@ -55,6 +56,15 @@ TEST(ModelTable, SharesOneGroupBetweenFirstAndLastBlock_WhenEmbeddingsAreTied) {
   for (const auto& group : table.groups) {
     for (const auto& parameter : group.parameters) EXPECT_TRUE(names.insert(parameter.name).second) << parameter.name;
   }
+}
+
+TEST(ModelTable, RefusesRanksWithoutVocabulary) {
+  RunFile run = gpt(2, 64, 8, 32, 7, true);
+  run.mesh.tp = 8;
+  EXPECT_ERROR(program_table(run, 1), Code::kBadConfig, "mesh.tp must not exceed model.vocab", "8 > 7",
+               "fix: mesh.tp = 7 or less, or model.vocab = 8 or more");
+  run.model.vocab = 8;
+  EXPECT_EQ(program_table(run, 1).tp, 8);
 }
 
 TEST(ModelTable, LeavesOutBiasesOfNorms_WhenTheyAreRms) {

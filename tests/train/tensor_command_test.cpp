@@ -105,6 +105,9 @@ TEST(TensorCommand, RefusesWhatRanksCannotShare_BeforeAnyOfThemStarts) {
       {{"mesh.tp=3"}, "mesh.tp must divide model.heads: 2 % 3 = 2\n  fix: mesh.tp = 1"},
       {{"mesh.tp=6", "model.heads=12", "model.kv_heads=4", "model.head_width=2"},
        "mesh.tp must divide model.kv_heads or be a multiple of it: 4 % 6 = 4, 6 % 4 = 2\n  fix: mesh.tp = 4"},
+      {{"mesh.tp=4", "model.heads=4", "model.vocab=3"},
+       "mesh.tp must not exceed model.vocab, of which each rank has a part: 4 > 3\n  fix: mesh.tp = 3 or less, or "
+       "model.vocab = 4 or more"},
   };
   for (const auto& [overrides, text] : refused) {
     const int ranks = overrides[0].back() - '0';
