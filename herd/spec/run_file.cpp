@@ -246,6 +246,7 @@ RunFile defaults_with(RunFile::Model model) {
 RunFile parse_run_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides,
                        const FindModel& find_model) {
   RunFile run;
+  run.model.norm.clear();  // is that of the kind unless it is stated
   const toml::table root = parse_toml(toml, name);
   set_keys(root, name, overrides, run);
   const std::optional<GivenModel> given = find_model ? find_model(run) : std::nullopt;

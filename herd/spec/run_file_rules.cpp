@@ -66,6 +66,8 @@ void check_rotary(const RunFile::Model& model) {
           "model.rope_low_freq_factor = 1 and model.rope_high_freq_factor = 4");
 }
 
+bool has_rms_norm(const RunFile::Model& model) { return model.kind == "llama" || model.kind == "t5"; }
+
 void require_divides(const char* what, int64_t divisor, const char* whole_name, int64_t whole) {
   if (whole % divisor == 0) return;
   const std::string divisor_text = std::to_string(divisor), whole_text = std::to_string(whole);
@@ -80,7 +82,7 @@ void fill_derived(RunFile& run) {
   const auto& model = run.model;
   if (model.head_width == 0) require_divides("model.heads", model.heads, "model.width", model.width);
   if (model.head_width == 0) run.model.head_width = model.width / model.heads;
-  if (model.kind == "llama" || model.kind == "t5") run.model.norm = "rmsnorm";
+  if (model.norm.empty()) run.model.norm = has_rms_norm(model) ? "rmsnorm" : "layernorm";
   if (run.model.kv_heads == 0) run.model.kv_heads = run.model.heads;
   if (run.model.ffn == 0) run.model.ffn = 4 * run.model.width;
 }
@@ -91,6 +93,10 @@ void check_rules(const RunFile& run) {
   const auto& model = run.model;
   require_divides("model.kv_heads", model.kv_heads, "model.heads", model.heads);
   check_rotary(model);
+  require(
+      model.norm == "rmsnorm" || !has_rms_norm(model),
+      "model.kind = \"" + model.kind + "\" has RMS norms: model.norm must be \"rmsnorm\", got \"" + model.norm + "\"",
+      "model.norm = \"rmsnorm\", or leave it out");
   const auto& optimizer = run.optimizer;
   require(optimizer.lr_min <= optimizer.lr,
           "optimizer.lr_min must not exceed optimizer.lr: " + std::to_string(optimizer.lr_min) + " > " +

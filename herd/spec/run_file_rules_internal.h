@@ -5,7 +5,7 @@
 
 namespace herd::spec {
 
-// Fills kv_heads, head_width and ffn where they are 0, and sets the norm that the kind has. Throws kBadConfig where
+// Fills kv_heads, head_width and ffn where they are 0, and the norm where it is empty. Throws kBadConfig where
 // heads do not divide width.
 void fill_derived(RunFile& run);
 // Throws kBadConfig for the first rule that the run breaks. REQUIRES fill_derived().

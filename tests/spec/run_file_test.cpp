@@ -154,6 +154,12 @@ TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
   EXPECT_EQ(refusal("[model]\nheads = 7\n"),
             "model.heads must divide model.width: 768 % 7 = 5\n  fix: model.heads = 6");
   EXPECT_THAT(refusal("[model]\nkv_heads = 5\n"), HasSubstr("model.kv_heads must divide model.heads: 12 % 5 = 2"));
+  EXPECT_EQ(
+      refusal("[model]\nkind = \"llama\"\nnorm = \"layernorm\"\n"),
+      "model.kind = \"llama\" has RMS norms: model.norm must be \"rmsnorm\", got \"layernorm\"\n  fix: model.norm = "
+      "\"rmsnorm\", or leave it out");
+  EXPECT_THAT(refusal("[model]\nkind = \"t5\"\n", {"model.norm=layernorm"}),
+              HasSubstr("model.kind = \"t5\" has RMS norms"));
   EXPECT_THAT(refusal("[model]\nkind = \"llama\"\nhead_width = 7\n"),
               AllOf(HasSubstr("model.head_width must be even, got 7"), HasSubstr("fix: model.head_width = 8")));
   EXPECT_THAT(refusal("[model]\nkind = \"llama\"\nrope_scaling = \"llama3\"\nrope_low_freq_factor = 4\n"),
@@ -165,6 +171,16 @@ TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
   EXPECT_THAT(refusal("[mesh]\npp = 15\n"), HasSubstr("15 > layers 12 + 2"));
   EXPECT_EQ(refusal("[model]\nkind = \"t5\"\n[mesh]\npp = 26\n"), "");
   EXPECT_THAT(refusal("[model]\nkind = \"t5\"\n[mesh]\npp = 27\n"), HasSubstr("27 > 2 * layers 12 + 2"));
+}
+
+TEST(RunFile, TakesTheNormOfTheKind_UnlessItIsStated) {
+  const auto norm = [](const std::string& keys) { return parse_run_text("[model]\n" + keys, "run.toml").model.norm; };
+  EXPECT_EQ(norm("kind = \"gpt\"\n"), "layernorm");
+  EXPECT_EQ(norm("kind = \"gpt\"\nnorm = \"rmsnorm\"\n"), "rmsnorm");
+  for (const std::string kind : {"llama", "t5"}) {
+    EXPECT_EQ(norm("kind = \"" + kind + "\"\n"), "rmsnorm");
+    EXPECT_EQ(norm("kind = \"" + kind + "\"\nnorm = \"rmsnorm\"\n"), "rmsnorm");
+  }
 }
 
 TEST(RunFile, NamesTheLine_WhenTheFileIsNoToml) {
