@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "herd/base/error.h"
+#include "herd/base/regular_file.h"
 #include "herd/base/units.h"
 #include "herd/collectives/registry.h"
 #include "herd/schedule/schedule_names.h"
@@ -157,17 +157,13 @@ Tuning parse_tuning(std::string_view text) {
 }
 
 Tuning read_tuning(const std::string& path) {
-  std::error_code problem;
-  std::ifstream in;
-  if (!std::filesystem::is_directory(path, problem)) in.open(path);
-  if (!in.is_open())
-    throw Error(Code::kBadConfig, "tuning file " + path + " can't be read\n  fix: herd bench OP --tune " + path);
-  std::string text(kMaxFileBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
+  const std::optional<std::string> text = read_regular_file(path, kMaxFileBytes + 1);
+  if (!text)
+    throw Error(Code::kBadConfig,
+                "tuning file " + path + " is no regular file that can be read\n  fix: herd bench OP --tune " + path);
   try {
-    if (text.size() > kMaxFileBytes) fail(1, "a file has at most " + std::to_string(kMaxFileBytes) + " bytes");
-    return parse_tuning(text);
+    if (text->size() > kMaxFileBytes) fail(1, "a file has at most " + std::to_string(kMaxFileBytes) + " bytes");
+    return parse_tuning(*text);
   } catch (const Error& error) {
     throw Error(error.code(), path + ": " + error.message() + "\n  fix: remove it, or herd bench OP --tune " + path);
   }

@@ -1,10 +1,10 @@
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 
 #include "herd/base/error.h"
 #include "herd/base/printable.h"
+#include "herd/base/regular_file.h"
 #include "herd/convert/transformers_files_internal.h"
 #include "herd/convert/transformers_folder.h"
 #include "herd/storage/file_kind.h"
@@ -20,9 +20,7 @@ constexpr char kIndexName[] = "model.safetensors.index.json";
 // Refuses the pointer that a clone without git-lfs has in place of a large file.
 void refuse_pointer(const fs::path& path) {
   constexpr std::string_view kPointer = "version https://git-lfs";
-  char begin[kPointer.size()] = {};
-  std::ifstream(path, std::ios::binary).read(begin, sizeof begin);
-  if (std::string_view(begin, sizeof begin) != kPointer) return;
+  if (read_regular_file(path, kPointer.size()) != kPointer) return;
   throw Error(Code::kBadConfig, path.string() + " is a pointer of Git LFS, and the weights are not there\n" +
                                     "  fix: git lfs pull in that folder");
 }
@@ -82,8 +80,8 @@ const TransformersFiles::Place& TransformersFiles::at(const std::string& name) c
 
 // Returns the file that holds a tensor according to the index beside the files, or "" if it does not say.
 std::string TransformersFiles::file_of_index(const std::string& name) const {
-  std::ifstream in(folder_ / kIndexName);
-  const auto index = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const std::string text = read_regular_file(folder_ / kIndexName).value_or("");
+  const auto index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) return {};
   for (const auto& [indexed_name, file] : index["weight_map"].items()) {
     if (without_prefix(indexed_name) == name && file.is_string()) return file;

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "herd/base/error.h"
+#include "herd/base/regular_file.h"
 #include "herd/data/token_folder_writer.h"
 #include "herd/data/tokenizer.h"
 #include "herd/storage/file_kind.h"
@@ -105,11 +106,11 @@ TokenFolder write_token_folder(const TokenFolderOptions& options) {
 
 TokenFolderFacts read_token_folder(const std::filesystem::path& folder) {
   const std::string fix = "\n  fix: herd tokenize FILES... --out " + folder.string();
-  std::ifstream in(folder / kMetaFile);
-  if (!in) {
+  const std::optional<std::string> text = read_regular_file(folder / kMetaFile);
+  if (!text) {
     throw Error(Code::kBadConfig, folder.string() + " has no meta.json: its tokens were not written to the end" + fix);
   }
-  const auto meta = nlohmann::json::parse(in, nullptr, false);
+  const auto meta = nlohmann::json::parse(*text, nullptr, false);
   if (!meta.is_object() || meta.value("format", nlohmann::json()) != kTokenFolderFormat ||
       meta.value("version", nlohmann::json()) != 1) {
     throw Error(Code::kCorruptFile, (folder / kMetaFile).string() + " at byte 0: it must be JSON with format \"" +

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
+#include <optional>
 #include <unordered_map>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/base/regular_file.h"
 #include "herd/storage/atomic_file.h"
 
 namespace herd {
@@ -69,14 +69,12 @@ int number_after(const std::string& message, const std::string& mark) {
 }
 
 std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
+  std::optional<std::string> text = read_regular_file(path);
+  if (!text) {
     throw Error(Code::kBadConfig, "there is no tokenizer at " + path.string() +
                                       "\n  fix: herd tokenize FILES... --out " + path.parent_path().string());
   }
-  std::ostringstream text;
-  text << in.rdbuf();
-  return std::move(text).str();
+  return *std::move(text);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,6 +9,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/printable.h"
+#include "herd/base/regular_file.h"
 
 namespace herd::spec {
 namespace {
@@ -310,21 +310,16 @@ PipelineOrder parse_pipeline_order(std::string_view text, const std::string& nam
 }
 
 PipelineOrder load_pipeline_order(const std::filesystem::path& path) {
-  std::error_code problem;
-  std::ifstream in;
-  if (!std::filesystem::is_directory(path, problem)) in.open(path);
-  if (!in.is_open()) {
-    refuse("strategy.pipeline = \"file:" + path.string() + "\": no file that can be read",
+  const std::optional<std::string> text = read_regular_file(path, kMostBytes + 1);
+  if (!text) {
+    refuse("strategy.pipeline = \"file:" + path.string() + "\": no regular file that can be read",
            "a file of docs/formats/pipeline_order.md, or strategy.pipeline = \"1f1b\"");
   }
-  std::string text(kMostBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() > kMostBytes) {
+  if (text->size() > kMostBytes) {
     refuse(path.string() + ": an order of a pipeline has at most " + std::to_string(kMostBytes) + " B, but it has more",
            "fewer micro-batches");
   }
-  return parse_pipeline_order(text, path.string());
+  return parse_pipeline_order(*text, path.string());
 }
 
 }  // namespace herd::spec

@@ -1,31 +1,23 @@
 #include "herd/storage/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
 
 #include "herd/base/error.h"
+#include "herd/base/regular_file.h"
 
 namespace herd {
 
 MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
-  const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw_errno(Code::kStorage, "open " + path_.string(), errno);
+  const Descriptor file = open_regular_file(path_);
   struct stat info {};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    const int reason = S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
-    ::close(fd);
-    throw_errno(Code::kStorage, "open " + path_.string() + ", which must be a file", reason);
-  }
+  if (::fstat(file.fd, &info) != 0) throw_errno(Code::kStorage, "look at " + path_.string(), errno);
   const auto size = static_cast<size_t>(info.st_size);
-  void* address = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  const int reason = errno;
-  ::close(fd);
-  if (address == MAP_FAILED) throw_errno(Code::kStorage, "map " + path_.string(), reason);
+  void* address = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (address == MAP_FAILED) throw_errno(Code::kStorage, "map " + path_.string(), errno);
   bytes_ = {static_cast<const std::byte*>(address), size};
 }
 

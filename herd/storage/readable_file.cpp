@@ -1,24 +1,18 @@
 #include "herd/storage/readable_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "herd/base/error.h"
+#include "herd/base/regular_file.h"
 
 namespace herd {
 
-ReadableFile::ReadableFile(std::filesystem::path path)
-    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (file_.fd < 0) throw_errno(Code::kStorage, "open " + path_.string(), errno);
+ReadableFile::ReadableFile(std::filesystem::path path) : path_(std::move(path)), file_(open_regular_file(path_)) {
   struct stat info {};
   if (::fstat(file_.fd, &info) != 0) throw_errno(Code::kStorage, "look at " + path_.string(), errno);
-  if (!S_ISREG(info.st_mode)) {
-    throw_errno(Code::kStorage, "open " + path_.string() + ", which must be a file",
-                S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
-  }
   size_ = info.st_size;
 }
 

@@ -1,10 +1,10 @@
 #include "herd/topology/load_topology.h"
 
-#include <filesystem>
-#include <fstream>
 #include <map>
+#include <optional>
 
 #include "herd/base/error.h"
+#include "herd/base/regular_file.h"
 #include "herd/topology/presets.h"
 #include "herd/topology/topology_text.h"
 
@@ -29,24 +29,19 @@ std::string fix_of_placement(const std::vector<int>& hosts) {
 
 Topology load_topology(const std::string& name) {
   if (const auto known = preset(name)) return *known;
-  std::error_code problem;
-  std::ifstream in;
-  if (!std::filesystem::is_directory(name, problem)) in.open(name);
-  if (!in.is_open()) {
+  const std::optional<std::string> text = read_regular_file(name, kMostBytes + 1);
+  if (!text) {
     throw Error(Code::kBadConfig,
                 name +
-                    ": no file that can be read, nor a preset\n  fix: a file of docs/formats/topology.md, or "
+                    ": no regular file that can be read, nor a preset\n  fix: a file of docs/formats/topology.md, or "
                     "torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8");
   }
-  std::string text(kMostBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() > kMostBytes) {
+  if (text->size() > kMostBytes) {
     throw Error(Code::kBadConfig, name + ": a topology has at most " + std::to_string(kMostBytes) +
                                       " B, but it has more\n  fix: fewer hosts and tiers");
   }
   try {
-    return parse_topology(text);
+    return parse_topology(*text);
   } catch (const Error& error) {
     throw Error(error.code(), name + ": " + error.message());
   }

@@ -127,7 +127,7 @@ TEST(Explain, NamesTheRuleOfABadRequest) {
   EXPECT_THAT(refusal({.op = "reduce", .bytes = "5"}), HasSubstr("5 % 4 = 1\n  fix: --bytes 4"));
   EXPECT_THAT(refusal({.op = "reduce", .root = 2}), HasSubstr("root = 2, num_ranks = 2"));
   EXPECT_THAT(refusal({.op = "reduce", .ranks = 0}), HasSubstr("--ranks >= 1"));
-  EXPECT_THAT(refusal({.op = "reduce", .topology_file = "/no/such"}), HasSubstr("no file that can be read"));
+  EXPECT_THAT(refusal({.op = "reduce", .topology_file = "/no/such"}), HasSubstr("no regular file that can be read"));
   TemporaryFolder folder;
   const std::string other = folder / "a.toml";
   std::ofstream(other) << "[model]\n";

@@ -2,6 +2,7 @@
 #include "herd/convert/convert.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <limits>
 
@@ -216,6 +217,20 @@ TEST(Convert, LeavesATiedHeadOut_AndRefusesOneThatDiffers) {
              config.replace(config.find(tied), tied.size(), "\"tie_word_embeddings\": false"));
   EXPECT_EQ(refused().run.model.tie_embeddings, false);
   EXPECT_EQ(floats_of(root / "out", "head.weight").back(), 7);
+}
+
+TEST(Convert, DoesNotWaitForAFifo_InPlaceOfAnyFile) {
+  TemporaryFolder root;
+  to_gpt2(save_model(root / "runs", small_run()), root / "gpt2");
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    fs::rename(root / "gpt2" / name, root / name);
+    ASSERT_EQ(::mkfifo((root / "gpt2" / name).c_str(), 0600), 0);
+    EXPECT_ERROR(convert({.source = root / "gpt2", .out = root / "out"}, unsynced_files()), Code::kStorage, name,
+                 "which must be a file", "fix:");
+    fs::rename(root / name, root / "gpt2" / name);
+  }
+  ASSERT_EQ(::mkfifo((root / "gpt2/model.safetensors.index.json").c_str(), 0600), 0);
+  convert({.source = root / "gpt2", .out = root / "out"}, unsynced_files());  // is not needed
 }
 
 TEST(Convert, CallsANanInEmbeddingAndTiedHeadNoDifference_ButRefusesIt) {

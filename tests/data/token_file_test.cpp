@@ -1,6 +1,7 @@
 #include "herd/data/token_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <numeric>
 #include <vector>
@@ -35,6 +36,12 @@ TEST(TokenFile, ReturnsTheIdsThatWereWritten_InTwoAndInFourBytes) {
     file.verify();
     EXPECT_EQ(std::filesystem::file_size(folder / "x.tokens"), 64u + 1000u * (vocabulary <= 65536 ? 2u : 4u));
   }
+}
+
+TEST(TokenFile, IsNoFifo_WhichWouldBlock) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "x.tokens").c_str(), 0600), 0);
+  EXPECT_ERROR(TokenFile(folder / "x.tokens"), Code::kStorage, "x.tokens, which must be a file");
 }
 
 TEST(TokenFile, RefusesEveryTruncation) {

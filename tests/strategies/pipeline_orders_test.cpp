@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -230,7 +231,9 @@ TEST(PipelineOrder, OfAFileIsThatOfTheRun_OrRefusedByLineAndRule) {
   refused("herd-pipeline-order 1\nranks 1048577 stages_per_rank 1 micro_batches 1\n", "line 2: a number from 1");
   refused("herd-pipeline-order 1\nranks 1 stages_per_rank 1 micro_batches 1 folded\nrank 0: F0 B0\n", "two stages");
   std::filesystem::remove(path);
-  EXPECT_ERROR(spec::load_pipeline_order(path), Code::kBadConfig, "no file that can be read");
+  EXPECT_ERROR(spec::load_pipeline_order(path), Code::kBadConfig, "no regular file that can be read");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_ERROR(spec::load_pipeline_order(path), Code::kBadConfig, "no regular file that can be read");
   run.strategy.pipeline = "interleaved";
   run.strategy.stages_per_rank = 1;
   EXPECT_ERROR(trainable_layout(run, 3), Code::kBadConfig, "2 or more", "got 1", "fix: strategy.stages_per_rank = 2");

@@ -1,6 +1,7 @@
 #include "herd/topology/load_topology.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -18,14 +19,17 @@ TEST(GivenTopology, IsAPresetOrAFile) {
   std::ofstream(file) << "herd-topology 1\nname cube\nhosts 8\nfabric torus 2 2 2\n";
   EXPECT_EQ(load_topology(file).axes, (std::vector<int>{2, 2, 2}));
   EXPECT_EQ(load_topology("torus:2x2x2").axes, (std::vector<int>{2, 2, 2}));
-  EXPECT_ERROR(
-      load_topology("tours:2x2"), Code::kBadConfig,
-      "tours:2x2: no file that can be read, nor a preset\n  fix: a file of docs/formats/topology.md, or torus:4x4");
+  EXPECT_ERROR(load_topology("tours:2x2"), Code::kBadConfig,
+               "tours:2x2: no regular file that can be read, nor a preset\n  fix: a file of docs/formats/topology.md, "
+               "or torus:4x4");
   std::ofstream(file) << "herd-topology 1\nhosts 8\nfabric torus 2 2\n";
   EXPECT_ERROR(load_topology(file), Code::kCorruptFile, file + ": topology: the axes");
 }
 
 TEST(GivenTopology, MayBeHostile) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  EXPECT_ERROR(load_topology(folder / "fifo"), Code::kBadConfig, "fifo: no regular file that can be read", "fix:");
   EXPECT_EQ(parse_topology("herd-topology 1\n  name\nhosts 1\n").name, "");
   EXPECT_ERROR(parse_topology("herd-topology 1\nhosts 1\nhosts 2147483647\n"), Code::kCorruptFile, "1 to 100000 hosts");
   EXPECT_ERROR(parse_topology("herd-topology 1\nhosts 4294 ranks 1000000\nhosts 1 ranks 967300\n"), Code::kCorruptFile,
