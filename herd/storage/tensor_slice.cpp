@@ -20,6 +20,45 @@ bool overlap(const std::vector<IndexRange>& a, const std::vector<IndexRange>& b)
   return true;
 }
 
+using Boxes = std::vector<const std::vector<IndexRange>*>;
+
+constexpr int kMaxCuts = 16;  // cuts of boxes that are tried before each two are compared
+
+bool any_two_overlap(const Boxes& boxes) {
+  for (size_t a = 0; a < boxes.size(); ++a) {
+    for (size_t b = a + 1; b < boxes.size(); ++b) {
+      if (overlap(*boxes[a], *boxes[b])) return true;
+    }
+  }
+  return false;
+}
+
+// Returns groups of boxes of which no two meet along the dimension.
+std::vector<Boxes> cut_along(Boxes boxes, size_t dim) {
+  std::sort(boxes.begin(), boxes.end(), [&](const auto* a, const auto* b) { return (*a)[dim] < (*b)[dim]; });
+  std::vector<Boxes> groups;
+  int64_t end = 0;
+  for (const auto* box : boxes) {
+    if (groups.empty() || (*box)[dim].begin >= end) groups.emplace_back();
+    groups.back().push_back(box);
+    end = std::max(end, (*box)[dim].end);
+  }
+  return groups;
+}
+
+// Cuts the boxes along one dimension after the other, as layouts do, so that few are compared with each other.
+bool boxes_overlap(const Boxes& boxes, int cuts = 0) {
+  constexpr size_t kFew = 16;
+  if (boxes.size() <= kFew || cuts == kMaxCuts) return any_two_overlap(boxes);
+  for (size_t dim = 0; dim < boxes[0]->size(); ++dim) {
+    const std::vector<Boxes> groups = cut_along(boxes, dim);
+    if (groups.size() == 1) continue;
+    return std::any_of(groups.begin(), groups.end(),
+                       [&](const Boxes& group) { return boxes_overlap(group, cuts + 1); });
+  }
+  return any_two_overlap(boxes);
+}
+
 std::vector<int64_t> row_major_strides(const std::vector<IndexRange>& box) {
   std::vector<int64_t> strides(box.size(), 1);
   for (size_t d = box.size(); d-- > 1;) strides[d - 1] = strides[d] * box[d].size();
@@ -86,11 +125,9 @@ std::string find_cover_fault(const std::vector<TensorSlice>& slices, const std::
     if (end != count) return "elements " + text_of({end, count}) + " are held by nobody";
     covered += count;
   }
-  for (auto a = by_box.begin(); a != by_box.end(); ++a) {
-    for (auto b = std::next(a); b != by_box.end(); ++b) {
-      if (overlap(a->first, b->first)) return "two boxes overlap";
-    }
-  }
+  Boxes boxes;
+  for (const auto& [box, ranges] : by_box) boxes.push_back(&box);
+  if (boxes_overlap(boxes)) return "two boxes overlap";
   const int64_t all = num_elements(shape).value_or(-1);
   if (covered == all) return {};
   return "the boxes hold " + std::to_string(covered) + " of " + std::to_string(all) + " elements";

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <random>
 
 namespace herd {
@@ -88,6 +89,44 @@ TEST(TensorSlice, ACoverHoldsEveryElementOnce) {
   EXPECT_EQ(find_cover_fault({columns(0, 4, 0, 16), columns(3, 6, 0, 12)}, shape), "two boxes overlap");
   EXPECT_EQ(find_cover_fault({columns(0, 3, 0, 12)}, shape), "the boxes hold 12 of 24 elements");
   EXPECT_EQ(find_cover_fault({}, shape), "the boxes hold 0 of 24 elements");
+}
+
+// Comparing each two of 160,000 boxes takes minutes.
+TEST(TensorSlice, CoverOfManyBoxesTakesTimeInProportion) {
+  constexpr int64_t kRows = 400, kColumns = 400;
+  const std::vector<int64_t> shape = {2 * kRows, 3 * kColumns};
+  std::vector<TensorSlice> slices;
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t column = 0; column < kColumns; ++column)
+      slices.push_back({{{2 * row, 2 * row + 2}, {3 * column, 3 * column + 3}}, {0, 6}});
+  }
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(find_cover_fault(slices, shape), "");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  slices.back().box[1].begin -= 1;
+  slices.back().elements.end = 8;
+  EXPECT_EQ(find_cover_fault(slices, shape), "two boxes overlap");
+}
+
+// Four arms around a middle, each cut along its length, so that every straight line through all crosses one of them.
+TEST(TensorSlice, FindsTheFaultOfBoxesThatNoCutSeparates) {
+  constexpr int64_t k = 5;
+  std::vector<TensorSlice> slices;
+  const auto add = [&](IndexRange rows, IndexRange columns) {
+    slices.push_back({{rows, columns}, {0, rows.size() * columns.size()}});
+  };
+  for (int64_t i = 0; i < k; ++i) {
+    add({i, i + 1}, {0, 2 * k});
+    add({0, 2 * k}, {2 * k + i, 2 * k + i + 1});
+    add({2 * k + i, 2 * k + i + 1}, {k, 3 * k});
+    add({k, 3 * k}, {i, i + 1});
+    add({k + i, k + i + 1}, {k, 2 * k});
+  }
+  EXPECT_EQ(find_cover_fault(slices, {3 * k, 3 * k}), "");
+  slices.back() = slices[1];
+  slices.back().box[0].begin = k;
+  slices.back().elements.end = k;
+  EXPECT_EQ(find_cover_fault(slices, {3 * k, 3 * k}), "two boxes overlap");
 }
 
 TEST(TensorSlice, FaultsNameTheRuleAndTheValues) {
