@@ -11,8 +11,8 @@ using spec::PipelineOrder;
 using spec::Turn;
 
 // Returns the ticks that a turn takes: one, or two for a backward that is not split.
-int units_of(const PipelineOrder& order, const Turn& turn) {
-  return turn.pass == Pass::kBackward && !order.splits_backward() ? 2 : 1;
+int units_of(const Turn& turn, bool splits_backward) {
+  return turn.pass == Pass::kBackward && !splits_backward ? 2 : 1;
 }
 
 std::string short_name(const PipelineOrder& order, const Turn& turn) {
@@ -23,8 +23,8 @@ std::string short_name(const PipelineOrder& order, const Turn& turn) {
 }
 
 // Returns the most forward passes whose graphs a rank holds at one time.
-int most_held(const PipelineOrder& order, int rank) {
-  const Pass last_pass = order.splits_backward() ? Pass::kWeights : Pass::kBackward;
+int most_held(const PipelineOrder& order, int rank, bool split) {
+  const Pass last_pass = split ? Pass::kWeights : Pass::kBackward;
   int held = 0, max_held = 0;
   for (const Turn& turn : order.turns[static_cast<size_t>(rank)]) {
     if (turn.pass == Pass::kForward) max_held = std::max(max_held, ++held);
@@ -37,6 +37,7 @@ int most_held(const PipelineOrder& order, int rank) {
 
 std::string order_picture(const PipelineOrder& order) {
   const auto times = times_of(order);
+  const bool split = order.splits_backward();
   int end = 0, busy = 0;
   size_t width = 3;
   for (int rank = 0; rank < order.ranks; ++rank) {
@@ -44,7 +45,7 @@ std::string order_picture(const PipelineOrder& order) {
     for (const Turn& turn : order.turns[static_cast<size_t>(rank)])
       width = std::max(width, short_name(order, turn).size() + 1);
   }
-  for (const Turn& turn : order.turns[0]) busy += units_of(order, turn);
+  for (const Turn& turn : order.turns[0]) busy += units_of(turn, split);
   std::string out;
   const auto add = [&](std::string cell) { out += cell + std::string(width - cell.size(), ' '); };
   for (int rank = 0; rank < order.ranks; ++rank) {
@@ -52,7 +53,7 @@ std::string order_picture(const PipelineOrder& order) {
     out += "rank " + std::to_string(rank) + "  ";
     int tick = 0;
     for (size_t i = 0; i < turns.size(); ++i) {
-      const int begin = times[static_cast<size_t>(rank)][i] - units_of(order, turns[i]);
+      const int begin = times[static_cast<size_t>(rank)][i] - units_of(turns[i], split);
       for (; tick < begin; ++tick) add(".");
       add(short_name(order, turns[i]));
       for (++tick; tick < times[static_cast<size_t>(rank)][i]; ++tick) add("==");
@@ -66,13 +67,14 @@ std::string order_picture(const PipelineOrder& order) {
   out += "idle: " + std::to_string(end - busy) + " of " + std::to_string(end) + " units (" + share +
          ") on each rank\nin memory at most:";
   for (int rank = 0; rank < order.ranks; ++rank)
-    out += (rank > 0 ? ", " : " ") + std::to_string(most_held(order, rank)) + " on rank " + std::to_string(rank);
+    out += (rank > 0 ? ", " : " ") + std::to_string(most_held(order, rank, split)) + " on rank " + std::to_string(rank);
   return out +
          (order.stages_per_rank > 1 ? ", each of one stage of " + std::to_string(order.stages_per_rank) + "\n" : "\n");
 }
 
 sim::Timeline order_timeline(const PipelineOrder& order) {
   const auto times = times_of(order);
+  const bool split = order.splits_backward();
   sim::Timeline out;
   out.title = std::to_string(order.ranks) + " ranks, " + std::to_string(order.stages_per_rank) + " stages each, " +
               std::to_string(order.micro_batches) + " micro-batches";
@@ -83,7 +85,7 @@ sim::Timeline order_timeline(const PipelineOrder& order) {
     for (size_t i = 0; i < turns.size(); ++i) {
       const double ends = times[static_cast<size_t>(rank)][i];
       out.spans.push_back({rank, short_name(order, turns[i]), categories[static_cast<size_t>(turns[i].pass)],
-                           ends - units_of(order, turns[i]), ends});
+                           ends - units_of(turns[i], split), ends});
     }
   }
   return out;

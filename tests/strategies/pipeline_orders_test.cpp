@@ -7,12 +7,14 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "herd/spec/pipeline.h"
+#include "herd/strategies/order_picture.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"
 #include "tests/support/expect_error.h"
@@ -237,6 +239,15 @@ TEST(PipelineOrder, OfAFileIsThatOfTheRun_OrRefusedByLineAndRule) {
   run.strategy.pipeline = "interleaved";
   run.strategy.stages_per_rank = 1;
   EXPECT_ERROR(trainable_layout(run, 3), Code::kBadConfig, "2 or more", "got 1", "fix: strategy.stages_per_rank = 2");
+}
+
+// A picture that looked at all turns for each of them would take a minute.
+TEST(PipelineOrder, OfManyTurnsIsDrawnInProportion) {
+  const PipelineOrder order = pipeline_order("1f1b", {}, 256, 2000);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(order_picture(order), testing::HasSubstr("idle: 765 of 6765 units (11 %) on each rank"));
+  EXPECT_EQ(order_timeline(order).spans.size(), size_t{2} * 256 * 2000);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 TEST(PipelineOrder, OfTheFormatsPageIsOne) {
