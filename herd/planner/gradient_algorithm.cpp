@@ -16,7 +16,7 @@ void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layo
   const std::string& name = run.comm.algorithm;
   if (name == "auto") return;
   const std::vector<AlgorithmInfo> all = algorithms(Collective::kAllReduce);
-  const auto found = std::ranges::find(all, name, &AlgorithmInfo::name);
+  const auto found = std::ranges::find(all, canonical_name(Collective::kAllReduce, name), &AlgorithmInfo::name);
   if (found == all.end()) {
     std::string valid = "auto";
     for (const AlgorithmInfo& info : all) valid += ", " + std::string(info.name);
@@ -30,7 +30,8 @@ void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layo
                                       "\" is of the gradient all-reduce, but strategy.zero = " +
                                       std::to_string(spec::stated_zero_stage(run)) +
                                       " sums gradients by reduce-scatters alone\n  fix: "
-                                      "comm.algorithm = \"auto\", or strategy.zero = 0");
+                                      "comm.algorithm = \"auto\", or " +
+                                      (layout.fsdp > 1 ? "mesh.fsdp = 1 with " : "") + "strategy.zero = 0");
   if (!topology) return;
   const std::vector<int> ranks = layout.mesh.ranks(axis, 0);
   const Topology among = only_ranks(*topology, ranks);

@@ -31,13 +31,23 @@ std::string size_text(const AxisSize& axis, int64_t size) {
   return std::string(axis.axis) + " " + std::to_string(size);
 }
 
-// Suggests at most two changes that make the product equal the world: one of a single axis, the last that can do it,
-// and one of dp together with a smaller size of the last other axis.
-std::string mesh_fix(const std::vector<AxisSize>& axes, int64_t product, int64_t world) {
+// Says whether the model allows so many ranks on an axis.
+bool allows(const RunFile& run, std::string_view axis, int64_t size) {
+  const auto& model = run.model;
+  if (axis == "pp") return size <= (model.kind == "t5" ? 2 : 1) * model.layers + 2;
+  if (axis == "cp") return model.context % size == 0;
+  if (axis != "tp") return true;
+  const int64_t keys = model.kv_heads;
+  return model.heads % size == 0 && model.ffn % size == 0 && (keys == 0 || keys % size == 0 || size % keys == 0);
+}
+
+// Suggests at most two changes that make the product equal the world, to sizes that the model allows: one of a single
+// axis, the last that can do it, and one of dp together with a smaller size of the last other axis.
+std::string mesh_fix(const RunFile& run, const std::vector<AxisSize>& axes, int64_t product, int64_t world) {
   std::vector<std::string> fixes;
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
     const int64_t other_axes = product / axis->size;
-    if (axis->size > 1 && world % other_axes == 0) {
+    if (axis->size > 1 && world % other_axes == 0 && allows(run, axis->axis, world / other_axes)) {
       fixes.push_back(size_text(*axis, world / other_axes));
       break;
     }
@@ -46,7 +56,7 @@ std::string mesh_fix(const std::vector<AxisSize>& axes, int64_t product, int64_t
     const int64_t other_axes = product / axis->size / axes.front().size;
     if (axis->size == 1) continue;
     for (int64_t size = axis->size - 1; size >= 1; --size) {
-      if (world % (other_axes * size) != 0) continue;
+      if (world % (other_axes * size) != 0 || !allows(run, axis->axis, size)) continue;
       fixes.push_back(size_text(axes.front(), world / (other_axes * size)) + " with " + size_text(*axis, size));
       break;
     }
@@ -100,9 +110,10 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
   int64_t product = 1;
   for (const AxisSize& axis : axes) {
     if (axis.size > world_size) {
-      throw Error(Code::kBadConfig, "mesh does not cover the world: " + size_text(axis, axis.size) +
-                                        " alone is more than world_size = " + std::to_string(world_size) +
-                                        "\n  fix: " + size_text(axis, 1) + ", or --ranks " + std::to_string(axis.size));
+      throw Error(Code::kBadConfig,
+                  "mesh does not cover the world: " + size_text(axis, axis.size) + " alone is more than world_size = " +
+                      std::to_string(world_size) + "\n  fix: " + size_text(axis, 1) +
+                      (allows(run, axis.axis, axis.size) ? ", or --ranks " + std::to_string(axis.size) : ""));
     }
     if (product > kMostProduct / axis.size) {
       throw Error(Code::kBadConfig, "mesh does not cover the world: its axes multiply to more than " +
@@ -117,7 +128,7 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
     const std::string world = "world_size = " + std::to_string(world_size);
     throw Error(Code::kBadConfig, "mesh does not cover the world: " + product_text(axes, product) +
                                       (mesh.dp > 0 ? ", but " + world : " does not divide " + world) +
-                                      "\n  fix: " + mesh_fix(axes, product, world_size));
+                                      "\n  fix: " + mesh_fix(run, axes, product, world_size));
   }
   Layout layout;
   layout.world_size = world_size;

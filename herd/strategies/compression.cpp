@@ -105,8 +105,8 @@ Technique compression_row() {
                   Code::kBadConfig,
                   "strategy.compression = \"bf16\" encodes sums that are made once a step, and strategy.zero = " +
                       std::to_string(zero_stage(step.run, step.layout)) +
-                      " adds to them after each micro-batch\n  fix: strategy.zero = 0 or 1, or "
-                      "strategy.compression = \"none\"");
+                      " adds to them after each micro-batch\n  fix: strategy.zero = " +
+                      (step.layout.fsdp > 1 ? "1" : "0 or 1") + ", or strategy.compression = \"none\"");
             return std::make_unique<Compression>();
           },
           .supports = {{"strategy.compression", {"bf16"}}}};

@@ -23,6 +23,7 @@ TEST(GradientAlgorithm, MustBeOneThatThereIs_OnOneRankToo) {
                  "comm.algorithm = \"rign\": all_reduce has no algorithm of this name\n  fix: one of auto, ring, ");
     EXPECT_ERROR(check(run_by("rign"), ranks, std::nullopt), Code::kBadConfig, "rign");
     for (const char* known : {"auto", "ring", "direct_push", "staged"}) check(run_by(known), ranks, one_host(ranks, 2));
+    for (const char* alias : {"butterfly", "path"}) check(run_by(alias), ranks, *preset("hosts:1x2"));
   }
 }
 

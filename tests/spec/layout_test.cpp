@@ -30,7 +30,13 @@ TEST(Layout, NamesTheEquationAndTheFix_WhenTheMeshDoesNotCoverTheWorld) {
   run.mesh = {.tp = 2, .pp = 3};
   EXPECT_EQ(refusal(run, 32),
             "mesh does not cover the world: tp 2 * pp 3 = 6 does not divide world_size = 32\n"
-            "  fix: pp 16, or dp 8 with pp 2");
+            "  fix: dp 8 with pp 2")
+      << "a model of 14 blocks has no 16 stages";
+  run.model = {.heads = 4, .ffn = 50};
+  run.mesh = {.dp = 2, .tp = 2};
+  EXPECT_EQ(refusal(run, 8),
+            "mesh does not cover the world: dp 2 * tp 2 = 4, but world_size = 8\n  fix: dp 4, or dp 8 with tp 1");
+  run.model = {};
   run.mesh = {.dp = 3};
   EXPECT_EQ(refusal(run, 4), "mesh does not cover the world: dp 3 = 3, but world_size = 4\n  fix: dp 4");
   run.mesh = {.tp = 8};
