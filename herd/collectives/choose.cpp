@@ -49,30 +49,46 @@ void keep_max(std::vector<int64_t>& maxima, const std::vector<int64_t>& bytes) {
   for (size_t i = 0; i < bytes.size(); ++i) maxima[i] = std::max(maxima[i], bytes[i]);
 }
 
-// Returns the bytes that the rank's own core reads and writes for a step. A message within a host is copied into shared
-// memory and out of it again; a message from another host is copied out.
-double moved_bytes(const Step& step, DType dtype, bool inside_host) {
-  int64_t slices = 0, elements = 0;
+// Returns the bytes that the rank's own core reads and writes for a step; bytes in the memory of peers count more, by
+// the host's factors. A message within a host is copied into shared memory and out of it again; a message from another
+// host is copied out.
+double moved_bytes(const Step& step, const Schedule& s, bool inside_host, const MemoryRates& rates) {
+  const auto size = static_cast<double>(size_of(s.dtype));
+  double elements = 0;
   switch (step.kind) {
     case StepKind::kCopy:
     case StepKind::kReduce:
-      slices = static_cast<int64_t>(step.sources.size() + step.targets.size());
-      elements = step.sources[0].size();
+      for (const Slice& source : step.sources) {
+        const double peers = source.space == Space::kStage ? rates.stage_read : rates.peer_read;
+        elements += static_cast<double>(source.size()) * (source.rank == s.self ? 1 : peers);
+      }
+      for (const Slice& target : step.targets) {
+        const double peers = target.space == Space::kStage ? rates.stage_write : rates.peer_write;
+        elements += static_cast<double>(target.size()) * (target.rank == s.self ? 1 : peers);
+      }
       break;
     case StepKind::kSend:
-      slices = inside_host ? 2 : 0;
-      elements = step.sources[0].size();
+      elements = inside_host ? (1 + rates.message) * static_cast<double>(step.sources[0].size()) : 0;
       break;
     case StepKind::kReceive:
     case StepKind::kReceiveReduce:
-      slices = step.kind == StepKind::kReceive ? 2 : 3;
-      elements = step.targets[0].size();
+      elements = (step.kind == StepKind::kReceive ? 1 : 2) + (inside_host ? rates.message : 1);
+      elements *= static_cast<double>(step.targets[0].size());
       break;
     case StepKind::kSignal:
     case StepKind::kWait:
       break;
   }
-  return static_cast<double>(slices * elements * size_of(dtype));
+  return elements * size;
+}
+
+// Counts what a step costs its rank's thread, in steps: a message costs two for each of its pieces, as time_schedules()
+// counts them.
+int num_thread_steps(const Step& step, DType dtype, bool inside_host, const Link& uplink) {
+  if (step.kind != StepKind::kSend && step.kind != StepKind::kReceive && step.kind != StepKind::kReceiveReduce)
+    return 1;
+  const Slice& slice = step.kind == StepKind::kSend ? step.sources[0] : step.targets[0];
+  return 2 * num_message_pieces(static_cast<double>(slice.size() * size_of(dtype)), inside_host, uplink);
 }
 
 // Returns how long a rank waits for its core after a wait for peers: half of the core's other ranks run first.
@@ -93,32 +109,41 @@ double latency_us(const Topology& topology, int from, int to) {
   return us;
 }
 
+// Holds what the steps of one rank take: time of its thread, and time in which it waits for a message to arrive.
+struct RankTime {
+  double work_us = 0, latency_us = 0;
+};
+
 // Adds up one rank's steps at its share of its host's cores and memory: a latency per message, and bytes at the rate
-// of its memory. way_out_us() gives the time of the links out of its host.
-double estimate_us(const Schedule& s, const Topology& topology, const std::vector<int>& host_of) {
+// of its memory. way_out_us() gives the time of the links out of its host, which carry while its thread works.
+RankTime estimate_us(const Schedule& s, const Topology& topology, const std::vector<int>& host_of,
+                     int64_t message_elements) {
   const int own_host = host_of[static_cast<size_t>(s.self)];
   const Host& host = topology.hosts[static_cast<size_t>(own_host)];
-  const double rate = std::min(host.core_bytes_per_us * std::min(1.0, static_cast<double>(host.cores) / host.ranks),
-                               host.memory_bytes_per_us / host.ranks);
-  double us = 4 * turns_us(host);  // until all ranks had a turn, and the last one waited for all others again
+  const MemoryRates rates = memory_rates(host, message_elements, s.dtype, s.in_place);
+  const double rate =
+      std::min(rates.core * std::min(1.0, static_cast<double>(host.cores) / host.ranks), rates.bus / host.ranks);
+  RankTime time;
+  time.latency_us = 4 * turns_us(host);  // until all ranks had a turn, and the last one waited for all others again
   bool waited = false;
   for (const Step& step : s.steps) {
     const int peer_host = step.peer < 0 ? own_host : host_of[static_cast<size_t>(step.peer)];
-    us += host.step_us + moved_bytes(step, s.dtype, peer_host == own_host) / rate;
+    time.work_us += num_thread_steps(step, s.dtype, peer_host == own_host, host.uplink) * host.step_us +
+                    moved_bytes(step, s, peer_host == own_host, rates) / rate;
     const bool receives = step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce;
     const bool waits = receives || step.kind == StepKind::kWait;
-    if (waits) us += latency_us(topology, peer_host, own_host);
-    if (waits && !waited) us += turns_us(host);  // once for several peers
-    if (peer_host == own_host && (receives || step.kind == StepKind::kSend)) us += host.message_us / 2;
+    if (waits) time.latency_us += latency_us(topology, peer_host, own_host);
+    if (waits && !waited) time.latency_us += turns_us(host);  // once for several peers
+    if (peer_host == own_host && (receives || step.kind == StepKind::kSend)) time.work_us += host.message_us / 2;
     waited = waits;
     // The latency includes the message_us of the receiver.
-    if (peer_host != own_host && step.kind == StepKind::kSend) us += host.uplink.message_us;
+    if (peer_host != own_host && step.kind == StepKind::kSend) time.work_us += host.uplink.message_us;
     if (step.kind == StepKind::kSend && topology.fabric != Fabric::kSwitch) {
       const auto hops = static_cast<double>(route(topology, own_host, peer_host).size());
-      us += hops * host.uplink.carry_us(static_cast<double>(step.sources[0].size() * size_of(s.dtype)));
+      time.latency_us += hops * host.uplink.carry_us(static_cast<double>(step.sources[0].size() * size_of(s.dtype)));
     }
   }
-  return us;
+  return time;
 }
 
 // Returns the time until all bytes that leave this rank's host have passed its uplink, the tiers and the spine. Every
@@ -180,9 +205,13 @@ Costs extrapolate(double ratio, Costs whole, const Costs& half) {
 }
 
 Costs own_costs(const AlgorithmInfo& algorithm, const CollectiveRequest& own, const Topology& topology,
-                const std::vector<int>& host_of) {
+                const std::vector<int>& host_of, int64_t message_elements) {
   const Schedule s = build_schedule(algorithm.name, own);
-  Costs costs{estimate_us(s, topology, host_of), static_cast<double>(bytes_sent(s)),
+  const RankTime own_time = estimate_us(s, topology, host_of, message_elements);
+  const double links_us = way_out_us(algorithm.name, own, topology, host_of);
+  double call_us = 0;
+  for (const Host& host : topology.hosts) call_us = std::max(call_us, host.call_us);
+  Costs costs{call_us + std::max(own_time.work_us, links_us) + own_time.latency_us, static_cast<double>(bytes_sent(s)),
               static_cast<double>(num_messages_and_signals(s)), 0, bytes_by_distance(s, topology, host_of)};
   for (const Step& step : s.steps) {
     costs.rounds +=
@@ -195,7 +224,6 @@ Costs own_costs(const AlgorithmInfo& algorithm, const CollectiveRequest& own, co
     costs.us += std::max(0, depth - 1) * hop_us;
     costs.rounds = std::max<double>(costs.rounds, depth);
   }
-  costs.us += way_out_us(algorithm.name, own, topology, host_of);
   return costs;
 }
 
@@ -235,7 +263,7 @@ void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, 
                         const ChooseOptions& options) {
   const std::string_view name = candidate.algorithm.name;
   const auto simulate = [&](const std::vector<Schedule>& all, const Topology& machines) {
-    const ScheduleTimes times = time_schedules(all, machines, {request.elements});
+    const ScheduleTimes times = time_schedules(all, machines, {.whole_message_elements = request.elements});
     candidate.busiest = busiest_of(times);
     return times.end_us;
   };
@@ -278,12 +306,13 @@ void predict(Candidate& candidate, const CollectiveRequest& request, const Topol
     CollectiveRequest own = request;
     own.self = rank;
     if (!extrapolates) {
-      keep_max(candidate, own_costs(candidate.algorithm, own, topology, host_of));
+      keep_max(candidate, own_costs(candidate.algorithm, own, topology, host_of, request.elements));
       continue;
     }
     const Extrapolation shorter = extrapolation_to(own, max_elements);
-    keep_max(candidate, extrapolate(shorter.ratio, own_costs(candidate.algorithm, shorter.whole, steady, host_of),
-                                    own_costs(candidate.algorithm, shorter.half, steady, host_of)));
+    keep_max(candidate, extrapolate(shorter.ratio,
+                                    own_costs(candidate.algorithm, shorter.whole, steady, host_of, request.elements),
+                                    own_costs(candidate.algorithm, shorter.half, steady, host_of, request.elements)));
   }
 }
 

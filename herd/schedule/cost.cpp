@@ -17,10 +17,11 @@ constexpr int kRepetitions = 8;  // runs at most, until the bursts that links ha
 constexpr int kMaxMessagePieces = 16;
 constexpr int kMaxFarPieces = 8;  // pieces of a message between hosts whose cores limit the link
 
-// Holds the rates of one host for this message in bytes per us, and the factors by which some accesses cost more.
-struct Rates {
-  double core, bus, peer_read = 1, peer_write = 1, shared_write = 1, stage_read = 1, stage_write = 1, message = 1;
-};
+bool fits_cache(const Host& host, int64_t message_elements, DType dtype, bool in_place) {
+  const double touched =
+      static_cast<double>(message_elements) * static_cast<double>(size_of(dtype)) * host.ranks * (in_place ? 1 : 2);
+  return touched <= static_cast<double>(host.cache_bytes);
+}
 
 // Simulates the steps of all ranks on the cores, memory and links of the topology.
 class ScheduleSimulation {
@@ -30,7 +31,8 @@ class ScheduleSimulation {
     const int n = static_cast<int>(all.size());
     const std::vector<int> hosts = topology.host_of_ranks();
     host_of_.assign(hosts.begin(), hosts.begin() + n);
-    const int64_t footprint = options.cached_message_elements > 0 ? options.cached_message_elements : all[0].elements;
+    const int64_t footprint = options.whole_message_elements > 0 ? options.whole_message_elements : all[0].elements;
+    if (all[0].elements > 0) scale_ = static_cast<double>(footprint) / static_cast<double>(all[0].elements);
     for (size_t h = 0; h < topology.hosts.size(); ++h) add_host(static_cast<int>(h), footprint);
     add_cores();
     for (Rank rank = 0; rank < n; ++rank)
@@ -110,14 +112,8 @@ class ScheduleSimulation {
 
   void add_host(int h, int64_t footprint) {
     const Host& host = topology_.hosts[h];
-    // Bytes that the ranks of the host touch: inputs and outputs. Stage memory is reused and stays small.
-    const double touched =
-        static_cast<double>(footprint) * size_of(schedules_[0].dtype) * host.ranks * (schedules_[0].in_place ? 1 : 2);
-    const bool cached = touched <= static_cast<double>(host.cache_bytes);
-    rates_.push_back(cached ? Rates{host.cached_core_bytes_per_us, host.cached_bytes_per_us, host.peer_read_factor,
-                                    host.peer_write_factor, host.shared_write_factor, host.stage_read_factor,
-                                    host.stage_write_factor, host.message_factor}
-                            : Rates{host.core_bytes_per_us, host.memory_bytes_per_us});
+    const bool cached = fits_cache(host, footprint, schedules_[0].dtype, schedules_[0].in_place);
+    rates_.push_back(memory_rates(host, footprint, schedules_[0].dtype, schedules_[0].in_place));
     const std::string name = topology_.hosts.size() > 1 ? " of host " + std::to_string(h) : "";
     cores_.push_back(add_shared("cores" + name, host.cores));
     buses_.push_back(add_shared((cached ? "cache" : "memory") + name, rates_.back().bus));
@@ -227,7 +223,7 @@ class ScheduleSimulation {
   double bytes(const Slice& slice) const { return static_cast<double>(slice.size() * size_of(schedules_[0].dtype)); }
 
   // Returns the task in which a rank's thread moves so many bytes; a message's header costs as much as another step.
-  sim::Task cpu_task(Rank rank, double moved, int steps = 1, double extra_us = 0) const {
+  sim::Task cpu_task(Rank rank, double moved, double steps = 1, double extra_us = 0) const {
     const int h = host_of_[rank];
     const double work = steps * topology_.hosts[h].step_us + moved / rates_[h].core + extra_us;
     sim::Task task;
@@ -242,7 +238,7 @@ class ScheduleSimulation {
   // Returns the bytes that a step moves; bytes in the memory of peers count more, by the host's factors.
   double moved_by(const Step& step, Rank rank) const {
     double moved = 0;
-    const Rates& rates = rates_[host_of_[rank]];
+    const MemoryRates& rates = rates_[host_of_[rank]];
     for (const Slice& source : step.sources) {
       const double peers = source.space == Space::kStage ? rates.stage_read : rates.peer_read;
       moved += bytes(source) * (source.rank == rank ? 1 : peers);
@@ -255,7 +251,7 @@ class ScheduleSimulation {
 
   // Returns how many times a store to the target costs one to private memory.
   double write_factor(const Step& step, const Slice& target, Rank rank) const {
-    const Rates& rates = rates_[host_of_[rank]];
+    const MemoryRates& rates = rates_[host_of_[rank]];
     if (reads(step, target)) return 1;
     if (target.rank != rank) return rates.peer_write;
     return peers_read(target) ? rates.shared_write : 1;
@@ -279,11 +275,14 @@ class ScheduleSimulation {
     return first != reads.end() && first->begin < target.end;
   }
 
-  // Returns the number of pieces of a message; while one is copied out, the next is on its way.
   int pieces_of(double message, int from, int to) const {
-    const bool cores_limit = from != to && topology_.hosts[from].uplink.core_bytes_per_us > 0;
-    return static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(message) / kMessagePieceBytes, 1,
-                                                cores_limit ? kMaxFarPieces : kMaxMessagePieces));
+    return num_message_pieces(message, from == to, topology_.hosts[from].uplink);
+  }
+
+  // Returns for how many pieces of the whole operation each piece of a message stands. The schedules may carry only a
+  // part of the operation, in which a message has fewer pieces.
+  double weight_of_piece(double message, int from, int to) const {
+    return static_cast<double>(pieces_of(scale_ * message, from, to)) / pieces_of(message, from, to);
   }
 
   void add_steps(Rank rank) {
@@ -338,21 +337,23 @@ class ScheduleSimulation {
     const int from = host_of_[step.peer], to = host_of_[rank];
     const double message = bytes(step.targets[0]), own = step.kind == StepKind::kReceive ? 1 : 2;
     const int count = pieces_of(message, from, to);
-    if (from != to) return far_receive_tasks(rank, message / count, own, count, latency_between(from, to));
-    std::vector<sim::Task> tasks(count, cpu_task(rank, (own + rates_[to].message) * message / count, 2));
-    tasks[0] = cpu_task(rank, (own + rates_[to].message) * message / count, 2, host.message_us / 2);
+    const double steps = 2 * weight_of_piece(message, from, to);
+    if (from != to) return far_receive_tasks(rank, message / count, own, count, steps, latency_between(from, to));
+    std::vector<sim::Task> tasks(count, cpu_task(rank, (own + rates_[to].message) * message / count, steps));
+    tasks[0] = cpu_task(rank, (own + rates_[to].message) * message / count, steps, host.message_us / 2);
     tasks[0].latency_us = host.signal_us;
     return tasks;
   }
 
   // Returns the tasks of the rank's core for a message from another host. core_bytes_per_us as measured includes the
   // copy out of the network's memory.
-  std::vector<sim::Task> far_receive_tasks(Rank rank, double piece, double own, int count, double latency_us) const {
+  std::vector<sim::Task> far_receive_tasks(Rank rank, double piece, double own, int count, double steps,
+                                           double latency_us) const {
     const Link& link = topology_.hosts[host_of_[rank]].uplink;
     const double core = link.core_bytes_per_us;
     const double moved = core > 0 ? (own - 1) * piece : (own + 1) * piece, core_us = core > 0 ? piece / core : 0;
-    std::vector<sim::Task> tasks(count, cpu_task(rank, moved, 2, core_us));
-    tasks[0] = cpu_task(rank, moved, 2, core_us + link.message_us);
+    std::vector<sim::Task> tasks(count, cpu_task(rank, moved, steps, core_us));
+    tasks[0] = cpu_task(rank, moved, steps, core_us + link.message_us);
     for (sim::Task& task : tasks) task.latency_us = std::max(0.0, latency_us - link.message_us);
     return tasks;
   }
@@ -361,17 +362,18 @@ class ScheduleSimulation {
     const int from = host_of_[rank], to = host_of_[step.peer];
     const double message = bytes(step.sources[0]);
     const int count = pieces_of(message, from, to);
+    const double weight = weight_of_piece(message, from, to);
     if (from == to) {
       const double moved = (1 + rates_[from].message) * message / count;
-      std::vector<sim::Task> tasks(count, cpu_task(rank, moved, 2));
-      tasks[0] = cpu_task(rank, moved, 2, topology_.hosts[from].message_us / 2);
+      std::vector<sim::Task> tasks(count, cpu_task(rank, moved, 2 * weight));
+      tasks[0] = cpu_task(rank, moved, 2 * weight, topology_.hosts[from].message_us / 2);
       return tasks;
     }
     const Link& link = topology_.hosts[from].uplink;
     const double piece = message / count, core_us = link.core_bytes_per_us > 0 ? piece / link.core_bytes_per_us : 0;
     sim::Task task;
     const double rate = link.burst_bytes > 0 ? link.burst_bytes_per_us : link.bytes_per_us;
-    task.work_us = topology_.hosts[from].step_us + std::max(piece / rate, core_us);
+    task.work_us = weight * topology_.hosts[from].step_us + std::max(piece / rate, core_us);
     if (piece > 0) {
       for (const int resource : resources_between(from, to)) task.uses.push_back({resource, piece / task.work_us});
     }
@@ -388,8 +390,9 @@ class ScheduleSimulation {
   const Topology& topology_;
   std::vector<std::vector<int>> matching_step_;  // [rank][step]: the matching step of the peer, or -1
   sim::Engine engine_;
+  double scale_ = 1;                    // bytes of the whole operation's messages, relative to those of the schedules
   std::vector<int> host_of_, core_of_;  // by rank; core -1 = the rank has a core of its own
-  std::vector<Rates> rates_;
+  std::vector<MemoryRates> rates_;
   std::vector<int> cores_, buses_, up_, down_, threads_, shared_;
   std::vector<std::pair<int, Link>> bursts_;           // links that let bursts pass, by resource
   std::vector<int> links_;                             // of a torus or mesh, by host, axis and direction
@@ -403,6 +406,18 @@ class ScheduleSimulation {
 };
 
 }  // namespace
+
+MemoryRates memory_rates(const Host& host, int64_t message_elements, DType dtype, bool in_place) {
+  if (!fits_cache(host, message_elements, dtype, in_place)) return {host.core_bytes_per_us, host.memory_bytes_per_us};
+  return {host.cached_core_bytes_per_us, host.cached_bytes_per_us, host.peer_read_factor,   host.peer_write_factor,
+          host.shared_write_factor,      host.stage_read_factor,   host.stage_write_factor, host.message_factor};
+}
+
+int num_message_pieces(double bytes, bool same_host, const Link& uplink) {
+  const bool cores_limit = !same_host && uplink.core_bytes_per_us > 0;
+  return static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(bytes) / kMessagePieceBytes, 1,
+                                              cores_limit ? kMaxFarPieces : kMaxMessagePieces));
+}
 
 ScheduleTimes time_schedules(std::span<const Schedule> all_ranks, const Topology& topology, CostOptions options) {
   HERD_CHECK_EQ(topology.num_ranks(), static_cast<int>(all_ranks.size()));

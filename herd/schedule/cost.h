@@ -40,10 +40,21 @@ struct ScheduleTimes {
 };
 
 struct CostOptions {
-  // Elements of the message that decides between the cache's and the memory's rates, where `all_ranks` carry only a
-  // part of it. 0 = all_ranks[0].elements.
-  int64_t cached_message_elements = 0;
+  // Elements of the whole message, where `all_ranks` carry only a part of it. It decides between the cache's and the
+  // memory's rates, and into how many pieces messages are cut. 0 = all_ranks[0].elements.
+  int64_t whole_message_elements = 0;
 };
+
+// Holds the rates of one host for an operation in bytes per us, and the factors by which some accesses cost more.
+struct MemoryRates {
+  double core, bus, peer_read = 1, peer_write = 1, shared_write = 1, stage_read = 1, stage_write = 1, message = 1;
+};
+// Returns the cache's rates where the cache holds what the host's ranks touch of a message: inputs and outputs. Stage
+// memory is reused and stays small.
+MemoryRates memory_rates(const Host& host, int64_t message_elements, DType dtype, bool in_place);
+
+// Counts the pieces of a message between two ranks; while one is copied out, the next is on its way.
+int num_message_pieces(double bytes, bool same_host, const Link& uplink);
 
 // REQUIRES the ranks of `topology` to be those of `all_ranks`, and schedules that verify() passes. Throws kBadConfig
 // where their steps wait for each other in a circle.
