@@ -133,8 +133,7 @@ std::string all_workers_text(const CollectiveRequest& request, const Topology& t
   draw::Table table{{{"all workers together"}, {"sent", true}, {"equation"}, {"time", true}, {"herd's algorithm"}}, {}};
   for (const AggregateTrafficRow& row : aggregate_traffic(request.num_ranks, request.bytes(), rate)) {
     table.rows.push_back({std::string(row.pattern), format_bytes(row.total_bytes), std::string(row.total_equation),
-                          format_us(row.us),
-                          std::string(row.algorithm.empty() ? "herd::param_server" : row.algorithm)});
+                          format_us(row.us), std::string(row.algorithm.empty() ? "none" : row.algorithm)});
   }
   return "\n" + draw::text_table(table) + "\nN = " + std::to_string(request.num_ranks) +
          " workers, M = " + format_bytes(static_cast<double>(request.bytes())) + ", B = " + format_bytes(rate * 1e6) +

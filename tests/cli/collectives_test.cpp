@@ -55,6 +55,7 @@ TEST(Explain, CountsAllWorkersTogetherOnRequest) {
                             "ring                   6 MiB  2 (N-1) M", "butterfly              8 MiB  N M log N"}) {
     EXPECT_THAT(text, HasSubstr(words));
   }
+  EXPECT_THAT(text, testing::ContainsRegex("parameter server .* none\n")) << "herd has none";
 }
 
 TEST(Explain, SaysWhichAlgorithmsHaveSegments) {
