@@ -1,12 +1,14 @@
 #include "herd/sim/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <queue>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/base/units.h"
 #include "herd/sim/fair_share_internal.h"
 
 namespace herd::sim {
@@ -120,7 +122,13 @@ class Execution {
       if (next < 0 || done < next) next = done;
     }
     next = std::min(next, first_empty());
+    if (!std::isfinite(next)) {
+      throw Error(Code::kBadConfig, "a simulation's clock ends before its tasks do: the next one of " +
+                                        std::to_string(tasks_.size() - ended_) + " ends at " + format_number(next) +
+                                        " us\n  fix: rates and times that machines have");
+    }
     const double passed_us = next - now_;
+    const size_t ended_before = ended_;
     now_ = next;
     fill_buckets(passed_us);
     std::vector<int> done;
@@ -147,6 +155,16 @@ class Execution {
       }
       for (Core& core : cores_) give_turns(core);
     } while (!latent_.empty() && latent_.top().first <= now_);
+    count_idle_moments(passed_us > 0 || ended_ > ended_before);
+  }
+
+  // Refuses a clock that stands still while no task ends, as it would where rounding eats all progress.
+  void count_idle_moments(bool progressed) {
+    idle_moments_ = progressed ? 0 : idle_moments_ + 1;
+    if (idle_moments_ <= 2 * tasks_.size() + 2 * capacities_.size()) return;
+    throw Error(Code::kBadConfig, "a simulation stands still at " + format_number(now_) +
+                                      " us: its times differ too much to add up\n  fix: rates and times that machines "
+                                      "have");
   }
 
   void start_work(int task) {
@@ -240,6 +258,7 @@ class Execution {
   bool changed_ = false;
   double now_ = 0;
   size_t ended_ = 0;
+  size_t idle_moments_ = 0;  // moments since the clock last moved or a task last ended
   Outcome outcome_;
 };
 

@@ -76,7 +76,8 @@ class Engine {
   const std::string& resource_name(int resource) const { return resources_[resource].name; }
 
   // Runs all tasks. `bucket_units` are those of each bucket at the beginning, as an Outcome holds them; empty = none.
-  // Throws kBadConfig with a task where tasks wait for each other in a circle (dependencies and lanes together).
+  // Throws kBadConfig with a task where tasks wait for each other in a circle (dependencies and lanes together), and
+  // where times are so long, or differ so much, that the clock can't count them.
   Outcome run(std::vector<double> bucket_units = {}) const;
 
  private:

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "herd/base/error.h"
+#include "tests/support/expect_error.h"
 
 namespace herd::sim {
 namespace {
@@ -162,6 +165,20 @@ TEST(Engine, LatencyUsesNothing) {
   const Outcome outcome = engine.run();
   EXPECT_DOUBLE_EQ(outcome.tasks[works].end_us, 10);
   EXPECT_DOUBLE_EQ(outcome.tasks[waits].end_us, 11);
+}
+
+// A rate near zero makes a task last longer than a clock can count.
+TEST(Engine, RefusesTimesThatItsClockCannotCount) {
+  for (const double work_us : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::max()}) {
+    Engine engine;
+    const int bus = engine.add_resource("bus", 1);
+    engine.add_task({.lane = 0, .work_us = work_us, .uses = {{bus, 4}}});
+    engine.add_task({.lane = 0, .work_us = work_us, .uses = {{bus, 4}}});
+    EXPECT_ERROR(engine.run(), Code::kBadConfig, "clock ends before its tasks do", "fix: ");
+  }
+  Engine engine;
+  engine.add_task({.latency_us = std::numeric_limits<double>::infinity()});
+  EXPECT_ERROR(engine.run(), Code::kBadConfig, "clock ends before its tasks do");
 }
 
 TEST(Engine, NamesATaskOfACircle) {
