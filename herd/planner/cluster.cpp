@@ -306,6 +306,7 @@ Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::
 
 Cluster without_measurements(Cluster cluster) {
   if (!cluster.measured) return cluster;
+    machine.host_link_bytes_per_us = device.host_link_bytes_per_us;
   cluster.measured.reset();
   cluster.device = {.memory_bytes = cluster.device.memory_bytes};
   const Host assumed;

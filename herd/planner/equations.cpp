@@ -39,6 +39,8 @@ Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& clus
       out.flops = of_stage.flops;
       out.compute_us = of_stage.compute_us;
       out.sent = of_stage.sent;
+      out.host_link_out = of_stage.host_link_out;
+      out.host_link_in = of_stage.host_link_in;
     }
   }
   out.device_bound = out.device.total();

@@ -50,8 +50,11 @@ std::optional<Prediction> extrapolate(const spec::RunFile& run, int ranks, const
   out.host = line.bytes_at(first.host, out.host);
   out.nvme = line.bytes_at(first.nvme, out.nvme);
   out.device_bound = line.bytes_at(first.device_bound, out.device_bound);
-  for (const auto figure : {&Prediction::flops, &Prediction::compute_us, &Prediction::step_us})
+  const double first_idle_us = first.idle_share * first.step_us, idle_us = out.idle_share * out.step_us;
+  for (const auto figure : {&Prediction::flops, &Prediction::compute_us, &Prediction::step_us,
+                            &Prediction::host_link_out, &Prediction::host_link_in})
     out.*figure = line.at(first.*figure, out.*figure);
+  out.idle_share = std::max(0.0, line.at(first_idle_us, idle_us)) / out.step_us;
   for (auto& [axis, bytes] : out.sent) bytes = line.at(first.sent.at(axis), bytes);
   return out;
 }

@@ -30,7 +30,8 @@ Json prediction_json(const Prediction& p) {
           {"step_us", p.step_us},
           {"tokens_per_s", p.tokens_per_s()},
           {"idle_share", p.idle_share},
-          {"bytes_sent", p.sent}};
+          {"bytes_sent", p.sent},
+          {"host_link_bytes", {{"out", p.host_link_out}, {"in", p.host_link_in}}}};
 }
 
 }  // namespace

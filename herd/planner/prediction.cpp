@@ -49,6 +49,15 @@ void add_traffic(const Program& step, std::map<std::string, double>& sent) {
   }
 }
 
+// Adds the bytes that offload moves between a device and its host.
+void add_host_link_traffic(const Program& step, Prediction& out) {
+  for (const program::Op& op : step.ops) {
+    if (op.kind != OpKind::kEvict && op.kind != OpKind::kFetch) continue;
+    double& way = op.kind == OpKind::kEvict ? out.host_link_out : out.host_link_in;
+    for (const program::Value& value : op.reads) way += static_cast<double>(step.values.at(value).bytes);
+  }
+}
+
 // Adds the bytes that a rank sends in collectives inside blocks.
 void add_inner_traffic(const Program& step, const spec::ModelTable& model, std::map<std::string, double>& sent) {
   for (const program::Op& op : step.ops) {
@@ -164,6 +173,8 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   out.simulated = true;
   out.simulation = simulate_on(programs, model, sized_cluster, machine, ranks_of_host.size(), largest);
   out.step_us = out.simulation->step_us;
+  if (layout.pp > 1) out.idle_share = out.simulation->idle_share;
+  if (machine.host_link_bytes_per_us > 0) add_host_link_traffic(step, out);
   const program::Peak& peak = out.simulation->device_peak;
   out.device = tier_bytes(peak);
   if (peak.op >= 0) {

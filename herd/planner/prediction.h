@@ -38,8 +38,10 @@ struct Prediction {
   double flops = 0;         // FLOP of a rank and step, recompute included
   double compute_us = 0;    // time of its arithmetic alone, at the rates of the cluster
   double step_us = 0;
-  double idle_share = 0;               // share of the step that a pipeline's ranks are idle
+  double idle_share = 0;               // share of the passes' time in which a pipeline's ranks are idle
   std::map<std::string, double> sent;  // mesh axis -> bytes that a rank sends in a step
+  // Bytes that a rank moves between its own device and the host's memory in a step, each way.
+  double host_link_out = 0, host_link_in = 0;
   std::optional<program::Simulation> simulation;
   double sent_bytes() const;
   double tokens_per_s() const { return 1e6 * static_cast<double>(layout.tokens) / step_us; }

@@ -102,6 +102,12 @@ std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan) {
   }
   rows.emplace_back("sent by a rank", sent.empty() ? "nothing" : sent);
   if (plan.tokens > 0) {
+  if (p.host_link_out + p.host_link_in > 0) {
+    const double rate = plan.cluster.device.host_link_bytes_per_us;
+    rows.emplace_back("host link", format_bytes(p.host_link_out) + " out, " + format_bytes(p.host_link_in) +
+                                       " in, at " + format_bytes(1e6 * rate) + "/s each way, " +
+                                       format_us((p.host_link_out + p.host_link_in) / rate) + " alone");
+  }
     const double days = plan.tokens / p.tokens_per_s() / 86400;
     char text[160];
     std::snprintf(text, sizeof text, "%.3g days, %.3g device-days; 6PT = %.3g FLOP", days, days * plan.ranks,

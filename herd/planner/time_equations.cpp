@@ -43,7 +43,7 @@ class StageTime {
     const double exposed_us =
         communication_us - overlapped_us + std::max(first_bucket * (has_idle_cores ? 1 : 0), overlapped_us - backward);
     out.step_us = m * (micro_batch.forward + micro_batch.backward) / (1 - idle_share(cut_)) +
-                  std::max(0.0, exposed_us) + update_us(trained);
+                  std::max(0.0, exposed_us) + update_us(trained, out);
     const double boundary_bytes = static_cast<double>(cut_.model.blocks[1].output_bytes);
     if (cut_.layout.pp > 1) out.sent["pp"] += m * boundary_bytes * (stage > 0 && stage + 1 < cut_.layout.pp ? 2 : 1);
     for (size_t b = blocks.begin; b < blocks.end; ++b) {
@@ -196,13 +196,17 @@ class StageTime {
   // Returns the time of the update of `trained` elements. It reads gradient, weight and states, and writes weight and
   // states; the norm reads the gradient once more. States on another tier are updated there, at its rate; gradients go
   // there and weights come back.
-  double update_us(double trained) const {
+  double update_us(double trained, Prediction& out) const {
     const spec::StateBytes bytes = spec::state_bytes(cut_.run);
     const double own_elements = cut_.zero >= 1 ? trained / cut_.shards : trained;
     const double weights_us = pass_us({}, own_elements * 2 * (bytes.gradient + bytes.weight));
     const std::string& offload = cut_.run.strategy.offload;
     if (offload == "none" || (offload == "states" && !cluster_.device.has_own_device))
       return pass_us({}, own_elements * 2 * (bytes.gradient + bytes.weight + bytes.states));
+    if (cluster_.device.has_own_device) {
+      out.host_link_out = own_elements * bytes.gradient;
+      out.host_link_in = own_elements * bytes.weight;
+    }
     const double rate = offload == "nvme" ? cluster_.device.nvme_bytes_per_us : cluster_.device.host_link_bytes_per_us;
     return weights_us + own_elements * 2 * bytes.states / rate +
            own_elements * (bytes.gradient + bytes.weight) / cluster_.device.host_link_bytes_per_us;

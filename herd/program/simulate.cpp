@@ -1,6 +1,7 @@
 #include "herd/program/simulate.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -33,7 +34,13 @@ struct OpWork {
   PassWork pass;
   bool measured = false;                    // its time was measured on this machine while other ranks ran
   const spec::BlockShape* block = nullptr;  // block whose inner collectives it issues
+  bool on_device = true;                    // false: the host link or the host does it, while the device computes
 };
+
+// Returns the work of moving bytes over the link between a device and its host.
+PassWork host_link_work(double bytes, const Calibration& calibration) {
+  return {calibration.op_overhead_us + bytes / calibration.host_link_bytes_per_us, bytes};
+}
 
 // Returns what an op costs; nothing if it takes no time of the rank's cores.
 std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::ModelTable& model,
@@ -65,6 +72,8 @@ std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::Mod
     case OpKind::kBackwardWeight:
       return pass(model.blocks.at(static_cast<size_t>(op.block)).is_loss() ? OpKind::kLoss : OpKind::kBackward);
     case OpKind::kStep:
+      if (op.lane == Lane::kHost && calibration.host_link_bytes_per_us > 0)
+        return OpWork{.pass = host_link_work(bytes, calibration), .on_device = false};
       if (calibration.update_us_per_element > 0)
         return OpWork{{elements * calibration.update_us_per_element / calibration.threads, bytes}, true};
       return OpWork{pass_work({}, bytes, calibration)};
@@ -73,6 +82,10 @@ std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::Mod
       return OpWork{pass_work({}, bytes, calibration)};
     case OpKind::kFetch:
     case OpKind::kEvict:
+      if (calibration.host_link_bytes_per_us > 0)
+        return OpWork{.pass = host_link_work(static_cast<double>(bytes_of(step, op.reads)), calibration),
+                      .on_device = false};
+      return OpWork{pass_work({}, bytes, calibration)};
     case OpKind::kEncode:
     case OpKind::kDecode:
       return OpWork{pass_work({}, bytes, calibration)};
@@ -109,6 +122,7 @@ class Simulator {
     shown_us_ = step_end(kSteps - 3);
     Simulation out;
     out.step_us = (step_end(kSteps - 1) - step_end(0)) / (kSteps - 1);
+    out.idle_share = idle_share();
     draw(out);
     add_memory(out);
     return out;
@@ -154,7 +168,7 @@ class Simulator {
         if (auto work = work_of(step, op, model_, calibration_)) {
           if (work->block != nullptr) add_inner(op, step, *work->block, work->pass, task.latency_us);
           task.work_us = work->pass.work_us;
-          if (task.work_us > 0)
+          if (task.work_us > 0 && work->on_device)
             task.uses = {{cores_, static_cast<double>(calibration_.threads)},
                          {bus_, bus_rate(work->pass.host_bytes, task.work_us, work->measured)}};
         }
@@ -213,6 +227,22 @@ class Simulator {
   sim::TaskTime time_of(size_t rank, size_t op) const {
     const size_t n = programs_[rank].ops.size();
     return times_[static_cast<size_t>(last_task_[rank][(kSteps - 2) * n + op])];
+  }
+
+  // Returns the share of the time between the first and the last pass of the shown step in which a rank runs none.
+  double idle_share() const {
+    double begin_us = std::numeric_limits<double>::infinity(), end_us = 0, busy_us = 0;
+    for (size_t r = 0; r < programs_.size(); ++r) {
+      for (size_t i = 0; i < programs_[r].ops.size(); ++i) {
+        if (!is_pass(programs_[r].ops[i])) continue;
+        const sim::TaskTime time = time_of(r, i);
+        begin_us = std::min(begin_us, time.start_us);
+        end_us = std::max(end_us, time.end_us);
+        busy_us += time.end_us - time.start_us;
+      }
+    }
+    const double all_us = static_cast<double>(programs_.size()) * (end_us - begin_us);
+    return all_us > 0 ? std::max(0.0, 1 - busy_us / all_us) : 0;
   }
 
   void draw(Simulation& out) const {

@@ -26,6 +26,9 @@ struct Calibration {
   double core_bytes_per_us = 8'000;      // one core, streams in memory
   double host_bytes_per_us = 13'000;     // all cores together
   double op_overhead_us = 50;            // time to launch an op's kernels
+  // Rate between a rank's own device and the host's memory, each way. The host updates what it keeps at this rate, too.
+  // 0 = device and host have one memory.
+  double host_link_bytes_per_us = 0;
 
   // These were measured with all ranks of the host at work and cores enough, and replace the rates above. They
   // include the time spent waiting for memory, so a measured op takes this rank's share of the bus at most.
@@ -72,6 +75,7 @@ PassWork pass_work(const spec::PassCost& cost, double more_bytes, const Calibrat
 
 struct Simulation {
   double step_us = 0;            // time from step to step, once steps follow each other steadily
+  double idle_share = 0;         // share of the time of all passes of a step in which a rank runs none, mean of ranks
   sim::Timeline timeline;        // one steady step of every rank, a row per lane
   std::vector<OpMemory> memory;  // of one rank's device over that step
   Peak device_peak;              // largest entry of `memory`

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 
 #include "herd/base/error.h"
 #include "herd/program/memory_bound.h"
@@ -338,6 +340,7 @@ TEST(Predict, SimulatesAPipeline_WhoseBubbleIsThatOfTheEquation) {
         expected = 1 - 6 * micro_batches / (units + 3);
       }
       EXPECT_NEAR(idle, expected, 0.05) << order << " " << micro_batches;
+      EXPECT_NEAR(p.idle_share, expected, 0.05) << order << " " << micro_batches;
       EXPECT_NEAR(p.flops, alone.flops, 0.05 * alone.flops) << order;
       spec::RunFile unclipped = run("model.layers=16", "mesh.pp=4");
       unclipped.optimizer.clip = 0;
@@ -388,6 +391,7 @@ TEST(Predict, ExtrapolatesWhatTheWholeProgramGives) {
     EXPECT_FALSE(line.simulation) << text;
     EXPECT_EQ(line.layout.micro_batches, whole.layout.micro_batches) << text;
     EXPECT_NEAR(line.step_us, whole.step_us, 1e-3 * whole.step_us) << text;
+    EXPECT_NEAR(line.idle_share, whole.idle_share, 0.01) << text;
     EXPECT_NEAR(line.device.total(), whole.device.total(), 1e-9 * whole.device.total()) << text;
     EXPECT_NEAR(line.device_bound, whole.device_bound, 1e-9 * whole.device_bound) << text;
     EXPECT_DOUBLE_EQ(line.flops, whole.flops) << text;
@@ -438,6 +442,45 @@ TEST(Equations, RefuseWhatNoRowSaysTheyKnow) {
   row.in_equations = true;
   const strategies::AddedTechnique in_equations(row, "compression");
   EXPECT_EQ(equations(made_up, 1).device_bound, equations(known("gpt2"), 1).device_bound);
+}
+
+Cluster preset(const std::string& name) {
+  std::ostringstream text;
+  text << std::ifstream(std::string(std::getenv("HERD_SOURCE_DIR")) + "/share/herd/clusters/" + name + ".toml").rdbuf();
+  return parse_cluster(text.str(), name);
+}
+
+// Gradients leave the device over its link to the host, weights come back, and the host updates its states meanwhile.
+TEST(Predict, CountsTheHostLink_WhereStatesLieOnTheHost) {
+  const auto run = [](const char* offload) {
+    return known("gpt2-xl", {"train.batch=1", "train.micro_batch=1", offload});
+  };
+  const Cluster cluster = preset("a100-80gb");
+  const Prediction held = predict(run("strategy.offload=none"), 1, cluster),
+                   offloaded = predict(run("strategy.offload=states"), 1, cluster),
+                   by_equation = equations(run("strategy.offload=states"), 1, cluster);
+  ASSERT_TRUE(offloaded.simulated);
+  const double bytes = 2.0 * static_cast<double>(offloaded.parameters), rate = cluster.device.host_link_bytes_per_us;
+  EXPECT_EQ(held.host_link_out + held.host_link_in, 0);
+  EXPECT_EQ(offloaded.host_link_out, bytes);
+  EXPECT_EQ(offloaded.host_link_in, bytes);
+  EXPECT_EQ(by_equation.host_link_out, bytes);
+  EXPECT_GT(offloaded.step_us, bytes / rate + offloaded.compute_us);
+  EXPECT_GT(offloaded.step_us, held.step_us);
+  EXPECT_NEAR(by_equation.step_us, offloaded.step_us, 0.1 * offloaded.step_us);
+  Cluster twice = cluster;
+  twice.device.host_link_bytes_per_us *= 2;
+  EXPECT_LT(predict(run("strategy.offload=states"), 1, twice).step_us, 0.75 * offloaded.step_us);
+}
+
+// Of more than 32 ranks a collective is not simulated rank by rank.
+TEST(Predict, TakesAlikeForAlikeWorkOfARank_HoweverManyRanks) {
+  const auto step_us = [](int ranks) {
+    const std::string batch = "train.batch=" + std::to_string(4 * ranks);
+    return predict(known("gpt2-xl", {batch, "train.micro_batch=4"}), ranks, preset("a100-80gb")).step_us;
+  };
+  const double sixteen = step_us(16);
+  for (const int ranks : {32, 40, 64}) EXPECT_NEAR(step_us(ranks), sixteen, 0.1 * sixteen) << ranks;
 }
 
 TEST(Predict, SaysWhyItUsesEquations) {
