@@ -33,6 +33,12 @@ constexpr std::array kRates = {RateKey{"matmul_flops_per_us", &DeviceRates::matm
                                RateKey{"nvme_bytes_per_us", &DeviceRates::nvme_bytes_per_us},
                                RateKey{"op_overhead_us", &DeviceRates::op_overhead_us}};
 
+constexpr std::array kEfficiencies = {RateKey{"efficiency", &DeviceRates::efficiency},
+                                      RateKey{"efficiency_16bit", &DeviceRates::efficiency_16bit}};
+
+// These bounds admit any real machine. Beyond them sums of times may be no finite number.
+constexpr double kLeast = 1e-6, kMost = 1e12;
+
 [[noreturn]] void refuse(const std::string& name, const std::string& rule, const std::string& fix) {
   throw Error(Code::kBadConfig, printable(name) + ": " + printable(rule) + "\n  fix: " + fix);
 }
@@ -63,13 +69,20 @@ class TableReader {
   void rate(const RateKey& rate, DeviceRates& device) {
     const toml::node* node = find(rate.key);
     if (node == nullptr) return;
-    if (!is_amount(*node) || *node->value<double>() == 0)
-      refuse(name_, section_ + rate.key + " expects a number > 0", "like 312e6");
+    if (!is_amount(*node) || *node->value<double>() < kLeast)
+      refuse(name_, section_ + rate.key + " expects a number from 1e-6 to 1e12", "like 312e6");
     device.*rate.member = *node->value<double>();
+  }
+  void efficiency(const RateKey& efficiency, DeviceRates& device) {
+    const toml::node* node = find(efficiency.key);
+    if (node == nullptr) return;
+    if (!is_amount(*node) || *node->value<double>() < kLeast || *node->value<double>() > 1)
+      refuse(name_, section_ + efficiency.key + " expects a share from 1e-6 to 1", "like 0.7");
+    device.*efficiency.member = *node->value<double>();
   }
   double number(const std::string& key) {
     const toml::node* node = find(key);
-    if (node != nullptr && !is_amount(*node)) refuse(name_, section_ + key + " expects a number >= 0", "0.5");
+    if (node != nullptr && !is_amount(*node)) refuse(name_, section_ + key + " expects a number from 0 to 1e12", "0.5");
     return node == nullptr ? 0 : *node->value<double>();
   }
   std::vector<double> numbers(const std::string& key) {
@@ -78,7 +91,7 @@ class TableReader {
     if (node == nullptr) return out;
     if (!node->is_array()) refuse(name_, section_ + key + " expects a list of numbers", "[1.5, 2.0]");
     for (const toml::node& element : *node->as_array()) {
-      if (!is_amount(element)) refuse(name_, section_ + key + " expects numbers >= 0", "[1.5, 2.0]");
+      if (!is_amount(element)) refuse(name_, section_ + key + " expects numbers from 0 to 1e12", "[1.5, 2.0]");
       out.push_back(*element.value<double>());
     }
     return out;
@@ -100,7 +113,7 @@ class TableReader {
  private:
   static bool is_amount(const toml::node& node) {
     const double value = node.is_number() ? *node.value<double>() : -1;
-    return value >= 0 && std::isfinite(value);
+    return value >= 0 && value <= kMost;
   }
 
   const toml::table& table_;
@@ -112,6 +125,7 @@ Measured read_measured(const toml::table& table, const std::string& name) {
   TableReader keys(table, name, "measured.");
   Measured out;
   out.configuration = keys.text("of");
+  if (const std::string precision = keys.text("precision"); !precision.empty()) out.precision = precision;
   out.forward_us = keys.numbers("forward_us");
   out.backward_us = keys.numbers("backward_us");
   out.loss_us = keys.number("loss_us");
@@ -133,6 +147,19 @@ std::string configuration_of(const spec::RunFile& run, const spec::Layout& layou
   std::replace(model.begin(), model.end(), '\n', ' ');
   std::replace(model.begin(), model.end(), '"', ' ');
   return model + "micro_batch = " + std::to_string(layout.micro_batch) + " threads = " + std::to_string(threads);
+}
+
+// Returns the precision of a run's passes and gradients, as text.
+std::string precision_of(const spec::RunFile& run) {
+  const std::string& precision = run.strategy.precision;
+  const bool fp32_gradients = precision != "fp32" && run.strategy.gradient_precision == "fp32";
+  return precision + (fp32_gradients ? ", gradients in fp32" : "");
+}
+
+// Says whether cores or devices compute the run's products at their 16-bit rates.
+bool uses_16bit_rates(const spec::RunFile& run, const DeviceRates& device) {
+  // Cores compute fp16 products in fp32.
+  return run.strategy.precision == "bf16" || (device.has_own_device && run.strategy.precision == "fp16");
 }
 
 std::string list(const std::vector<double>& values) {
@@ -185,6 +212,7 @@ Cluster parse_cluster(std::string_view text, const std::string& name) {
     cluster.device.has_own_device = keys.flag("own");
     cluster.device.memory_bytes = keys.bytes("memory");
     for (const RateKey& rate : kRates) keys.rate(rate, cluster.device);
+    for (const RateKey& efficiency : kEfficiencies) keys.efficiency(efficiency, cluster.device);
     keys.refuse_others();
   }
   if (const toml::node* measured = top.find("measured")) {
@@ -208,9 +236,14 @@ std::string to_toml(const Cluster& cluster) {
     const double value = cluster.device.*rate.member;
     if (value > 0) out += std::string(rate.key) + " = " + spec::toml_number(value) + "\n";
   }
+  for (const RateKey& efficiency : kEfficiencies) {
+    const double value = cluster.device.*efficiency.member;
+    if (value < 1) out += std::string(efficiency.key) + " = " + spec::toml_number(value) + "\n";
+  }
   if (!cluster.measured) return out;
   const Measured& m = *cluster.measured;
-  out += "\n[measured]\nof = " + spec::toml_quoted(m.configuration) + "\nforward_us = " + list(m.forward_us) +
+  out += "\n[measured]\nof = " + spec::toml_quoted(m.configuration) +
+         "\nprecision = " + spec::toml_quoted(m.precision) + "\nforward_us = " + list(m.forward_us) +
          "\nbackward_us = " + list(m.backward_us) + "\nloss_us = " + spec::toml_number(m.loss_us) +
          "\nupdate_us_per_element = " + spec::toml_number(m.update_us_per_element) +
          "\nnorm_us_per_element = " + spec::toml_number(m.norm_us_per_element) +
@@ -242,8 +275,10 @@ Cluster with_ranks(Cluster cluster, int ranks) {
 }
 
 Measured measured_of(const program::Calibration& calibration, const spec::RunFile& run, const spec::Layout& layout) {
-  Measured out{
-      .configuration = configuration_of(run, layout, calibration.threads), .forward_us = {}, .backward_us = {}};
+  Measured out{.configuration = configuration_of(run, layout, calibration.threads),
+               .precision = precision_of(run),
+               .forward_us = {},
+               .backward_us = {}};
   for (const auto& [pass, us] : calibration.measured_us) {
     if (pass.first == program::OpKind::kForward) out.forward_us.push_back(us);
     if (pass.first == program::OpKind::kBackward) out.backward_us.push_back(us);
@@ -258,17 +293,20 @@ Measured measured_of(const program::Calibration& calibration, const spec::RunFil
 program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile& run, const spec::Layout& layout) {
   const Host& host = cluster.topology.hosts.at(0);
   const DeviceRates& device = cluster.device;
-  const bool is_bf16 = run.strategy.precision == "bf16";  // cores compute fp16 products in fp32
   program::Calibration machine;
-  const bool has_16bit_rate = is_bf16 || (device.has_own_device && run.strategy.precision == "fp16");
-  machine.matmul_flops_per_us = has_16bit_rate ? device.matmul_16bit_flops_per_us : device.matmul_flops_per_us;
-  machine.attention_flops_per_us = has_16bit_rate ? device.attention_16bit_flops_per_us : device.attention_flops_per_us;
+  const bool has_16bit_rate = uses_16bit_rates(run, device);
+  const double efficiency = has_16bit_rate ? device.efficiency_16bit : device.efficiency;
+  machine.matmul_flops_per_us =
+      efficiency * (has_16bit_rate ? device.matmul_16bit_flops_per_us : device.matmul_flops_per_us);
+  machine.attention_flops_per_us =
+      efficiency * (has_16bit_rate ? device.attention_16bit_flops_per_us : device.attention_flops_per_us);
   machine.op_overhead_us = device.op_overhead_us;
   if (device.has_own_device) {  // a device's copy engines move data while its kernels run
     machine.cores = 2 * host.ranks;
     machine.threads = 1;
     machine.core_bytes_per_us = device.bytes_per_us;
     machine.host_bytes_per_us = device.bytes_per_us * host.ranks;
+    machine.host_link_bytes_per_us = device.host_link_bytes_per_us;
   } else {
     machine.cores = host.cores;
     machine.threads =
@@ -276,7 +314,7 @@ program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile&
     machine.core_bytes_per_us = host.core_bytes_per_us;
     machine.host_bytes_per_us = host.memory_bytes_per_us;
   }
-  if (!cluster.measured || run.strategy.precision != "fp32") return machine;
+  if (!cluster.measured || cluster.measured->precision != precision_of(run)) return machine;
   const Measured& m = *cluster.measured;
   machine.update_us_per_element = m.update_us_per_element;
   machine.norm_us_per_element = m.norm_us_per_element;
@@ -306,7 +344,6 @@ Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::
 
 Cluster without_measurements(Cluster cluster) {
   if (!cluster.measured) return cluster;
-    machine.host_link_bytes_per_us = device.host_link_bytes_per_us;
   cluster.measured.reset();
   cluster.device = {.memory_bytes = cluster.device.memory_bytes};
   const Host assumed;
@@ -317,7 +354,7 @@ Cluster without_measurements(Cluster cluster) {
   return cluster;
 }
 
-Cluster cluster_of(const program::Calibration& calibration, Topology topology, int64_t device_memory) {
+Cluster cluster_of(const program::Calibration& calibration, const spec::RunFile& run, Topology topology) {
   Cluster cluster;
   for (Host& host : topology.hosts) {
     host.cores = calibration.cores;
@@ -327,9 +364,10 @@ Cluster cluster_of(const program::Calibration& calibration, Topology topology, i
   cluster.name = topology.name + ", measured";
   cluster.topology = std::move(topology);
   DeviceRates& device = cluster.device;
-  device.memory_bytes = device_memory;
-  device.matmul_flops_per_us = calibration.matmul_flops_per_us;
-  device.attention_flops_per_us = calibration.attention_flops_per_us;
+  device.memory_bytes = run.memory.device_budget;
+  const bool in_16bit = uses_16bit_rates(run, device);
+  (in_16bit ? device.matmul_16bit_flops_per_us : device.matmul_flops_per_us) = calibration.matmul_flops_per_us;
+  (in_16bit ? device.attention_16bit_flops_per_us : device.attention_flops_per_us) = calibration.attention_flops_per_us;
   device.op_overhead_us = calibration.op_overhead_us;
   return cluster;
 }

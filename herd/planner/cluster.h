@@ -27,6 +27,8 @@ struct DeviceRates {
   double matmul_16bit_flops_per_us = 180e3;  // 16 bit
   double attention_flops_per_us = 30e3;      // the fused kernel, fp32
   double attention_16bit_flops_per_us = 60e3;
+  // Share of these rates that the products and the attention of a step keep up; 1 = all, as measured rates do.
+  double efficiency = 1, efficiency_16bit = 1;
   double bytes_per_us = 0;               // rate of an own device's memory; a host's is in the topology
   double host_link_bytes_per_us = 25e3;  // between an own device and host memory: PCIe 4.0 x16, each way
   double nvme_bytes_per_us = 3e3;        // rate of a rank's share of the host's drives
@@ -37,6 +39,7 @@ struct DeviceRates {
 // Holds the times that a run measured with its own blocks, update, norm and reduction (train/calibrate.h).
 struct Measured {
   std::string configuration;       // model, micro-batch and threads that the passes were measured with, as text
+  std::string precision = "fp32";  // of the run that measured: "fp32", "bf16", "bf16, gradients in fp32"
   std::vector<double> forward_us;  // of each block of the chain but the last
   std::vector<double> backward_us;
   double loss_us = 0;
@@ -74,7 +77,7 @@ Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::
 // run has measured is returned as it is. So a job knows its cluster before it measures.
 Cluster without_measurements(Cluster cluster);
 // Returns the cluster of a run that has measured `calibration` on `topology`, without Cluster::measured.
-Cluster cluster_of(const program::Calibration& calibration, Topology topology, int64_t device_memory);
+Cluster cluster_of(const program::Calibration& calibration, const spec::RunFile& run, Topology topology);
 // Returns the measured times of `calibration`, as those of this run's model, micro-batch and threads.
 Measured measured_of(const program::Calibration& calibration, const spec::RunFile& run, const spec::Layout& layout);
 

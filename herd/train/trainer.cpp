@@ -250,7 +250,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
     return calibrate(run, s.layout, passes, *s.parameters, *s.optimizer, comm, static_cast<int>(ranks_here.size()));
   }();
   s.peak_gflops = calibration.matmul_flops_per_us * calibration.threads / 1e3;
-  planner::Cluster cluster = planner::cluster_of(calibration, topology, run.memory.device_budget);
+  planner::Cluster cluster = planner::cluster_of(calibration, run, topology);
   cluster.measured = planner::measured_of(calibration, run, s.layout);
   if (const std::string why = planner::why_no_program(run, s.layout); why.empty()) {
     s.predicted = planner::simulate_on(programs, table, cluster, calibration, ranks_here.size());

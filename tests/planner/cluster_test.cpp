@@ -38,6 +38,27 @@ TEST(Cluster, ComesBackFromItsOwnText) {
   EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
 }
 
+TEST(Cluster, HasAnEfficiencyForEachPrecision_AllOfTheRateWhereItIsNotStated) {
+  const auto machine = [](const std::string& device, const char* precision) {
+    const Cluster cluster =
+        parse_cluster(kTop +
+                          "[device]\nown = true\nbytes_per_us = 2e6\nmatmul_flops_per_us = 19e6\n"
+                          "matmul_16bit_flops_per_us = 312e6\nattention_16bit_flops_per_us = 300e6\n" +
+                          device,
+                      "c.toml");
+    EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
+    spec::RunFile run;
+    run.strategy.precision = precision;
+    return calibration_of(cluster, run, spec::resolve_mesh(run, 8));
+  };
+  const std::string stated = "efficiency = 0.9\nefficiency_16bit = 0.5\n";
+  EXPECT_EQ(machine("", "bf16").matmul_flops_per_us, 312e6);
+  EXPECT_EQ(machine(stated, "bf16").matmul_flops_per_us, 156e6);
+  EXPECT_EQ(machine(stated, "fp16").attention_flops_per_us, 150e6);
+  EXPECT_EQ(machine(stated, "fp32").matmul_flops_per_us, 0.9 * 19e6);
+  EXPECT_EQ(machine(stated, "bf16").core_bytes_per_us, machine("", "bf16").core_bytes_per_us);
+}
+
 TEST(Cluster, IsATopologyFileToo) {
   const Topology topology = one_host(2, 4);
   EXPECT_EQ(parse_cluster(to_text(topology), "t").topology, topology);
@@ -63,12 +84,18 @@ TEST(Cluster, NamesKeyAndRule_WhenItIsWrong) {
   EXPECT_THAT(refusal("herd_cluster = 1"), HasSubstr("states no topology"));
   EXPECT_THAT(refusal("herd_cluster = 1\ntopology = \"herd-topology 1\\nhosts x\""), HasSubstr("topology: "));
   EXPECT_THAT(refusal(kTop + "[device]\nmemroy = 3\n"), HasSubstr("did you mean device.memory?"));
-  EXPECT_THAT(refusal(kTop + "[device]\nmatmul_flops_per_us = -1\n"), HasSubstr("expects a number > 0"));
-  for (const char* figure : {"nan", "-1", "inf"}) {
-    EXPECT_THAT(refusal(kTop + "[device]\nmatmul_flops_per_us = " + figure + "\n"), HasSubstr("expects a number > 0"));
-    EXPECT_THAT(refusal(kTop + "[measured]\nloss_us = " + figure + "\n"), HasSubstr("expects a number >= 0"));
-    EXPECT_THAT(refusal(kTop + "[measured]\nforward_us = [" + figure + "]\n"), HasSubstr("expects numbers >= 0"));
+  EXPECT_THAT(refusal(kTop + "[device]\nmatmul_flops_per_us = -1\n"), HasSubstr("expects a number from 1e-6 to"));
+  for (const char* figure : {"nan", "-1", "inf", "1e304"}) {
+    EXPECT_THAT(refusal(kTop + "[device]\nmatmul_flops_per_us = " + figure + "\n"),
+                HasSubstr("expects a number from 1e-6"));
+    EXPECT_THAT(refusal(kTop + "[measured]\nloss_us = " + figure + "\n"), HasSubstr("expects a number from 0"));
+    EXPECT_THAT(refusal(kTop + "[measured]\nforward_us = [" + figure + "]\n"), HasSubstr("expects numbers from 0"));
   }
+  // So slow a device would take longer than a clock can count.
+  EXPECT_THAT(refusal(kTop + "[device]\nmatmul_flops_per_us = 1e-304\n"), HasSubstr("expects a number from 1e-6"));
+  for (const char* share : {"0", "-0.5", "1.01", "nan", "\"most\""})
+    EXPECT_THAT(refusal(kTop + "[device]\nefficiency_16bit = " + share + "\n"),
+                HasSubstr("device.efficiency_16bit expects a share from 1e-6 to 1"));
   EXPECT_THAT(refusal(kTop + "[device]\nown = 1\n"), HasSubstr("device.own expects true or false"));
   EXPECT_THAT(refusal(kTop + "[device]\nown = true\n"), HasSubstr("needs device.bytes_per_us"));
   EXPECT_THAT(refusal(kTop + "nmae = \"x\"\n"), HasSubstr("did you mean name?"));
@@ -85,7 +112,8 @@ TEST(Cluster, GrowsByWholeHosts_AndIsCutToTheRanks) {
   EXPECT_EQ(with_ranks(small_server(2), 4).topology.hosts.size(), 1u) << "ranks share a host's cores";
 }
 
-TEST(Cluster, GivesBackWhatARunMeasured) {
+void expect_measurements_back(const std::string& precision, const std::string& gradient_precision) {
+  SCOPED_TRACE(precision + ", gradients " + gradient_precision);
   using program::OpKind;
   program::Calibration machine{.cores = 6, .threads = 3, .matmul_flops_per_us = 81234.5, .core_bytes_per_us = 7777.1};
   machine.measured_us = {{{OpKind::kForward, 0}, 1.5},
@@ -98,8 +126,11 @@ TEST(Cluster, GivesBackWhatARunMeasured) {
   machine.reduce_us_per_byte = 1.0 / 7000;
   spec::RunFile run;
   run.model.layers = 1;
+  run.memory.device_budget = 1 << 30;
+  run.strategy.precision = precision;
+  run.strategy.gradient_precision = gradient_precision;
   const spec::Layout layout = spec::resolve_mesh(run, 2);
-  Cluster cluster = cluster_of(machine, one_host(2, 2), 1 << 30);
+  Cluster cluster = cluster_of(machine, run, one_host(2, 2));
   cluster.measured = measured_of(machine, run, layout);
   const Cluster read = parse_cluster(to_toml(cluster), "c");
   EXPECT_EQ(read, cluster);
@@ -114,8 +145,25 @@ TEST(Cluster, GivesBackWhatARunMeasured) {
   EXPECT_EQ(again.update_us_per_element, machine.update_us_per_element);
   EXPECT_EQ(again.norm_us_per_element, machine.norm_us_per_element);
   EXPECT_EQ(again.reduce_us_per_byte, machine.reduce_us_per_byte);
+  EXPECT_EQ(again.attention_flops_per_us, machine.attention_flops_per_us);
+  spec::RunFile other = run;  // of whose passes nothing was measured
+  other.strategy.precision = precision == "fp32" ? "bf16" : "fp32";
+  EXPECT_TRUE(calibration_of(with_ranks(read, 2), other, layout).measured_us.empty());
+  EXPECT_EQ(calibration_of(with_ranks(read, 2), other, layout).update_us_per_element, 0);
   run.model.width *= 2;  // passes of another model are not those that were measured
   EXPECT_TRUE(calibration_of(with_ranks(read, 2), run, layout).measured_us.empty());
+}
+
+TEST(Cluster, GivesBackWhatARunMeasured_InItsPrecision) {
+  expect_measurements_back("fp32", "same");
+  expect_measurements_back("bf16", "same");
+  expect_measurements_back("bf16", "fp32");
+  expect_measurements_back("fp16", "same");
+}
+
+// A file of an older herd says nothing of a precision.
+TEST(Cluster, TakesMeasurementsForThoseOfFp32_WhereTheFileDoesNotSay) {
+  EXPECT_EQ(parse_cluster(kTop + "[measured]\nloss_us = 1.0\n", "c.toml").measured->precision, "fp32");
 }
 
 TEST(Cluster, OfEveryNameInShareCanBeRead) {
