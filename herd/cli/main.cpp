@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/base/version.h"
 #include "herd/cli/bench.h"
 #include "herd/cli/checkpoint.h"
@@ -79,7 +81,11 @@ int main(int argc, char** argv) {
   } catch (const CLI::RuntimeError& stop) {
     return stop.get_exit_code();  // a subcommand's own exit status
   } catch (const CLI::ParseError& wrong) {
-    return app.exit(wrong) == 0 ? 0 : 2;
+    std::ostringstream out, problems;
+    const int status = app.exit(wrong, out, problems);
+    std::fputs(herd::printable_lines(out.str()).c_str(), stdout);
+    std::fputs(herd::printable_lines(problems.str()).c_str(), stderr);
+    return status == 0 ? 0 : 2;
   } catch (const herd::Error& error) {
     std::fprintf(stderr, "herd: %s\n", error.what());
     return error.code() == herd::Code::kBadConfig ? 2 : 1;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "herd/base/printable.h"
 #include "herd/base/units.h"
 #include "herd/planner/paper_formulas_internal.h"
 #include "herd/planner/tables_internal.h"
@@ -57,7 +58,8 @@ std::string equations_text(const Plan& plan) {
 }
 
 std::string plan_text(const Plan& plan) {
-  std::string out = headline(plan) + "\n" + spec::summary(plan.prediction.layout) + "\nmachine: " + plan.cluster.name +
+  std::string out = headline(plan) + "\n" + spec::summary(plan.prediction.layout) +
+                    "\nmachine: " + printable(plan.cluster.name) +
                     (plan.automatic_choice.empty() ? "" : "\n" + plan.automatic_choice) + "\n\n" +
                     draw::text_table(memory_rows(plan)) + verdict(plan) + "\n\n";
   draw::Table costs{{{"of a step"}, {""}}, {}};
@@ -117,7 +119,7 @@ std::string plan_json(const Plan& plan) {
     entry.update(prediction_json(suggestion.prediction));
     out["remedies"].push_back(std::move(entry));
   }
-  return out.dump(2) + "\n";
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace herd::planner

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "herd/base/printable.h"
 #include "herd/base/units.h"
 #include "herd/planner/partitioned_model_internal.h"
 #include "herd/planner/tables_internal.h"
@@ -36,7 +37,7 @@ std::string joined(const std::vector<std::string>& words) {
 
 std::string headline(const Plan& plan) {
   const auto& model = plan.run.model;
-  return plan.name + ": " + model.kind + ", " + std::to_string(model.layers) + " layers of width " +
+  return printable(plan.name) + ": " + model.kind + ", " + std::to_string(model.layers) + " layers of width " +
          std::to_string(model.width) + ", " + format_count(static_cast<double>(plan.prediction.parameters)) +
          " parameters, " +
          (plan.prediction.frozen > 0 ? format_count(static_cast<double>(plan.prediction.frozen)) + " of them frozen, "

@@ -93,6 +93,21 @@ TEST(HerdPlan, FindsItsModels_WhereItIsInstalled) {
   fs::remove_all(prefix / "share");
   EXPECT_THAT(run({(prefix / "bin/herd").string(), "plan", "gpt2"}).output,
               HasSubstr("herd's own files are neither in"));
+TEST(HerdPlan, PrintsNamesAndUnknownOptionsWithoutControlCharacters) {
+  char folder[] = "/tmp/herd_plan_XXXXXX";
+  const fs::path file = fs::path(mkdtemp(folder)) / "cluster.toml";
+  std::ofstream(file)
+      << "herd_cluster = 1\nname = \"\\u001b[2Ja\\nb\"\ntopology = '''\nherd-topology 1\nhosts 1 ranks 1 "
+         "cores 1\n'''\n";
+  const Result plan = run({kHerd, "plan", "gpt2", "--cluster", file.string()});
+  EXPECT_THAT(plan.output, HasSubstr("machine: \\x1b[2Ja\\x0ab\n")) << plan.output;
+  const Result option = run({kHerd, "plan", "--\x1b[2J\r"});
+  EXPECT_EQ(option.status, 2);
+  for (const Result& result : {plan, option, run({kHerd, "--no\x1b[2J"}), run({kHerd, "plan", "gpt2\x1b[2J"})})
+    EXPECT_EQ(result.output.find_first_of("\x1b\r"), std::string::npos) << result.output;
+  fs::remove_all(fs::path(folder));
+}
+
   fs::remove_all(prefix);
 }
 
