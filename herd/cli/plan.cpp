@@ -10,6 +10,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/cli/known_models.h"
+#include "herd/cli/progress_line.h"
 #include "herd/cli/read_run_file.h"
 #include "herd/cli/trainer_process.h"
 #include "herd/cli/write_file.h"
@@ -67,21 +68,31 @@ planner::Plan make_plan(const PlanOptions& options) {
   const planner::Cluster cluster = read_cluster(options.cluster);
   plan.cluster = planner::with_ranks(cluster, plan.ranks);
   plan.budget = budget_of(options, plan.run, cluster);
-  planner::ResolvedRun resolved = planner::resolve(plan.run, plan.ranks, cluster, plan.budget);
+  StatusLine status("herd plan");
+  const auto report = [&](const std::string& doing) { status.update(doing); };
+  plan.search_seconds = options.seconds;
+  planner::SearchLimit choice(options.seconds, report);
+  planner::ResolvedRun resolved = planner::resolve(plan.run, plan.ranks, cluster, plan.budget, &choice);
+  plan.not_looked_at = choice.left_out();
   plan.run = std::move(resolved.run);
   plan.automatic_choice = std::move(resolved.summary);
+  status.update("the run as it is");
   plan.prediction = planner::predict(plan.run, plan.ranks, cluster);
   plan.tokens = options.tokens;
   plan.days = options.days;
   plan.flops = options.flops;
   if (!plan.fits()) {
-    plan.variants = planner::variants_that_fit(plan.run, plan.ranks, cluster, plan.budget);
+    planner::SearchLimit limit(options.seconds, report);
+    plan.variants = planner::variants_that_fit(plan.run, plan.ranks, cluster, plan.budget, &limit);
+    limit.allow_until(1);
     plan.suggestions =
         planner::suggest_changes(plan.run, plan.ranks, cluster,
                                  {.budget = plan.budget,
                                   .time_scale = planner::time_scale(plan.run, plan.ranks, cluster, plan.prediction),
                                   .skip_automatic_keys = plan.variants.built > 0,
-                                  .more_ranks = options.ranks == 0});
+                                  .more_ranks = options.ranks == 0,
+                                  .limit = &limit});
+    plan.not_looked_at.insert(plan.not_looked_at.end(), limit.left_out().begin(), limit.left_out().end());
   }
   return plan;
 }
@@ -120,6 +131,11 @@ void add_plan_command(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   tokens->check(CLI::PositiveNumber);
   days->needs(tokens)->check(CLI::PositiveNumber);
+  command
+      ->add_option("--seconds", options->seconds,
+                   "time to look for what would make it fit; then the best so far counts, and what is left out is said")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--equations", options->equations,
                     "what published equations say too: model states, activations of a layer, traffic");
   command->add_flag("--stages", options->stages,

@@ -1,5 +1,5 @@
 // herd plan FILE.toml|MODEL [section.key=value ...] [--ranks N] [--cluster FILE|NAME] [--budget B] [--tokens T
-// [--days D [--flops F]]] [--equations] [--stages] [--json] [--html FILE]
+// [--days D [--flops F]]] [--seconds S] [--equations] [--stages] [--json] [--html FILE]
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@ struct PlanOptions {
   double tokens = 0;         // of the whole training
   double days = 0;           // that it may take
   double flops = 0;          // FLOP/s that a device keeps up; 0 = as predicted
+  double seconds = 20;       // limit of the search for what would make it fit
   bool equations = false;    // also what published equations say
   bool stages = false;       // also how a pipeline is cut
   bool json = false;

@@ -26,4 +26,21 @@ void ProgressLine::update(int64_t done, int64_t all) {
   printed_ = true;
 }
 
+StatusLine::StatusLine(std::string what) : what_(std::move(what)), at_terminal_(::isatty(STDERR_FILENO)) {
+  if (!at_terminal_) last_ = begin_;  // what takes no longer than a few seconds says nothing to a file
+}
+
+StatusLine::~StatusLine() {
+  if (rewrites_) std::fputs("\r\033[K", stderr);
+}
+
+void StatusLine::update(const std::string& doing) {
+  const auto now = Clock::now();
+  if (now - last_ < (at_terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(3000))) return;
+  std::fprintf(stderr, "%s%s: %s (%.0f s)%s", at_terminal_ ? "\r\033[K" : "", what_.c_str(), doing.c_str(),
+               std::chrono::duration<double>(now - begin_).count(), at_terminal_ ? "" : "\n");
+  last_ = now;
+  rewrites_ = at_terminal_;
+}
+
 }  // namespace herd::cli

@@ -23,4 +23,21 @@ class ProgressLine {
   Clock::time_point begin_ = Clock::now(), last_ = {};
 };
 
+// Says on standard error what a command does: on a terminal in one line, rewritten in place and gone at the end, as in
+// "herd plan: programs of changed runs, 3 of 12 (7 s)"; elsewhere in a line every few seconds. Threads: one at a time.
+class StatusLine {
+ public:
+  explicit StatusLine(std::string what);
+  ~StatusLine();
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+  void update(const std::string& doing);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string what_;
+  bool at_terminal_, rewrites_ = false;
+  Clock::time_point begin_ = Clock::now(), last_ = {};
+};
+
 }  // namespace herd::cli

@@ -72,6 +72,7 @@ draw::Section suggestion_section(const Plan& plan) {
   } else if (plan.variants.fitting.empty()) {
     html += "<p>" + draw::escape(nothing_fits(plan)) + "</p>\n";
   }
+  if (!plan.not_looked_at.empty()) html += "<p>" + draw::escape(search_remark(plan)) + ".</p>\n";
   return {"What would make it fit", html};
 }
 

@@ -65,15 +65,17 @@ std::string plan_text(const Plan& plan) {
   draw::Table costs{{{"of a step"}, {""}}, {}};
   for (const auto& [name, value] : cost_rows(plan)) costs.rows.push_back({name, value});
   out += draw::text_table(costs) + "predicted " + method(plan) + "\n";
-  if (plan.fits()) return out;
+  const std::string stopped = plan.not_looked_at.empty() ? "" : "\n" + search_remark(plan) + "\n";
+  if (plan.fits()) return out + stopped;
   if (plan.variants.fitting.empty() && plan.suggestions.empty())
     out += "\n" + nothing_fits(plan) + "\n";
   else
     out += "\nwhat would make it fit, cheapest first:\n";
   if (!plan.variants.fitting.empty()) out += draw::text_table(variant_rows(plan));
   if (plan.variants.built > 0) out += variant_remark(plan) + "\n";
-  if (plan.suggestions.empty()) return out;
-  return out + (plan.variants.built > 0 ? "\nor, by equations:\n" : "") + draw::text_table(suggestion_rows(plan));
+  if (!plan.suggestions.empty())
+    out += (plan.variants.built > 0 ? "\nor, by equations:\n" : "") + draw::text_table(suggestion_rows(plan));
+  return out + stopped;
 }
 
 std::string plan_json(const Plan& plan) {
@@ -113,6 +115,7 @@ std::string plan_json(const Plan& plan) {
   if (const auto& nearest = plan.variants.least_memory) {
     out["nearest"] = {{"changes", nearest->changes}, {"device_bytes_bound", nearest->prediction.device_bound}};
   }
+  out["not_looked_at"] = plan.not_looked_at;
   out["remedies"] = Json::array();
   for (const Suggestion& suggestion : plan.suggestions) {
     Json entry = {{"changes", suggestion.changes}, {"ranks", suggestion.ranks}, {"not_built", suggestion.unsupported}};

@@ -22,9 +22,11 @@ struct Plan {
   // Changes that equations find where the run does not fit: other techniques, more ranks, and settings for which no
   // program can be built.
   std::vector<Suggestion> suggestions;
-  double tokens = 0;  // tokens of the whole training; 0 = not stated
-  double days = 0;    // days that the training may take; 0 = not stated
-  double flops = 0;   // model FLOP/s that a device sustains, recompute not counted; 0 = as predicted
+  double search_seconds = 0;               // limit of the search
+  std::vector<std::string> not_looked_at;  // what the search left out because its time was over
+  double tokens = 0;                       // tokens of the whole training; 0 = not stated
+  double days = 0;                         // days that the training may take; 0 = not stated
+  double flops = 0;  // model FLOP/s that a device sustains, recompute not counted; 0 = as predicted
   bool fits() const { return budget.holds(prediction); }
   double sustained_flops() const;  // returns FLOP/s of a device: `flops`, or as predicted
   PaperFormulas paper_formulas() const;

@@ -68,6 +68,10 @@ std::vector<Suggestion> suggest_changes(const spec::RunFile& run, int ranks, con
   CollectiveCostModel::LineCache line_cache;
   std::vector<Suggestion> fitting;
   for (int n = ranks; n <= std::max(ranks, kMaxSuggestedRanks) && fitting.empty(); n *= 2) {
+    if (n > ranks && search.limit != nullptr && search.limit->is_over()) {
+      search.limit->leave_out("layouts of " + std::to_string(n) + " ranks and more");
+      break;
+    }
     const Cluster sized_cluster = with_ranks(cluster, n);
     const strategies::RankCounts all{n, sized_cluster.topology.hosts[0].ranks};
     const auto consider = [&](const spec::RunFile& changed) {
@@ -81,9 +85,15 @@ std::vector<Suggestion> suggest_changes(const spec::RunFile& run, int ranks, con
         if (error.code() != Code::kBadConfig) throw;  // the model does not allow this layout
       }
     };
+    std::vector<spec::RunFile> layouts;
     each_layout(run, all, [&](const spec::RunFile& layout) {
-      if (has_work(layout, n)) each_variant(layout, all, false, consider);
+      if (has_work(layout, n)) layouts.push_back(layout);
     });
+    const std::string what = "layouts of " + std::to_string(n) + (n == 1 ? " rank" : " ranks") + " by equations";
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      if (search.limit != nullptr && !search.limit->allows(what, i, layouts.size())) break;
+      each_variant(layouts[i], all, false, consider);
+    }
     if (!search.more_ranks) break;
   }
   return best_of(std::move(fitting), ranks);

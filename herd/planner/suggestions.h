@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "herd/planner/prediction.h"
+#include "herd/planner/search_limit.h"
 
 namespace herd::planner {
 
@@ -26,8 +27,9 @@ struct Search {
   Budget budget;
   double time_scale = 1;  // factor on the equations' times, as time_scale() returns
   bool skip_automatic_keys =
-      false;                // omit suggestions that change only keys that "auto" would set (variants_that_fit.h)
-  bool more_ranks = false;  // also try twice, four times, .. as many ranks, until something fits
+      false;                     // omit suggestions that change only keys that "auto" would set (variants_that_fit.h)
+  bool more_ranks = false;       // also try twice, four times, .. as many ranks, until something fits
+  SearchLimit* limit = nullptr;  // borrowed; null = no limit
 };
 
 // Returns the simulated time over that of the equations, for the run as it is; 1 where it was not simulated.

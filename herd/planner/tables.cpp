@@ -102,13 +102,13 @@ std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan) {
     if (bytes > 0) sent += (sent.empty() ? "" : ", ") + format_bytes(bytes) + " on " + axis;
   }
   rows.emplace_back("sent by a rank", sent.empty() ? "nothing" : sent);
-  if (plan.tokens > 0) {
   if (p.host_link_out + p.host_link_in > 0) {
     const double rate = plan.cluster.device.host_link_bytes_per_us;
     rows.emplace_back("host link", format_bytes(p.host_link_out) + " out, " + format_bytes(p.host_link_in) +
                                        " in, at " + format_bytes(1e6 * rate) + "/s each way, " +
                                        format_us((p.host_link_out + p.host_link_in) / rate) + " alone");
   }
+  if (plan.tokens > 0) {
     const double days = plan.tokens / p.tokens_per_s() / 86400;
     char text[160];
     std::snprintf(text, sizeof text, "%.3g days, %.3g device-days; 6PT = %.3g FLOP", days, days * plan.ranks,
@@ -163,6 +163,15 @@ std::string variant_remark(const Plan& plan) {
     out += ". " + variant.changes.at(0) + " alone " + (plan.budget.holds(p) ? "fits" : "does not fit") + ": " +
            format_bytes(p.device_bound) + ", " + format_us(p.step_us) + ", but " + std::string(variant.result_change);
   }
+  return out;
+}
+
+std::string search_remark(const Plan& plan) {
+  if (plan.not_looked_at.empty()) return "";
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%g", plan.search_seconds);
+  std::string out = "the search stopped after " + std::string(seconds) + " s (--seconds) and did not look at";
+  for (size_t i = 0; i < plan.not_looked_at.size(); ++i) out += (i == 0 ? " " : "; ") + plan.not_looked_at[i];
   return out;
 }
 

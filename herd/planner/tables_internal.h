@@ -22,5 +22,7 @@ std::string variant_remark(const Plan& plan);
 draw::Table suggestion_rows(const Plan& plan);
 // Says that nothing fits, and what was not tried; REQUIRES neither variants that fit nor suggestions.
 std::string nothing_fits(const Plan& plan);
+// Says where the search stopped; empty where it looked at everything.
+std::string search_remark(const Plan& plan);
 
 }  // namespace herd::planner

@@ -67,8 +67,13 @@ int64_t max_bytes(const std::vector<program::Program>& steps, program::Tier tier
 // Finds the variants of a run that fit.
 class Candidates {
  public:
-  Candidates(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget)
-      : run_(run), ranks_(ranks), cluster_(cluster), budget_(budget), own_layout_(spec::resolve_mesh(run, ranks)) {}
+  Candidates(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget, SearchLimit* limit)
+      : run_(run),
+        ranks_(ranks),
+        cluster_(cluster),
+        budget_(budget),
+        own_layout_(spec::resolve_mesh(run, ranks)),
+        limit_(limit) {}
 
   Variants run() {
     Variants out;
@@ -76,10 +81,15 @@ class Candidates {
     out.built = static_cast<int>(all.size());
     if (all.empty()) return out;
     out.unchanged = predict_variant(all[0].run, all[0].layout).prediction;
-    std::vector<Variant> fitting;
+    std::vector<const Candidate*> small;
     for (const Candidate& one : all) {
-      if (fits(one, budget_)) fitting.push_back(predict_variant(one.run, one.layout));
+      if (fits(one, budget_)) small.push_back(&one);
     }
+    std::vector<Variant> fitting;
+    give_time_until(kPredicting);
+    for (size_t i = 0; i < small.size() && may_go_on("predictions of runs that fit", i, small.size()); ++i)
+      fitting.push_back(predict_variant(small[i]->run, small[i]->layout));
+    give_time_until(kProving);
     out.fitting = within_budget(cheapest_first(std::move(fitting)));
     if (out.fitting.empty()) {
       const auto least = std::min_element(all.begin(), all.end(),
@@ -93,29 +103,44 @@ class Candidates {
   }
 
  private:
+  // Shares of a limited time after which the search has built programs, predicted and proved them.
+  static constexpr double kBuilding = 0.35, kPredicting = 0.6, kProving = 0.7;
+
+  void give_time_until(double share) const {
+    if (limit_ != nullptr) limit_->allow_until(share);
+  }
+  bool may_go_on(const std::string& what, size_t index, size_t count) const {
+    return limit_ == nullptr || limit_->allows(what, index, count);
+  }
+
   strategies::RankCounts ranks() const { return {ranks_, cluster_.topology.hosts[0].ranks}; }
 
   std::vector<Variant> with_other_results() const {
-    std::vector<Variant> out;
+    std::vector<std::pair<spec::RunFile, std::string_view>> all;
     each_result_change(run_, ranks(), [&](const spec::RunFile& changed, std::string_view result_change) {
-      const std::optional<Candidate> one = build_candidate(changed);
-      if (!one) return;
-      out.push_back(predict_variant(changed, one->layout));
-      out.back().result_change = result_change;
+      all.emplace_back(changed, result_change);
     });
+    std::vector<Variant> out;
+    for (size_t i = 0; i < all.size() && may_go_on("runs with other results", i, all.size()); ++i) {
+      const std::optional<Candidate> one = build_candidate(all[i].first);
+      if (!one) continue;
+      out.push_back(predict_variant(all[i].first, one->layout));
+      out.back().result_change = all[i].second;
+    }
     return out;
   }
 
   // Returns the run as it is and its variants; nothing if the run's own program can't be built.
   std::vector<Candidate> candidates() const {
+    std::vector<spec::RunFile> all;
+    each_variant(run_, ranks(), true, [&](const spec::RunFile& changed) { all.push_back(changed); });
     std::vector<Candidate> out;
-    bool possible = true;
-    each_variant(run_, ranks(), true, [&](const spec::RunFile& changed) {
-      if (!possible) return;
-      std::optional<Candidate> one = build_candidate(changed);
-      possible = one || !out.empty();
+    give_time_until(kBuilding);
+    for (size_t i = 0; i < all.size() && may_go_on("programs of changed runs", i, all.size()); ++i) {
+      std::optional<Candidate> one = build_candidate(all[i]);
       if (one) out.push_back(std::move(*one));
-    });
+      if (out.empty()) break;
+    }
     return out;
   }
 
@@ -172,8 +197,9 @@ class Candidates {
   // Returns the variants whose programs fit on every rank, since ranks may hold different shards.
   std::vector<Variant> within_budget(std::vector<Variant> all) const {
     std::vector<Variant> out;
-    for (Variant& one : all) {
-      if (out.size() == kMaxShown) break;
+    for (size_t i = 0; i < all.size() && out.size() < kMaxShown && may_go_on("proofs of runs that fit", i, all.size());
+         ++i) {
+      Variant& one = all[i];
       spec::RunFile limited = one.run;
       limited.memory.device_budget = budget_.device;
       limited.memory.host_budget = budget_.host;
@@ -195,6 +221,7 @@ class Candidates {
   const Cluster cluster_;
   const Budget budget_;
   const spec::Layout own_layout_;
+  SearchLimit* const limit_;
 };
 
 // Returns the largest number in [0, most] that `fits`. REQUIRES that 0 fits, and that below `most` a number fits if a
@@ -271,8 +298,9 @@ std::string numbers_text(const spec::RunFile& stated, const spec::RunFile& resol
 
 }  // namespace
 
-Variants variants_that_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget) {
-  return Candidates(run, ranks, with_ranks(cluster, ranks), budget).run();
+Variants variants_that_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget,
+                           SearchLimit* limit) {
+  return Candidates(run, ranks, with_ranks(cluster, ranks), budget, limit).run();
 }
 
 std::string advice(const Variants& variants, const Budget& budget) {
@@ -323,14 +351,15 @@ spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster,
   return search.run();
 }
 
-ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& machines, const Budget& budget) {
+ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& machines, const Budget& budget,
+                    SearchLimit* limit) {
   const Cluster cluster = without_measurements(machines);
   if (!run.strategy.automatic) {
     const spec::RunFile resolved = with_numbers(run, ranks, cluster, budget);
     const std::string numbers = numbers_text(run, resolved, ranks);
     return {resolved, numbers.empty() ? "" : "left to herd:" + numbers};
   }
-  const Variants variants = variants_that_fit(run, ranks, cluster, budget);
+  const Variants variants = variants_that_fit(run, ranks, cluster, budget, limit);
   if (variants.built == 0) {
     throw Error(Code::kBadConfig, "strategy.auto chooses among programs, but " +
                                       why_no_program(run, spec::resolve_mesh(run, ranks)) +

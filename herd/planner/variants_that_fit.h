@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "herd/planner/search_limit.h"
 #include "herd/planner/suggestions.h"
 
 namespace herd::planner {
@@ -37,7 +38,9 @@ struct Variants {
 
 // Finds the variants. Cheapest means the shortest predicted step; of steps within 1 % of it the one with fewest
 // changes, then with least memory. `built` = 0 where no program can be built for the run (why_no_program()).
-Variants variants_that_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget);
+// A search that `limit` stops has fewer variants, and none that is not proved. Borrows `limit`; null = no limit.
+Variants variants_that_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget,
+                           SearchLimit* limit = nullptr);
 
 // Returns the end of an error about memory: lines, each of which a line feed begins.
 std::string advice(const Variants& variants, const Budget& budget);
@@ -60,6 +63,8 @@ struct ResolvedRun {
 // Applies the cheapest variant that fits where strategy.auto is set, and with_numbers(). It leaves out what a run has
 // measured of `cluster`. So herd plan with the cluster file that a run wrote returns what that run chose, which had no
 // measurements yet. Throws kOverBudget with advice() where nothing fits, kBadConfig where no program can be built.
-ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget);
+// A `limit` may stop the search for the cheapest variant; herd train has none.
+ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget,
+                    SearchLimit* limit = nullptr);
 
 }  // namespace herd::planner

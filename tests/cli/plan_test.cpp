@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -29,7 +30,8 @@ Result run(std::vector<std::string> command) {
 }
 
 TEST(HerdPlan, KnowsModelsByName) {
-  const Result gpt3 = run({kHerd, "plan", "gpt3-175b", "--ranks", "64", "--cluster", "a100-80gb", "--json"});
+  const Result gpt3 =
+      run({"/bin/sh", "-c", "exec \"$0\" plan gpt3-175b --ranks 64 --cluster a100-80gb --json 2>/dev/null", kHerd});
   ASSERT_EQ(gpt3.status, 0) << gpt3.output;
   const auto json = nlohmann::json::parse(gpt3.output);
   EXPECT_NEAR(json["parameters"].get<double>(), 175e9, 0.5e9);
@@ -67,6 +69,18 @@ TEST(HerdPlan, PrintsWhatTheGuideShows) {
   EXPECT_EQ(shown, 2);
 }
 
+// What would make these fit takes minutes to find out.
+TEST(HerdPlan, SaysWhatItLooksAt_AndStopsAtItsTimeLimit) {
+  const auto start = std::chrono::steady_clock::now();
+  const Result plan = run({kHerd, "plan", "gpt3-175b", "--ranks", "64", "--cluster", "a100-80gb", "--seconds", "4"});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(120));
+  EXPECT_EQ(plan.status, 0) << plan.output;
+  EXPECT_THAT(plan.output, testing::ContainsRegex("herd plan: .* \\([0-9]+ s\\)\n"));
+  EXPECT_THAT(plan.output, HasSubstr("\nthe search stopped after 4 s (--seconds) and did not look at "));
+  const Result all = run({kHerd, "plan", "gpt2", "--cluster", "a100-80gb", "--budget", "2GiB"});
+  EXPECT_THAT(all.output, testing::Not(HasSubstr("the search stopped")));
+}
+
 TEST(HerdPlan, NamesTheNearestModel_AndBadKeys) {
   const Result typo = run({kHerd, "plan", "gpt3-157b"});
   EXPECT_EQ(typo.status, 2);
@@ -77,6 +91,21 @@ TEST(HerdPlan, NamesTheNearestModel_AndBadKeys) {
   const Result none = run({kHerd, "plan"});
   EXPECT_EQ(none.status, 2);
   EXPECT_THAT(none.output, HasSubstr("herd plan needs a run file or a model"));
+}
+
+TEST(HerdPlan, PrintsNamesAndUnknownOptionsWithoutControlCharacters) {
+  char folder[] = "/tmp/herd_plan_XXXXXX";
+  const fs::path file = fs::path(mkdtemp(folder)) / "cluster.toml";
+  std::ofstream(file)
+      << "herd_cluster = 1\nname = \"\\u001b[2Ja\\nb\"\ntopology = '''\nherd-topology 1\nhosts 1 ranks 1 "
+         "cores 1\n'''\n";
+  const Result plan = run({kHerd, "plan", "gpt2", "--cluster", file.string()});
+  EXPECT_THAT(plan.output, HasSubstr("machine: \\x1b[2Ja\\x0ab\n")) << plan.output;
+  const Result option = run({kHerd, "plan", "--\x1b[2J\r"});
+  EXPECT_EQ(option.status, 2);
+  for (const Result& result : {plan, option, run({kHerd, "--no\x1b[2J"}), run({kHerd, "plan", "gpt2\x1b[2J"})})
+    EXPECT_EQ(result.output.find_first_of("\x1b\r"), std::string::npos) << result.output;
+  fs::remove_all(fs::path(folder));
 }
 
 TEST(HerdPlan, FindsItsModels_WhereItIsInstalled) {
@@ -93,21 +122,6 @@ TEST(HerdPlan, FindsItsModels_WhereItIsInstalled) {
   fs::remove_all(prefix / "share");
   EXPECT_THAT(run({(prefix / "bin/herd").string(), "plan", "gpt2"}).output,
               HasSubstr("herd's own files are neither in"));
-TEST(HerdPlan, PrintsNamesAndUnknownOptionsWithoutControlCharacters) {
-  char folder[] = "/tmp/herd_plan_XXXXXX";
-  const fs::path file = fs::path(mkdtemp(folder)) / "cluster.toml";
-  std::ofstream(file)
-      << "herd_cluster = 1\nname = \"\\u001b[2Ja\\nb\"\ntopology = '''\nherd-topology 1\nhosts 1 ranks 1 "
-         "cores 1\n'''\n";
-  const Result plan = run({kHerd, "plan", "gpt2", "--cluster", file.string()});
-  EXPECT_THAT(plan.output, HasSubstr("machine: \\x1b[2Ja\\x0ab\n")) << plan.output;
-  const Result option = run({kHerd, "plan", "--\x1b[2J\r"});
-  EXPECT_EQ(option.status, 2);
-  for (const Result& result : {plan, option, run({kHerd, "--no\x1b[2J"}), run({kHerd, "plan", "gpt2\x1b[2J"})})
-    EXPECT_EQ(result.output.find_first_of("\x1b\r"), std::string::npos) << result.output;
-  fs::remove_all(fs::path(folder));
-}
-
   fs::remove_all(prefix);
 }
 

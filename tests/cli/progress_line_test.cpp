@@ -46,5 +46,23 @@ TEST(ProgressLine, SaysNothing_WhereNobodyAskedOrStderrIsNoTerminal) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+TEST(StatusLine, ShowsWhatIsDoneAtATerminal_AndLeavesNothingBehind) {
+  const std::string shown = shown_at_a_terminal([] {
+    StatusLine line("herd plan");
+    line.update("programs, 1 of 12");
+    line.update("programs, 2 of 12");  // too soon after the first
+  });
+  EXPECT_EQ(shown, "\r\033[Kherd plan: programs, 1 of 12 (0 s)\r\033[K");
+}
+
+TEST(StatusLine, SaysNothingToAFile_OfWhatTakesLessThanSeconds) {
+  testing::internal::CaptureStderr();
+  {
+    StatusLine line("herd plan");
+    line.update("programs, 1 of 12");
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 }  // namespace
 }  // namespace herd::cli
