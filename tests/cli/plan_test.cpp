@@ -77,7 +77,7 @@ TEST(HerdPlan, SaysWhatItLooksAt_AndStopsAtItsTimeLimit) {
   EXPECT_EQ(plan.status, 0) << plan.output;
   EXPECT_THAT(plan.output, testing::ContainsRegex("herd plan: .* \\([0-9]+ s\\)\n"));
   EXPECT_THAT(plan.output, HasSubstr("\nthe search stopped after 4 s (--seconds) and did not look at "));
-  const Result all = run({kHerd, "plan", "gpt2", "--cluster", "a100-80gb", "--budget", "2GiB"});
+  const Result all = run({kHerd, "plan", "gpt2", "--cluster", "a100-80gb", "--budget", "2GiB", "--seconds", "600"});
   EXPECT_THAT(all.output, testing::Not(HasSubstr("the search stopped")));
 }
 
