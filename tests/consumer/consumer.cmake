@@ -54,10 +54,26 @@ function(use_pkgconfig prefix)
   run("rank 1 of 2: sum 3" ${prefix}/bin/herd run -n 2 -- ${program})
 endfunction()
 
+# use_headers(PREFIX): every header of the component core, without the source tree. scripts/layers checks that what they
+# include is installed, scripts/test that each compiles alone.
+function(use_headers prefix)
+  file(GLOB headers RELATIVE ${prefix}/include ${prefix}/include/herd/*/*.h)
+  list(FILTER headers EXCLUDE REGEX "herd/(bridge|nn|optim|models|runtime|checkpoint|param_server|ddp|train)/")
+  list(LENGTH headers count)
+  if(count LESS 200)
+    message(FATAL_ERROR "only ${count} headers are in ${prefix}/include")
+  endif()
+  list(TRANSFORM headers REPLACE "(.+)" "#include \"\\1\"")
+  list(JOIN headers "\n" text)
+  file(WRITE ${work}/headers.cpp "${text}\n")
+  run("" c++ -std=c++20 -fsyntax-only -I${prefix}/include ${work}/headers.cpp)
+endfunction()
+
 file(WRITE ${work}/run.toml "[model]\nlayers = 1\nwidth = 16\nheads = 2\ncontext = 8\nvocab = 50\n"
   "[data]\nkind = \"random\"\n[train]\nsteps = 2\nbatch = 2\nmicro_batch = 1\neval_every = 0\n"
   "[log]\ndir = \"${work}/runs\"\n")
 run("" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
+use_headers(${work}/prefix)
 use_command(${work}/prefix)
 use_library(${work}/prefix)
 use_pkgconfig(${work}/prefix)
