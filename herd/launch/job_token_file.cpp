@@ -44,7 +44,7 @@ std::string read_token_file(const std::filesystem::path& path) {
   struct stat file_status {};
   if (file.fd < 0 || ::fstat(file.fd, &file_status) != 0) {
     refuse(path, std::string("can't be read: ") + std::strerror(errno),
-           "a file with the job's secret on every node, such as that of openssl rand -hex 32");
+           "(umask 077; openssl rand -hex 32 > " + path.string() + "), once, and copy the file to every node");
   }
   check_owner(path, file_status);
   std::array<char, 4096> text{};

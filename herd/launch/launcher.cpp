@@ -437,8 +437,9 @@ void check(const LaunchOptions& options) {
   if (address.port == 0) refuse("--rendezvous " + options.rendezvous + " needs a port");
   if (options.token.empty()) {
     refuse(
-        "several nodes need the job's secret\n  fix: openssl rand -hex 32 > FILE, copy FILE to every node, and pass "
-        "--token-file FILE (or set HERD_TOKEN)");
+        "several nodes need the job's secret\n  fix: (umask 077; openssl rand -hex 32 > FILE), copy FILE to every "
+        "node, "
+        "and pass --token-file FILE (or set HERD_TOKEN)");
   }
   check_reachable(address);
 }

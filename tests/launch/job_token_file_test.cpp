@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "tests/support/expect_error.h"
@@ -39,6 +40,25 @@ TEST(TokenFile, ThatIsEmptyOrMissingIsNamed) {
   chmod((folder / "empty").c_str(), 0600);
   EXPECT_ERROR(read_token_file(folder / "empty"), Code::kBadConfig, "holds no token", "fix:");
   EXPECT_ERROR(read_token_file(folder / "none"), Code::kBadConfig, "No such file", "fix:");
+}
+
+TEST(TokenFile, ThatIsMissingOrEmptyIsMadeByTheAdvice) {
+  TemporaryFolder folder;
+  std::ofstream(folder / "empty") << "\n";
+  chmod((folder / "empty").c_str(), 0600);
+  for (const char* name : {"none", "empty"}) {
+    try {
+      read_token_file(folder / name);
+      FAIL() << name;
+    } catch (const Error& error) {
+      const std::string text = error.message();
+      const size_t begin = text.find("fix: ") + 5, end = text.find(')', begin);
+      ASSERT_LT(begin, end) << text;
+      const std::string advice = text.substr(begin, end + 1 - begin);
+      ASSERT_EQ(std::system(("umask 022; " + advice).c_str()), 0) << advice;
+    }
+    EXPECT_EQ(read_token_file(folder / name).size(), 64u);
+  }
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 
 #include "child_process.h"
 #include "herd/base/error.h"
+#include "herd/launch/job_token_file.h"
 #include "herd/launch/stop_request.h"
 #include "herd/transport/wire.h"
 #include "tests/support/temporary_folder.h"
@@ -450,6 +451,19 @@ TEST(HerdRun, KeepsALogPerRankAndAttempt) {
   std::getline(second, line);
   EXPECT_EQ(line, "rank 1 of 2 on node 0 met by herd run: sum 10, restart 1");
   std::filesystem::remove_all(folder);
+}
+
+TEST(HerdRun, TheAdviceForATokenMakesAFileThatItTakes) {
+  TemporaryFolder folder;
+  ChildProcess job(herd_run({"-n", "1", "--nnodes", "2", "--rendezvous", "127.0.0.1:4711"}, {"true"}));
+  EXPECT_EQ(job.wait(), 2);
+  const std::string output = job.output(), file = folder / "job.token";
+  const size_t begin = output.find("fix: ") + 5, end = output.find(", copy");
+  ASSERT_LT(begin, end) << output;
+  std::string advice = output.substr(begin, end - begin);
+  for (size_t at; (at = advice.find("FILE")) != std::string::npos;) advice.replace(at, 4, file);
+  ASSERT_EQ(std::system(("umask 022; " + advice).c_str()), 0) << advice;
+  EXPECT_EQ(read_token_file(file).size(), 64u) << advice;
 }
 
 TEST(HerdRun, SaysWhatCannotBeStarted) {
