@@ -102,6 +102,13 @@ Finding transports() {
           "for RDMA, or a trusted network, install libucx-dev and build again with -DHERD_UCX=ON"};
 }
 
+// Reports what the settings of a job ask for in vain.
+Finding refusal(const std::string& name, const Error& error, const std::string& fix) {
+  const size_t line = error.message().find('\n');
+  return {name, error.message().substr(0, line), Health::kMissing,
+          line == std::string::npos ? fix : error.message().substr(error.message().find("fix: ") + 5)};
+}
+
 // Reports the interfaces of this host, and the one that a job would use between hosts.
 Finding network() {
   std::string interfaces;
@@ -110,11 +117,16 @@ Finding network() {
     if (interface.mbit_per_s > 0) interfaces += " (" + std::to_string(interface.mbit_per_s) + " Mbit/s)";
   }
   std::string choice = "between hosts: the one that reaches the rendezvous (HERD_NETWORK=NAME overrides)";
+  launch::Environment env;
   try {
-    const launch::Environment env = launch::read_environment();
-    if (!env.network.empty() || env.num_nodes > 1) choice = "between hosts: " + comm::interfaces_between_hosts(env);
-    choice += "; " + comm::wire_here(env);
+    env = launch::read_environment();
   } catch (const Error&) {  // the finding "job" says what is wrong
+  }
+  if (!env.network.empty() || env.num_nodes > 1) choice = "between hosts: " + comm::interfaces_between_hosts(env);
+  try {
+    choice += "; " + comm::wire_here(env);
+  } catch (const Error& error) {
+    return refusal("network", error, "HERD_TRANSPORT=tcp");
   }
   return {"network", (interfaces.empty() ? "no interface" : interfaces) + "; " + choice};
 }
@@ -126,10 +138,7 @@ Finding this_job() {
     return {"job",
             "rank " + std::to_string(env.rank) + " of " + std::to_string(env.size) + ", started by " + env.source};
   } catch (const Error& error) {
-    const size_t line = error.message().find('\n');
-    return {"job", error.message().substr(0, line), Health::kMissing,
-            line == std::string::npos ? "start every rank with herd run, torchrun, mpirun or srun"
-                                      : error.message().substr(error.message().find("fix: ") + 5)};
+    return refusal("job", error, "start every rank with herd run, torchrun, mpirun or srun");
   }
 }
 

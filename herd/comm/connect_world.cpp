@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/base/log.h"
 #include "herd/launch/store_client.h"
 #include "herd/transport/cluster_transport.h"
 #include "herd/transport/hosts.h"
@@ -27,10 +28,23 @@ std::unique_ptr<Courier> courier_of_one() {
 // One rank asks for a wire between hosts by its settings, or by its devices for RDMA, which no stranger reaches.
 constexpr const char *kTcp = "tcp", *kUcx = "ucx", *kRdma = "rdma";
 
+// Throws kBadConfig where the settings ask for UCX on a network that may carry strangers.
 std::string wanted_wire(const launch::Environment& environment) {
-  if (environment.trusted_network || environment.transport == kUcx) return kUcx;
-  if (environment.transport == kTcp || !transport::has_rdma() || transport::ucx_version().empty()) return kTcp;
-  return kRdma;
+  if (environment.transport == kTcp) return kTcp;
+  if (environment.trusted_network) return kUcx;
+  if (transport::has_rdma() && !transport::ucx_version().empty()) return kRdma;
+  if (environment.transport != kUcx) return kTcp;
+  throw Error(
+      Code::kBadConfig,
+      "HERD_TRANSPORT=ucx neither encrypts nor authenticates, so it needs a network without strangers, but this "
+      "host has no RDMA and HERD_TRUSTED_NETWORK is not 1\n  fix: HERD_TRANSPORT=tcp; or HERD_TRUSTED_NETWORK=1, "
+      "where everybody who reaches this network, and every user of its hosts, may read and end the job");
+}
+
+std::string describe(const std::string& wire) {
+  if (wire == kTcp) return "encrypted and authenticated: tcp inside TLS 1.3";
+  return wire == kRdma ? "RDMA by ucx where all hosts have it, not encrypted"
+                       : "ucx, neither encrypted nor authenticated: the network is declared trusted";
 }
 
 // Returns the same wire on all ranks: RDMA only if every rank has it. Throws if some ranks trust the network and some
@@ -64,7 +78,15 @@ std::unique_ptr<transport::Transport> connect_hosts(const launch::Environment& e
   options.kind = wire == kTcp ? transport::WireKind::kTcp : transport::WireKind::kUcx;
   // A device for RDMA has a name of its own, unlike the interface through which the rendezvous is reached.
   options.wire.interfaces = wire == kRdma ? environment.network : interfaces_between_hosts(environment);
-  options.wire.transports = environment.ucx_transports;
+  // RDMA alone makes no other network a trusted one: UCX_TLS could name TCP.
+  if (wire == kUcx) options.wire.transports = environment.ucx_transports;
+  if (wire == kUcx && options.wire.interfaces.empty()) {  // UCX would listen on all of them
+    throw Error(Code::kBadConfig, "no network interface of this host reaches the rendezvous " + environment.rendezvous +
+                                      "\n  fix: HERD_NETWORK=NAME of the trusted one (herd doctor lists them)");
+  }
+  if (wire != kTcp && environment.rank == 0)
+    log_warning("between hosts: " + describe(wire) + ", on " +
+                (options.wire.interfaces.empty() ? "its devices" : options.wire.interfaces));
   const int host = options.host_of[static_cast<size_t>(environment.rank)];
   options.courier = [&](const std::vector<Rank>& ranks, SteadyTime until) -> std::unique_ptr<Courier> {
     if (ranks.size() == 1) return courier_of_one();
@@ -87,12 +109,7 @@ std::string interfaces_between_hosts(const launch::Environment& environment) {
   return transport::interface_towards(host);
 }
 
-std::string wire_here(const launch::Environment& environment) {
-  const std::string wire = wanted_wire(environment);
-  if (wire == kTcp) return "encrypted and authenticated: tcp inside TLS 1.3";
-  return wire == kRdma ? "RDMA by ucx where all hosts have it, not encrypted"
-                       : "ucx, neither encrypted nor authenticated: the network is declared trusted";
-}
+std::string wire_here(const launch::Environment& environment) { return describe(wanted_wire(environment)); }
 
 std::shared_ptr<transport::Transport> connect_world(const launch::Environment& environment, Store& store,
                                                     SteadyTime deadline) {

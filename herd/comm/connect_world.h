@@ -19,7 +19,8 @@ std::shared_ptr<transport::Transport> connect_world(const launch::Environment& e
 // Returns the network interfaces between hosts: those of HERD_NETWORK, else the one that reaches the rendezvous; ""
 // where none does.
 std::string interfaces_between_hosts(const launch::Environment& environment);
-// Says for herd doctor how hosts are joined, as far as this one can tell, and whether strangers are kept out.
+// Says for herd doctor how hosts are joined, as far as this one can tell, and whether strangers are kept out. Throws
+// kBadConfig where HERD_TRANSPORT asks for UCX, and the network is neither RDMA nor declared trusted.
 std::string wire_here(const launch::Environment& environment);
 
 }  // namespace herd::comm

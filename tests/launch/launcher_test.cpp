@@ -22,6 +22,7 @@
 #include "herd/base/error.h"
 #include "herd/launch/job_token_file.h"
 #include "herd/launch/stop_request.h"
+#include "herd/transport/network_interface.h"
 #include "herd/transport/wire.h"
 #include "tests/support/temporary_folder.h"
 
@@ -159,10 +160,25 @@ TEST(HerdRun, RefusesATopologyOfOtherRanksBeforeAnyStarts) {
 TEST(HerdRun, RanksRefuseATopologyOfOtherHosts) {
   if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
   ChildProcess job(herd_run({"-n", "2", "--topology", "hosts:1x2"}, {kHerd, "bench", "barrier"}),
-                   {{"HERD_TRANSPORT", "ucx"}});
+                   {{"HERD_TRANSPORT", "ucx"}, {"HERD_TRUSTED_NETWORK", "1"}});
   EXPECT_EQ(job.wait(), 2);
   EXPECT_THAT(job.output(), HasSubstr("has ranks 0 and 1 on one host, but they run on two"));
   EXPECT_THAT(job.output(), HasSubstr("placement 0 1"));
+}
+
+TEST(HerdRun, UsesUcxOnlyWhereTheNetworkIsTrusted_AndSaysSo) {
+  if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
+  if (transport::has_rdma()) GTEST_SKIP() << "this host has RDMA";
+  const std::vector<std::string> bench = {kHerd, "bench", "all_reduce", "--bytes", "4KiB", "--seconds", "0.001"};
+  ChildProcess job(herd_run({"-n", "2"}, bench), {{"HERD_TRANSPORT", "ucx"}});
+  EXPECT_EQ(job.wait(), 2) << job.output();
+  EXPECT_THAT(job.output(), AllOf(HasSubstr("HERD_TRANSPORT=ucx neither encrypts nor authenticates"),
+                                  HasSubstr("HERD_TRUSTED_NETWORK is not 1"), HasSubstr("fix: HERD_TRANSPORT=tcp")));
+  ChildProcess trusted(herd_run({"-n", "2"}, bench), {{"HERD_TRANSPORT", "ucx"}, {"HERD_TRUSTED_NETWORK", "1"}});
+  EXPECT_EQ(trusted.wait(), 0) << trusted.output();
+  EXPECT_THAT(
+      trusted.output(),
+      HasSubstr("between hosts: ucx, neither encrypted nor authenticated: the network is declared trusted, on lo"));
 }
 
 TEST(HerdRun, ReturnsTheStatusOfTheRankThatFailed) {
