@@ -51,7 +51,8 @@ std::string_view fix_of(int errno_value) {
     case ENOTEMPTY:
       return "another path, or move away what is there";
     case ELOOP:
-      return "a path whose links don't lead back to themselves";
+      return "a path whose links don't lead back to themselves; below the folder of a run or a checkpoint, no link at "
+             "all (that folder itself may be one)";
     case ENAMETOOLONG:
       return "a shorter path";
     case EROFS:

@@ -21,11 +21,17 @@ Descriptor open_at_once(const std::filesystem::path& path) {
 Descriptor open_regular_file(const std::filesystem::path& path) {
   Descriptor file = open_at_once(path);
   struct stat info {};
-  if (file.fd < 0 || ::fstat(file.fd, &info) != 0) throw_errno(Code::kStorage, "open " + path.string(), errno);
-  if (S_ISREG(info.st_mode)) return file;
-  if (S_ISDIR(info.st_mode)) throw_errno(Code::kStorage, "open " + path.string() + ", which must be a file", EISDIR);
-  throw Error(Code::kStorage, "open " + path.string() + ", which must be a file: it is a FIFO, a socket or a device" +
-                                  "\n  fix: a regular file in its place");
+  if (file.fd < 0 || ::fstat(file.fd, &info) != 0) refuse_to_read(path, errno);
+  if (!S_ISREG(info.st_mode)) refuse_to_read(path, S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
+  return file;
+}
+
+void refuse_to_read(const std::filesystem::path& path, int errno_value) {
+  const std::string what = "open " + path.string();
+  if (errno_value == EISDIR) throw_errno(Code::kStorage, what + ", which must be a file", errno_value);
+  if (errno_value != EINVAL) throw_errno(Code::kStorage, what, errno_value);
+  throw Error(Code::kStorage,
+              what + ", which must be a file: it is a FIFO, a socket or a device\n  fix: a regular file in its place");
 }
 
 std::optional<std::string> read_regular_file(const std::filesystem::path& path, size_t most_bytes) {

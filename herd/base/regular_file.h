@@ -15,6 +15,9 @@ namespace herd {
 // Opens a file for reading. Throws kStorage where the system refuses, or where there is another kind of file.
 Descriptor open_regular_file(const std::filesystem::path& path);
 
+// Throws what open_regular_file() throws for an errno value, of which EINVAL says that there is another kind of file.
+[[noreturn]] void refuse_to_read(const std::filesystem::path& path, int errno_value);
+
 // Returns the first `most_bytes` of the file, or all where it has fewer; nothing if there is no regular file at the
 // path that can be read.
 std::optional<std::string> read_regular_file(const std::filesystem::path& path,

@@ -105,7 +105,9 @@ void prepare_job(const TrainOptions& options, launch::LaunchOptions& job) {
   const auto folder = std::filesystem::path(run.log.dir) / run.log.name;
   if (options.node_rank == 0) refuse_owned_run(folder);  // before a line is added to its logs
   const auto logs = folder / "logs";
-  make_folders(logs);
+  make_folders(folder);
+  FileSystem files(folder);
+  make_folders(logs, files);
   job.command = command;
   job.ranks_per_node = ranks;
   job.log_dir = logs;

@@ -1,6 +1,8 @@
 #include "herd/convert/companions.h"
 
 #include "herd/storage/atomic_file.h"
+#include "herd/storage/file_kind.h"
+#include "herd/storage/manifest.h"
 #include "herd/storage/mapped_file.h"
 
 namespace herd::convert {
@@ -14,9 +16,11 @@ constexpr const char* kNames[] = {kGenerationConfig,         kSentencePiece, "to
 
 Companions read_companions(const std::filesystem::path& folder) {
   Companions companions;
+  const FileSystem of_checkpoint(folder);
+  const FileSystem& files = is_taken(folder / kManifestName) ? of_checkpoint : FileSystem::system();
   for (const char* name : kNames) {
-    if (!std::filesystem::is_regular_file(folder / name)) continue;
-    const MappedFile file(folder / name);
+    if (!is_file(folder / name, files)) continue;
+    const MappedFile file(folder / name, files);
     companions[name].assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   }
   return companions;

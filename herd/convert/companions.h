@@ -15,7 +15,8 @@ using Companions = std::map<std::string, std::string>;  // name -> bytes
 
 inline constexpr char kGenerationConfig[] = "generation_config.json", kSentencePiece[] = "tokenizer.model";
 
-// Returns the companions in a folder of weights. Throws kStorage where one cannot be read.
+// Returns the companions in a folder of weights. Of a checkpoint it follows no link; a Hugging Face folder may
+// be made of links. Throws kStorage where one cannot be read.
 Companions read_companions(const std::filesystem::path& folder);
 
 // Writes the companions into the folder; they are durable when it returns. Throws as AtomicFile.

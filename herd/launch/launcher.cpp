@@ -3,13 +3,16 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
+#include "herd/base/descriptor.h"
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/base/scratch_folder.h"
@@ -64,9 +67,16 @@ class JobFolder {
   int open_log(int rank, int attempt) const {
     if (!logs_) return -1;
     const std::string file = log_path(rank, attempt);
-    const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (fd < 0) throw_errno(Code::kStorage, "write " + file, errno);
-    return fd;
+    // What is in the folder may be somebody else's: a link there leads nowhere, and nothing else is waited for.
+    Descriptor log(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
+    if (log.fd < 0) throw_errno(Code::kStorage, "write " + file, errno);
+    struct stat info {};
+    if (fstat(log.fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink > 1) {
+      throw Error(Code::kStorage, "the log " + file + " has to be a file with this name alone, but it is " +
+                                      (S_ISREG(info.st_mode) ? "one with several names (hard links)" : "no file") +
+                                      "\n  fix: move it away, or take another folder for logs");
+    }
+    return std::exchange(log.fd, -1);
   }
   bool logs() const { return logs_; }
 

@@ -27,9 +27,11 @@ bool is_out_of_room(int errno_value) { return errno_value == ENOSPC || errno_val
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path path, FileSystem& files)
-    : files_(files), path_(std::move(path)), temporary_(temporary_name(path_)) {
-  fd_ = files_.create(temporary_);
+AtomicFile::AtomicFile(std::filesystem::path path, FileSystem& files) : files_(files), path_(std::move(path)) {
+  do {
+    temporary_ = temporary_name(path_);
+    fd_ = files_.create(temporary_);
+  } while (fd_ == -EEXIST);  // left by a killed process that had this one's id
   if (fd_ < 0) {
     throw_errno(Code::kStorage, "create " + temporary_.string() + " (to become " + path_.string() + ")", -fd_);
   }
@@ -102,13 +104,14 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 }
 
 void make_folders(const std::filesystem::path& path, FileSystem& files) {
-  if (path.empty() || is_folder(path)) return;
+  if (path.empty() || is_folder(path, files)) return;
   make_folders(path.parent_path(), files);
-  if (const int result = files.make_folder(path); result < 0) {
+  const int result = files.make_folder(path);
+  if (result < 0 && !(result == -EEXIST && is_folder(path, files))) {
     throw_errno(Code::kStorage, "make the folder " + path.string(), -result);
   }
-  if (const int result = files.sync_folder(folder_of(path)); result < 0) {
-    throw_errno(Code::kStorage, "sync the folder of " + path.string(), -result);
+  if (const int synced = files.sync_folder(folder_of(path)); synced < 0) {
+    throw_errno(Code::kStorage, "sync the folder of " + path.string(), -synced);
   }
 }
 

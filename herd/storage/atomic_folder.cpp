@@ -70,8 +70,12 @@ AtomicFolder::AtomicFolder(fs::path path, Replace replace, FileSystem& files)
   check_free(path_, replace);
   make_folders(folder_of(path_), files_);
   remove_stale_temporaries_of(path_, files_);
-  working_ = temporary_name(path_);
-  if (const int result = files_.make_folder(working_); result < 0) {
+  int result;
+  do {
+    working_ = temporary_name(path_);
+    result = files_.make_folder(working_);
+  } while (result == -EEXIST);  // left by a killed process that had this one's id
+  if (result < 0) {
     throw_errno(Code::kStorage, "make the folder " + working_.string() + " (to become " + path_.string() + ")",
                 -result);
   }
@@ -103,12 +107,10 @@ void AtomicFolder::commit() {
 }
 
 void remove_tree(const fs::path& folder, FileSystem& files) {
-  std::error_code ignored;
-  std::vector<fs::path> paths;
-  if (fs::is_directory(fs::symlink_status(folder, ignored))) {
-    for (const auto& entry : fs::directory_iterator(folder, ignored)) paths.push_back(entry.path());
-  }
-  for (const auto& path : paths) remove_tree(path, files);
+  const FileSystem beside(folder_of(folder));  // follows no link below
+  std::vector<std::string> names;
+  beside.list(folder, names);  // none of a file or a link
+  for (const std::string& name : names) remove_tree(folder / name, files);
   files.remove(folder);
 }
 

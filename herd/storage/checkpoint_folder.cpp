@@ -14,16 +14,18 @@
 namespace herd {
 namespace {
 
-bool has_manifest(const std::filesystem::path& folder) { return is_file(folder / kManifestName); }
+bool has_manifest(const std::filesystem::path& folder) { return is_file(folder / kManifestName, FileSystem(folder)); }
 
-// Returns every folder of a step, whole or cut short, newest first.
-std::vector<FoundCheckpoint> list_folders(const std::filesystem::path& root) {
+// Returns what has the name of a step's folder and is what `is_wanted` says, newest first.
+std::vector<FoundCheckpoint> list_steps(const std::filesystem::path& root,
+                                        bool (*is_wanted)(const std::filesystem::path&, const FileSystem&)) {
   static const std::regex pattern("step-([0-9]{8,15})(?:-([0-9]{1,6}))?");
+  const FileSystem files(root);
   std::vector<FoundCheckpoint> found;
-  for (const auto& path : entries_of(root)) {
+  for (const auto& path : entries_of(root, files)) {
     const std::string name = path.filename().string();
     std::smatch parts;
-    if (!std::regex_match(name, parts, pattern) || !is_folder(path)) continue;
+    if (!std::regex_match(name, parts, pattern) || !is_wanted(path, files)) continue;
     found.push_back({path, std::stoll(parts[1]), parts[2].matched ? std::stoi(parts[2]) : 1});
   }
   std::sort(found.begin(), found.end(), [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
@@ -31,6 +33,9 @@ std::vector<FoundCheckpoint> list_folders(const std::filesystem::path& root) {
   });
   return found;
 }
+
+// Returns every folder of a step, whole or cut short, newest first.
+std::vector<FoundCheckpoint> list_folders(const std::filesystem::path& root) { return list_steps(root, &is_folder); }
 
 // Says whether the folder is a checkpoint whose files have the lengths that its manifest states.
 bool lengths_hold(const std::filesystem::path& folder) {
@@ -53,7 +58,7 @@ bool remove_folder(const std::filesystem::path& folder, FileSystem& files) {
   try {
     if (has_manifest(folder) && (files.remove(folder / kManifestName) < 0 || files.sync_folder(folder) < 0))
       return false;
-    for (const auto& path : entries_of(folder)) files.remove(path);
+    for (const auto& path : entries_of(folder, files)) files.remove(path);
     return files.remove(folder) == 0;
   } catch (const Error&) {  // the folder can't be read
     return false;
@@ -94,8 +99,17 @@ bool holds_checkpoint(const std::filesystem::path& root, const std::string& run)
 
 std::optional<FoundCheckpoint> newest_whole_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>& passed_over, const std::string& run) {
-  for (const auto& checkpoint : list_checkpoints(root)) {
-    if (is_of_another_run(checkpoint.folder, run)) continue;
+  const auto is_link_or_folder = [](const std::filesystem::path& path, const FileSystem& files) {
+    return is_link(path, files) || is_folder(path, files);
+  };
+  for (const auto& checkpoint : list_steps(root, is_link_or_folder)) {
+    if (is_link(checkpoint.folder, FileSystem(root))) {
+      passed_over.push_back(checkpoint.folder.string() +
+                            " is a link, and none is followed below a folder of checkpoints\n  fix: put the checkpoint "
+                            "itself there, or name it in checkpoint.resume");
+      continue;
+    }
+    if (!has_manifest(checkpoint.folder) || is_of_another_run(checkpoint.folder, run)) continue;
     try {
       CheckpointReader(checkpoint.folder).verify();
       return checkpoint;
@@ -110,7 +124,7 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
   if (has_manifest(path)) return path;
   std::vector<std::string> passed_over;
   for (const auto& root : {path, path / "checkpoints"}) {
-    if (!is_folder(root)) continue;
+    if (!is_folder(root, FileSystem(path))) continue;
     if (auto found = newest_whole_checkpoint(root, passed_over)) return found->folder;
   }
   if (!passed_over.empty()) throw Error(Code::kCorruptFile, passed_over.front());

@@ -1,7 +1,8 @@
 // Manages the folder of a run's checkpoints: which there are, which one to resume from, which to delete.
 // A checkpoint is a folder step-<step> or step-<step>-<attempt> with a manifest. A folder without one is a save that
 // was cut short, and is never read. A checkpoint is intact if its manifest is valid and its files have the listed
-// lengths. It is whole if they have the listed checksums, too. Threads: one at a time.
+// lengths. It is whole if they have the listed checksums, too. No link in the folder is followed: a link step-* is no
+// checkpoint, and is left alone. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,8 @@ std::optional<std::string> run_of_checkpoint(const std::filesystem::path& folder
 // Tells whether an intact checkpoint is of this run, or names no run.
 bool holds_checkpoint(const std::filesystem::path& root, const std::string& run = "");
 
-// Returns the newest whole checkpoint, and appends to `passed_over` what is wrong with each newer one. With `run`, it
-// leaves out those that say that they are of another run.
+// Returns the newest whole checkpoint, and appends to `passed_over` what is wrong with each newer one (that it is a
+// link, too). With `run`, it leaves out those that say that they are of another run.
 std::optional<FoundCheckpoint> newest_whole_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>& passed_over,
                                                        const std::string& run = "");

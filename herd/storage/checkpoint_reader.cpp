@@ -15,25 +15,31 @@ constexpr char kFix[] = "resume from an older checkpoint; this one can't be trus
 }  // namespace
 
 CheckpointReader::CheckpointReader(std::filesystem::path folder)
-    : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
+    : folder_(std::move(folder)), files_(folder_), manifest_(read_manifest(folder_)) {
   for (const auto& [name, bytes] : manifest_.files) {
-    std::error_code error;
-    const auto size = std::filesystem::file_size(folder_ / name, error);
-    if (error) {
-      throw Error(Code::kStorage,
-                  (folder_ / name).string() + ", which the manifest lists: " + error.message() + "\n  fix: " + kFix);
+    struct stat info {};
+    if (const int refusal = files_.stat(folder_ / name, info); refusal < 0) {
+      throw Error(Code::kStorage, (folder_ / name).string() + ", which the manifest lists: " +
+                                      std::generic_category().message(-refusal) + "\n  fix: " + kFix);
     }
-    if (static_cast<int64_t>(size) != bytes) {
-      throw_corrupt((folder_ / name).string(), static_cast<int64_t>(size),
-                    "the file has " + std::to_string(size) + " bytes, the manifest states " + std::to_string(bytes),
+    if (!S_ISREG(info.st_mode)) {
+      throw_corrupt((folder_ / name).string(), 0,
+                    S_ISLNK(info.st_mode) ? "it is a link, and none is followed below a checkpoint's folder"
+                                          : "it is no file, but the manifest lists it",
                     kFix);
+    }
+    if (info.st_size != bytes) {
+      throw_corrupt(
+          (folder_ / name).string(), info.st_size,
+          "the file has " + std::to_string(info.st_size) + " bytes, the manifest states " + std::to_string(bytes),
+          kFix);
     }
   }
 }
 
 const SafetensorsFile& CheckpointReader::shard(const std::string& name) {
   auto& file = shards_[name];
-  if (!file) file = std::make_unique<SafetensorsFile>(folder_ / name);
+  if (!file) file = std::make_unique<SafetensorsFile>(folder_ / name, files_);
   return *file;
 }
 

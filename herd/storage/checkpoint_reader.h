@@ -1,7 +1,8 @@
 // Reads any slice of any tensor of a checkpoint, from whichever shards hold it. So a checkpoint does not depend on the
 // layout that wrote it. Opening parses the manifest and checks that every shard is there with its length. The reader
 // checks a piece against its checksum before it uses the first byte. Throws kCorruptFile with file, byte and rule;
-// kStorage if a file is missing. Threads: one at a time.
+// kStorage if a file is missing. It follows no link below
+// the folder, whose own path may be one. Threads: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +36,7 @@ class CheckpointReader {
   const SafetensorsFile& shard(const std::string& name);
 
   std::filesystem::path folder_;
+  FileSystem files_;  // of the folder
   Manifest manifest_;
   std::map<std::string, std::unique_ptr<SafetensorsFile>> shards_;
   std::set<const CheckpointPiece*> checked_;

@@ -14,7 +14,8 @@ std::filesystem::path new_checkpoint_folder(const std::filesystem::path& root, i
   make_folders(root, files);
   for (int attempt = 1;; ++attempt) {
     const auto folder = root / checkpoint_folder_name(step, attempt);
-    if (is_taken(folder / kManifestName)) continue;
+    const bool is_free = !is_taken(folder, files);
+    if (!is_free && (!is_folder(folder, files) || is_taken(folder / kManifestName, files))) continue;
     make_folders(folder, files);
     remove_stale_temporaries(folder, files);
     return folder;
@@ -45,7 +46,7 @@ void commit_checkpoint(const std::filesystem::path& folder, Manifest manifest, c
                                         "\n  fix: every element is saved by exactly one rank");
     }
   }
-  for (const auto& path : entries_of(folder)) {  // shards of an attempt that was cut short
+  for (const auto& path : entries_of(folder, files)) {  // shards of an attempt that was cut short
     const bool is_shard = path.extension() == ".safetensors";
     if (is_shard && !manifest.files.contains(path.filename().string())) files.remove(path);
   }

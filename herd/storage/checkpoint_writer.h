@@ -27,7 +27,8 @@ struct TensorPiece {
   std::span<const std::byte> bytes;
 };
 
-// Makes root/step-00000100, or step-00000100-2, -3, .. where a whole checkpoint of that step exists already.
+// Makes root/step-00000100, or step-00000100-2, -3, .. where a whole checkpoint of that step exists already, or
+// something that is no folder.
 std::filesystem::path new_checkpoint_folder(const std::filesystem::path& root, int64_t step,
                                             FileSystem& files = FileSystem::system());
 

@@ -74,7 +74,7 @@ void merge_manifest(Manifest& whole, const Manifest& part) {
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {
-  const MappedFile file(folder / kManifestName);
+  const MappedFile file(folder / kManifestName, FileSystem(folder));
   return parse_manifest(file.text(), file.path().string());
 }
 

@@ -53,7 +53,8 @@ Manifest parse_manifest(std::string_view text, const std::string& file, bool par
 // one tensor, or both hold the same elements.
 void merge_manifest(Manifest& whole, const Manifest& part);
 
-Manifest read_manifest(const std::filesystem::path& folder);  // throws kStorage if there is none
+// Throws kStorage if there is none. Follows no link below the folder.
+Manifest read_manifest(const std::filesystem::path& folder);
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest,
                     FileSystem& files = FileSystem::system());
 

@@ -1,8 +1,10 @@
 #include <charconv>
 
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/storage/manifest.h"
 #include "herd/storage/manifest_parser_internal.h"
+#include "herd/storage/run_id.h"
 #include "herd/storage/strict_json_internal.h"
 #include "herd/storage/tensor_type.h"
 
@@ -148,6 +150,8 @@ Manifest parse_manifest(std::string_view text, const std::string& file, bool par
   for (const auto& [name, value] : parser.table(json, "notes").items()) {
     if (!value.is_string()) parser.corrupt("the note \"" + name + "\" must be text");
     manifest.notes[name] = value.get<std::string>();
+    if (const std::string& note = manifest.notes[name]; name == kRunNote && !note.empty() && !is_run_id(note))
+      parser.corrupt("the note \"" + name + "\" is \"" + printable(note) + "\", but " + kRunIdRule);
   }
   int64_t all_bytes = 0;
   for (const auto& [name, bytes] : parser.table(json, "files").items()) {

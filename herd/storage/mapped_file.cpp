@@ -1,18 +1,21 @@
 #include "herd/storage/mapped_file.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <utility>
 
+#include "herd/base/descriptor.h"
 #include "herd/base/error.h"
 #include "herd/base/regular_file.h"
 
 namespace herd {
 
-MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
-  const Descriptor file = open_regular_file(path_);
+MappedFile::MappedFile(std::filesystem::path path, const FileSystem& files) : path_(std::move(path)) {
+  const Descriptor file(files.open(path_, O_RDONLY));
+  if (file.fd < 0) refuse_to_read(path_, -file.fd);
   struct stat info {};
   if (::fstat(file.fd, &info) != 0) throw_errno(Code::kStorage, "look at " + path_.string(), errno);
   const auto size = static_cast<size_t>(info.st_size);

@@ -8,11 +8,13 @@
 #include <span>
 #include <string_view>
 
+#include "herd/storage/file_system.h"
+
 namespace herd {
 
 class MappedFile {
  public:
-  explicit MappedFile(std::filesystem::path path);
+  explicit MappedFile(std::filesystem::path path, const FileSystem& files = FileSystem::system());
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;

@@ -91,12 +91,12 @@ std::string header_of(const std::string& run) {
 }
 
 // Returns the steps that can be read. Keeps a copy of a damaged file beside the file that takes its place.
-std::vector<StepMetrics> salvaged_steps(const std::filesystem::path& path) {
-  const MappedFile file(path);
+std::vector<StepMetrics> salvaged_steps(const std::filesystem::path& path, FileSystem& files) {
+  const MappedFile file(path, files);
   SalvagedMetrics salvaged = salvage_metrics(file.text(), path.string());
   if (salvaged.passed_over.empty()) return std::move(salvaged.steps);
   const std::string kept = path.string() + ".damaged";
-  write_file_atomically(kept, std::string(file.text()));
+  write_file_atomically(kept, std::string(file.text()), files);
   log_warning("damaged lines of metrics that are left out: " + std::to_string(salvaged.passed_over.size()) +
               ", the first: " + salvaged.passed_over[0] + "; the file as it was is " + kept);
   return std::move(salvaged.steps);
@@ -162,17 +162,18 @@ std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {
   return parse_metrics(file.text(), path.string());
 }
 
-MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step, const std::string& run)
+MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step, const std::string& run,
+                             FileSystem& files)
     : path_(std::move(path)) {
   std::string text = header_of(run) + "\n";
-  if (resumed_step > 0 && is_file(path_)) {
-    for (const auto& metrics : salvaged_steps(path_)) {
+  if (resumed_step > 0 && is_taken(path_, files)) {
+    for (const auto& metrics : salvaged_steps(path_, files)) {
       if (metrics.step <= resumed_step) text += format_metrics(metrics) + "\n";
     }
   }
-  write_file_atomically(path_, text);
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (fd_ < 0) throw_errno(Code::kStorage, "open " + path_.string(), errno);
+  write_file_atomically(path_, text, files);
+  fd_ = files.open(path_, O_WRONLY | O_APPEND);
+  if (fd_ < 0) throw_errno(Code::kStorage, "open " + path_.string(), -fd_);
 }
 
 MetricsWriter::~MetricsWriter() { ::close(fd_); }

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "herd/storage/file_system.h"
+
 namespace herd {
 
 struct StepMetrics {
@@ -52,7 +54,8 @@ class MetricsWriter {
   // Starts the file anew (resumed_step = 0), or keeps what it holds up to `resumed_step` and goes on after it. A
   // damaged file stops no run: the writer keeps what can be read, leaves the damaged file as <name>.damaged, and warns.
   // `run` is the id that the first line names.
-  MetricsWriter(std::filesystem::path path, int64_t resumed_step, const std::string& run = "");
+  MetricsWriter(std::filesystem::path path, int64_t resumed_step, const std::string& run = "",
+                FileSystem& files = FileSystem::system());
   ~MetricsWriter();
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;

@@ -1,5 +1,6 @@
 #include "herd/storage/readable_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +11,9 @@
 
 namespace herd {
 
-ReadableFile::ReadableFile(std::filesystem::path path) : path_(std::move(path)), file_(open_regular_file(path_)) {
+ReadableFile::ReadableFile(std::filesystem::path path, const FileSystem& files)
+    : path_(std::move(path)), file_(files.open(path_, O_RDONLY)) {
+  if (file_.fd < 0) refuse_to_read(path_, -file_.fd);
   struct stat info {};
   if (::fstat(file_.fd, &info) != 0) throw_errno(Code::kStorage, "look at " + path_.string(), errno);
   size_ = info.st_size;

@@ -9,12 +9,13 @@
 #include <span>
 
 #include "herd/base/descriptor.h"
+#include "herd/storage/file_system.h"
 
 namespace herd {
 
 class ReadableFile {
  public:
-  explicit ReadableFile(std::filesystem::path path);
+  explicit ReadableFile(std::filesystem::path path, const FileSystem& files = FileSystem::system());
   int64_t size() const { return size_; }  // bytes when it was opened
   const std::filesystem::path& path() const { return path_; }
   // Fills `out` with the bytes from `offset` on, or with as many as the file has now, and returns how many.

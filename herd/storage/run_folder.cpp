@@ -24,17 +24,28 @@ constexpr char kSetAside[] = "set_aside";
 constexpr const char* kRunEntries[] = {"config.toml", "cluster.toml",         "trace.json", "report.html",
                                        kMetrics,      "predicted_trace.json", "run.json",   kCheckpoints};
 
+// Returns the folder of the run's checkpoints. Throws kStorage if it is a link.
+fs::path checkpoints_of(const fs::path& folder) {
+  const fs::path checkpoints = folder / kCheckpoints;
+  if (is_link(checkpoints, FileSystem(folder))) {
+    throw Error(Code::kStorage, checkpoints.string() +
+                                    " is a link, and none is followed below a run's folder\n  fix: a folder in its "
+                                    "place; the run's folder and log.dir may be links");
+  }
+  return checkpoints;
+}
+
 // Returns the id of the folder's run, or "" if it has none.
 std::string id_of(const fs::path& folder) {
   if (const std::string run = read_run_record(folder).run; !run.empty()) return run;
-  for (const FoundCheckpoint& checkpoint : list_checkpoints(folder / kCheckpoints)) {
+  for (const FoundCheckpoint& checkpoint : list_checkpoints(checkpoints_of(folder))) {
     if (const auto run = run_of_checkpoint(checkpoint.folder); run && !run->empty()) return *run;
   }
   return {};
 }
 
 std::string describe_run(const fs::path& folder) {
-  const auto found = list_checkpoints(folder / kCheckpoints);
+  const auto found = list_checkpoints(checkpoints_of(folder));
   const std::string id = id_of(folder);
   std::string text = id.empty() ? "a run without an id" : "run " + printable(id);
   if (found.empty()) return text + " with metrics and no checkpoint";
@@ -54,8 +65,8 @@ std::string describe_run(const fs::path& folder) {
 // Resumes the folder's run if it has a checkpoint there, else the run whose checkpoints lie there.
 std::optional<RunStart> resume_run(const fs::path& folder, const RunRecord& record) {
   RunStart start;
-  auto found = newest_whole_checkpoint(folder / kCheckpoints, start.passed_over, record.run);
-  if (!found && start.passed_over.empty()) found = newest_whole_checkpoint(folder / kCheckpoints, start.passed_over);
+  auto found = newest_whole_checkpoint(checkpoints_of(folder), start.passed_over, record.run);
+  if (!found && start.passed_over.empty()) found = newest_whole_checkpoint(checkpoints_of(folder), start.passed_over);
   if (!found && start.passed_over.empty()) return {};
   if (!found) {
     throw Error(Code::kCorruptFile,
@@ -73,13 +84,12 @@ std::optional<RunStart> resume_run(const fs::path& folder, const RunRecord& reco
 
 bool is_newest_of(const fs::path& folder, const fs::path& checkpoint) {
   std::vector<std::string> ignored;
-  const auto newest = newest_whole_checkpoint(folder / kCheckpoints, ignored);
+  const auto newest = newest_whole_checkpoint(checkpoints_of(folder), ignored);
   std::error_code failed;
   return newest && fs::equivalent(newest->folder, checkpoint, failed);
 }
 
-void move(const fs::path& from, const fs::path& to) {
-  FileSystem& files = FileSystem::system();
+void move(const fs::path& from, const fs::path& to, FileSystem& files) {
   if (const int result = files.rename(from, to); result < 0)
     throw_errno(Code::kStorage, "move " + from.string() + " to " + to.string(), -result);
 }
@@ -92,12 +102,12 @@ fs::path without_links(const fs::path& path) {
 }
 
 // Returns a folder to set the run aside in, one that holds none of the names that are moved there.
-fs::path new_aside(const fs::path& folder) {
+fs::path new_aside(const fs::path& folder, const FileSystem& files) {
   const std::string id = id_of(folder);
   const std::string base = id.empty() ? "unnamed" : id;
   const auto clashes = [&](const fs::path& aside) {
     for (const char* name : kRunEntries) {
-      if (is_taken(folder / name) && is_taken(aside / name)) return true;
+      if (is_taken(folder / name, files) && is_taken(aside / name, files)) return true;
     }
     return false;
   };
@@ -110,14 +120,16 @@ fs::path new_aside(const fs::path& folder) {
 
 RunRecord read_run_record(const fs::path& folder) {
   const fs::path path = folder / "run.json";
-  const FileKind kind = kind_of(path);
+  const FileSystem files(folder);
+  const FileKind kind = kind_of(path, files);
   RunRecord record;
   if (kind == FileKind::kNothing) return record;
-  if (kind == FileKind::kFolder) {
-    throw Error(Code::kStorage, "run.json is a file of the run, but " + path.string() +
-                                    " is a folder\n  fix: move that folder away, or take another log.name");
+  if (kind != FileKind::kFile) {
+    const std::string what = kind == FileKind::kFolder ? "a folder" : is_link(path, files) ? "a link" : "no file";
+    throw Error(Code::kStorage, "run.json is a file of the run, but " + path.string() + " is " + what +
+                                    "\n  fix: move it away, or take another log.name");
   }
-  const MappedFile file(path);
+  const MappedFile file(path, files);
   const auto json = nlohmann::json::parse(file.text(), nullptr, false);
   if (!json.is_object()) return record;
   const auto text = [&](const char* name, std::string& value) {
@@ -126,13 +138,18 @@ RunRecord read_run_record(const fs::path& folder) {
   text("run", record.run);
   text("job", record.job);
   text("began", record.began_from);
+  if (!record.run.empty() && !is_run_id(record.run)) {
+    throw Error(Code::kCorruptFile, path.string() + " names its run \"" + printable(record.run) + "\", but " +
+                                        kRunIdRule + "\n  fix: move that file away, or take another log.name");
+  }
   return record;
 }
 
 bool is_used(const fs::path& folder) {
-  if (!list_checkpoints(folder / kCheckpoints).empty()) return true;
-  if (!is_file(folder / kMetrics)) return false;
-  const MappedFile file(folder / kMetrics);
+  if (!list_checkpoints(checkpoints_of(folder)).empty()) return true;
+  const FileSystem files(folder);
+  if (!is_taken(folder / kMetrics, files)) return false;
+  const MappedFile file(folder / kMetrics, files);
   const std::string_view text = file.text();
   const size_t header = text.find('\n');
   return header != text.npos && header + 1 < text.size() && text[header + 1] != '\n';
@@ -160,12 +177,12 @@ RunStart plan_start(const fs::path& folder, const StartRequest& request) {
 }
 
 fs::path set_aside(const fs::path& folder) {
-  const fs::path aside = new_aside(folder);
-  make_folders(aside);
+  FileSystem files(folder);
+  const fs::path aside = new_aside(folder, files);
+  make_folders(aside, files);
   for (const char* name : kRunEntries) {
-    if (is_taken(folder / name)) move(folder / name, aside / name);
+    if (is_taken(folder / name, files)) move(folder / name, aside / name, files);
   }
-  FileSystem& files = FileSystem::system();
   for (const fs::path& changed : {aside, folder}) {
     if (const int result = files.sync_folder(changed); result < 0)
       throw_errno(Code::kStorage, "sync the folder " + changed.string(), -result);

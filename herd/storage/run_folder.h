@@ -1,5 +1,7 @@
 // Decides what a start finds in a run's folder and may do with it. A folder belongs to one run at a time: run.json
-// names it, and so do its metrics and its checkpoints. Threads: one at a time; the caller owns the folder (run_lock.h).
+// names it, and so do its metrics and its checkpoints. The folder may be hostile: nothing outside it is changed, and no
+// link below it is followed. Its own path may lead over links. Threads: one at a time; the caller owns the folder
+// (run_lock.h).
 #pragma once
 
 #include <filesystem>
@@ -15,7 +17,7 @@ struct RunRecord {
   std::string job;         // job that wrote the file last
   std::string began_from;  // checkpoint that the run began with; empty: none
 };
-// Throws kStorage where a folder has the file's name.
+// Throws kStorage where something else has the file's name, kCorruptFile where its run is no id (run_id.h).
 RunRecord read_run_record(const std::filesystem::path& folder);
 
 // Tells whether there are checkpoints, or metrics of a step.

@@ -20,4 +20,9 @@ std::string new_run_id() {
   return text;
 }
 
+bool is_run_id(std::string_view text) {
+  constexpr std::string_view kAlphabet = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-";
+  return !text.empty() && text.size() <= 64 && text.find_first_not_of(kAlphabet) == text.npos;
+}
+
 }  // namespace herd

@@ -11,12 +11,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "herd/base/descriptor.h"
 #include "herd/base/error.h"
 #include "herd/base/host_name.h"
 #include "herd/base/log.h"
 #include "herd/base/printable.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/run_id.h"
+#include "herd/storage/temporary_name.h"
 
 namespace herd {
 namespace {
@@ -50,13 +52,22 @@ std::string utc_now() {
   return text.data();
 }
 
-// Opens the file anew, since only then are the writes of another host seen.
+// Opens the file anew, since only then are the writes of another host seen. Returns "" where it can't be read.
 std::string read_record(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
+  const Descriptor file(FileSystem(folder_of(path)).open(path, O_RDONLY));
   std::string text(kRecordBytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  const ssize_t got = file.fd < 0 ? 0 : ::pread(file.fd, text.data(), text.size(), 0);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   return text;
+}
+
+// The record is written in place, so that the file must have no second name, under which it is something else.
+void refuse_other_names(int fd, const fs::path& path) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || info.st_nlink <= 1) return;
+  throw Error(Code::kStorage, "the lock " + path.string() + " of a run's folder has " + std::to_string(info.st_nlink) +
+                                  " names (hard links), and would be overwritten under all of them\n  fix: delete "
+                                  "this one");
 }
 
 // Holds what a lock's record says of the job that wrote it.
@@ -93,7 +104,12 @@ Owner owner_of(const std::string& record) {
 }  // namespace
 
 RunLock::RunLock(fs::path folder, Times times)
-    : folder_(std::move(folder)), path_(folder_ / kLockName), times_(times), id_(new_run_id()), since_(utc_now()) {
+    : folder_(std::move(folder)),
+      path_(folder_ / kLockName),
+      files_(folder_),
+      times_(times),
+      id_(new_run_id()),
+      since_(utc_now()) {
   make_folders(folder_);
   try {
     acquire();
@@ -128,7 +144,7 @@ void RunLock::check() const {
 bool RunLock::owns_file() const {
   struct stat here {
   }, there{};
-  return ::fstat(fd_, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino &&
+  return ::fstat(fd_, &here) == 0 && files_.stat(path_, there) == 0 && here.st_ino == there.st_ino &&
          here.st_dev == there.st_dev;
 }
 
@@ -139,8 +155,9 @@ bool RunLock::try_lock() {
     ::close(fd_);
     fd_ = -1;
   }
-  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw_errno(Code::kStorage, "open the lock " + path_.string() + " of a run's folder", errno);
+  if (fd_ < 0) fd_ = files_.open(path_, O_RDWR | O_CREAT);
+  if (fd_ < 0) throw_errno(Code::kStorage, "open the lock " + path_.string() + " of a run's folder", -fd_);
+  refuse_other_names(fd_, path_);
   struct flock range = whole_file(F_WRLCK);
   if (::fcntl(fd_, F_OFD_SETLK, &range) == 0) return owns_file();
   if (errno == EAGAIN || errno == EACCES) return false;
@@ -200,11 +217,10 @@ void RunLock::beat() {
 
 void refuse_owned_run(const fs::path& folder) {
   const fs::path path = folder / kLockName;
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return;
+  const Descriptor file(FileSystem(folder).open(path, O_RDWR));
+  if (file.fd < 0) return;
   struct flock range = whole_file(F_WRLCK);
-  const bool owned = ::fcntl(fd, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
-  ::close(fd);
+  const bool owned = ::fcntl(file.fd, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
   if (owned) refuse(folder, read_record(path));
 }
 

@@ -16,6 +16,8 @@
 #include <string>
 #include <thread>
 
+#include "herd/storage/file_system.h"
+
 namespace herd {
 
 class RunLock {
@@ -27,7 +29,7 @@ class RunLock {
     std::chrono::milliseconds timeout{120'000};
   };
   // Takes the lock, and makes the folder where there is none. Throws kBadConfig with the owner where a living process
-  // has it, kStorage where the file can't be written.
+  // has it, kStorage where the file can't be written: also where it is a link, or has another name elsewhere.
   explicit RunLock(std::filesystem::path folder, Times times);
   explicit RunLock(std::filesystem::path folder) : RunLock(std::move(folder), Times()) {}
   ~RunLock();  // erases the record; the file stays
@@ -46,6 +48,7 @@ class RunLock {
   void beat();
 
   const std::filesystem::path folder_, path_;
+  const FileSystem files_;  // of the folder
   const Times times_;
   int fd_ = -1;
   bool file_locks_ = true;  // whether this file system has locks

@@ -28,7 +28,7 @@ struct TensorEntry {
 // Maps a file for reading. Threads: any.
 class SafetensorsFile {
  public:
-  explicit SafetensorsFile(std::filesystem::path path);
+  explicit SafetensorsFile(std::filesystem::path path, const FileSystem& files = FileSystem::system());
   const std::vector<TensorEntry>& tensors() const { return tensors_; }  // in the order of their bytes
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const TensorEntry* find(std::string_view name) const;  // returns nullptr if no tensor has the name

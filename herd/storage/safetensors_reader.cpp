@@ -134,7 +134,7 @@ int64_t parse_safetensors(std::span<const std::byte> file, const std::string& na
   return data_begin;
 }
 
-SafetensorsFile::SafetensorsFile(std::filesystem::path path) : file_(std::move(path)) {
+SafetensorsFile::SafetensorsFile(std::filesystem::path path, const FileSystem& files) : file_(std::move(path), files) {
   data_begin_ = parse_safetensors(file_.bytes(), file_.path().string(), tensors_, metadata_);
   for (size_t i = 0; i < tensors_.size(); ++i) by_name_[tensors_[i].name] = i;
 }

@@ -39,13 +39,13 @@ std::filesystem::path temporary_name(const std::filesystem::path& path) {
 }
 
 void remove_stale_temporaries(const std::filesystem::path& folder, FileSystem& files) {
-  for (const auto& path : entries_of(folder)) {
-    if (!stale_temporary_of(path.filename().string()).empty() && !is_folder(path)) files.remove(path);
+  for (const auto& path : entries_of(folder, files)) {
+    if (!stale_temporary_of(path.filename().string()).empty() && !is_folder(path, files)) files.remove(path);
   }
 }
 
 void remove_stale_temporaries_of(const std::filesystem::path& path, FileSystem& files) {
-  for (const auto& beside : entries_of(folder_of(path))) {
+  for (const auto& beside : entries_of(folder_of(path), files)) {
     if (stale_temporary_of(beside.filename().string()) == path.filename()) remove_tree(beside, files);
   }
 }

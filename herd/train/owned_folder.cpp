@@ -25,7 +25,7 @@ void read_text(const std::string& text, RunStart& start) {
 }  // namespace
 
 OwnedFolder::OwnedFolder(const spec::RunFile& run, CheckpointPeers& peers, const JobAttempt& attempt)
-    : path_(fs::path(run.log.dir) / run.log.name), attempt_(attempt) {
+    : path_(fs::path(run.log.dir) / run.log.name), files_(path_), attempt_(attempt) {
   const std::string text = on_root(peers, [&] {
     lock_ = std::make_unique<RunLock>(path_);
     const bool sets_aside = run.checkpoint.used_folder == "set_aside";
@@ -41,7 +41,7 @@ OwnedFolder::OwnedFolder(const spec::RunFile& run, CheckpointPeers& peers, const
 }
 
 void OwnedFolder::take_over() {
-  remove_stale_temporaries(path_);  // left by a process that was killed while it wrote a file of the run
+  remove_stale_temporaries(path_, files_);  // left by a process that was killed while it wrote a file of the run
   if (!start_.sets_aside) return;
   const fs::path aside = set_aside(path_);
   start_.sets_aside = false;

@@ -34,6 +34,7 @@ class OwnedFolder {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  FileSystem& files() { return files_; }  // for all that is written below path()
   const RunStart& start() const { return start_; }
   const std::string& job() const { return attempt_.job; }
 
@@ -44,6 +45,7 @@ class OwnedFolder {
 
  private:
   const std::filesystem::path path_;
+  FileSystem files_;  // of path_
   const JobAttempt attempt_;
   std::unique_ptr<RunLock> lock_;  // rank 0 only
   RunStart start_;

@@ -24,7 +24,7 @@ namespace herd::train {
 
 namespace fs = std::filesystem;
 
-RunCheckpoints::RunCheckpoints(const spec::RunFile& run, const OwnedFolder& folder, Communicator& comm,
+RunCheckpoints::RunCheckpoints(const spec::RunFile& run, OwnedFolder& folder, Communicator& comm,
                                CheckpointPeers& peers, const States& states)
     : run_(run),
       folder_(folder),
@@ -35,7 +35,7 @@ RunCheckpoints::RunCheckpoints(const spec::RunFile& run, const OwnedFolder& fold
               .keep = static_cast<int>(run.checkpoint.keep),
               .herd_version = version(),
               .run = folder.start().run},
-             peers) {}
+             peers, folder.files()) {}
 
 Position RunCheckpoints::start() {
   const Position position = load();

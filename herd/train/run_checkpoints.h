@@ -35,7 +35,7 @@ class RunCheckpoints {
     runtime::ModelBindings& bindings;  // holds the loss scale
   };
   // Borrows `run`, `folder` and `peers`, too.
-  RunCheckpoints(const spec::RunFile& run, const OwnedFolder& folder, Communicator& comm, CheckpointPeers& peers,
+  RunCheckpoints(const spec::RunFile& run, OwnedFolder& folder, Communicator& comm, CheckpointPeers& peers,
                  const States& states);
 
   // Loads what the run begins with, and logs what that is. Throws as CheckpointReader and load_tensors(); kBadConfig

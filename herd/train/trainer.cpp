@@ -162,7 +162,9 @@ struct Trainer::State {
   void say(const std::string& text) const {
     if (root()) log_info(text);
   }
-  void write(const char* file, const std::string& text) const { write_file_atomically(folder / file, text); }
+  void write(const char* file, const std::string& text) const {
+    write_file_atomically(folder / file, text, owned->files());
+  }
   // Returns the position in the data before a step. Batches of an earlier process may have had another size.
   int64_t samples_before(int64_t step) const { return resumed.sample + (step - resumed.step) * layout.batch; }
   runtime::ModelBindings::Options options() const;
@@ -450,7 +452,8 @@ TrainResult Trainer::State::train() {
   std::vector<double> steps_us;  // without the first step, which wakes memory
   std::unique_ptr<MetricsWriter> metrics;
   if (s.root())
-    metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.resumed.step, owned->start().run);
+    metrics =
+        std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.resumed.step, owned->start().run, owned->files());
   if (s.root()) s.metrics_so_far = read_metrics(s.folder / "metrics.jsonl");
   for (int64_t step = s.resumed.step; step < run.train.steps && !result.stopped; ++step) {
     const int64_t done = step + 1;

@@ -469,6 +469,23 @@ TEST(HerdRun, KeepsALogPerRankAndAttempt) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(HerdRun, AppendsToNoLogThatIsALinkOrAPipe) {
+  TemporaryFolder folder;
+  write_text(folder / "victim", "mine");
+  std::filesystem::create_directory(folder / "logs");
+  const std::filesystem::path log = folder / "logs/rank0.log";
+  for (const char* kind : {"link", "hard link", "pipe"}) {
+    std::filesystem::remove(log);
+    if (std::string(kind) == "link") std::filesystem::create_symlink(folder / "victim", log);
+    if (std::string(kind) == "hard link") std::filesystem::create_hard_link(folder / "victim", log);
+    if (std::string(kind) == "pipe") ::mkfifo(log.c_str(), 0600);
+    ChildProcess job(herd_run({"-n", "1", "--log-dir", folder / "logs"}, {"echo", "words"}));
+    EXPECT_NE(job.wait(), 0) << kind;
+    EXPECT_THAT(job.output(), AllOf(HasSubstr("logs/rank0.log"), HasSubstr("fix:"))) << kind;
+  }
+  EXPECT_EQ(read_text(folder / "victim"), "mine");
+}
+
 TEST(HerdRun, TheAdviceForATokenMakesAFileThatItTakes) {
   TemporaryFolder folder;
   ChildProcess job(herd_run({"-n", "1", "--nnodes", "2", "--rendezvous", "127.0.0.1:4711"}, {"true"}));

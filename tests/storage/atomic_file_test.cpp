@@ -16,6 +16,8 @@
 namespace herd {
 namespace {
 
+namespace fs = std::filesystem;
+
 int files_in(const std::filesystem::path& folder) {
   int count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
@@ -129,6 +131,21 @@ TEST(AtomicFile, ARealLimitOnFileSizeIsReportedLikeAFullDisk) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   EXPECT_EQ(read_text(folder / "x"), "old");
   EXPECT_EQ(files_in(folder.path()), 1);
+}
+
+TEST(AtomicFile, TakesAnotherTemporaryName_WhereAKilledProcessOfItsIdLeftOne) {
+  TemporaryFolder folder;
+  const std::string next = temporary_name(folder / "x").string();
+  const size_t count = next.rfind('.') + 1;
+  const int first = std::stoi(next.substr(count)) + 1;
+  for (int i = 0; i < 3; ++i) {
+    const fs::path left = next.substr(0, count) + std::to_string(first + i);
+    if (i == 0) fs::create_symlink(folder / "victim", left);
+    if (i > 0) write_text(left, "half");
+  }
+  write_file_atomically(folder / "x", "new");
+  EXPECT_EQ(read_text(folder / "x"), "new");
+  EXPECT_FALSE(fs::exists(folder / "victim"));
 }
 
 TEST(AtomicFile, NamesTheFolderThatIsNotThere) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "herd/storage/atomic_file.h"
+#include "herd/storage/temporary_name.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/temporary_folder.h"
@@ -54,6 +55,33 @@ TEST(AtomicFolder, DeletesWhatKilledProcessesLeftOnTheWayToItsPath_AndNothingEls
   EXPECT_TRUE(fs::exists(root / "thesis.tmp.old" / "inside"));
   EXPECT_TRUE(fs::exists(root / "a.tmp.2024" / "inside"));
   EXPECT_EQ(entries_in(root.path()), 5);
+}
+
+TEST(AtomicFolder, NeverFillsAFolderOrALinkThatHasItsTemporaryName) {
+  TemporaryFolder root;
+  fs::create_directory(root / "victim");
+  const std::string next = temporary_name(root / "a").string();
+  const size_t count = next.rfind('.') + 1;
+  const int first = std::stoi(next.substr(count)) + 1;
+  fs::create_directory_symlink(root / "victim", next.substr(0, count) + std::to_string(first));
+  fs::create_directory(next.substr(0, count) + std::to_string(first + 1));
+  write_folder(root / "a", "new", Replace::kNever, FileSystem::system());
+  EXPECT_EQ(read_text(root / "a/config.json"), "new");
+  EXPECT_TRUE(fs::is_empty(root / "victim"));
+  EXPECT_TRUE(fs::is_empty(next.substr(0, count) + std::to_string(first + 1)));
+}
+
+TEST(AtomicFolder, RemovingATreeLeavesWhatItsLinksLeadTo) {
+  TemporaryFolder root;
+  fs::create_directories(root / "victim/inner");
+  write_text(root / "victim/file", "mine");
+  fs::create_directories(root / "tree/deep");
+  fs::create_directory_symlink(root / "victim", root / "tree/deep/link");
+  fs::create_directory_symlink(root / "victim", root / "link");
+  remove_tree(root / "tree");
+  remove_tree(root / "link");
+  EXPECT_EQ(entries_in(root.path()), 1);
+  EXPECT_EQ(entries_in(root / "victim"), 2);
 }
 
 TEST(AtomicFolder, WithoutCommitLeavesNothing) {

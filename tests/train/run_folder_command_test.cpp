@@ -1,6 +1,7 @@
 // herd train in folders that are empty, its own, owned by another job, or another run's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "command.h"
 #include "herd/storage/checkpoint_folder.h"
@@ -122,6 +123,38 @@ TEST(RunFolderCommand, AnOlderCheckpointOfTheSameFolderBeginsANewRun_AndTheOldOn
   EXPECT_EQ(steps_of(list_checkpoints(run / "checkpoints")), (std::vector<int64_t>{3}));
   EXPECT_EQ(steps_of(list_checkpoints(run / "set_aside" / id / "checkpoints")), (std::vector<int64_t>{4, 2}));
   EXPECT_EQ(read_run_record(run).began_from, run / "set_aside" / id / "checkpoints" / checkpoint_folder_name(2));
+}
+
+// What storage does with such folders, hostile_run_folder_test.cpp draws at random.
+TEST(RunFolderCommand, AHostileFolderChangesNothingOutsideIt_AndHoldsNobodyUp) {
+  RunFolder folder;
+  const fs::path run = folder.root / "run", victim = folder.root / "victim";
+  fs::create_directories(victim / "checkpoints");
+  for (const char* name : {"rank0.log", "report.html", "manifest.json"}) std::ofstream(victim / name) << "mine";
+  const auto refuses = [&](const std::string& what, const std::string& words) {
+    const Ended ended = folder.train("run", 1, with(kShort, {"checkpoint.used_folder=set_aside"}));
+    EXPECT_NE(ended.status, 0) << what;
+    EXPECT_THAT(ended.output, AllOf(HasSubstr(words), HasSubstr("fix:"))) << what;
+    fs::remove_all(run);
+    fs::create_directories(run);
+  };
+  fs::create_directories(run);
+  fs::create_directory_symlink(victim, run / "logs");
+  refuses("logs", "run/logs");
+  fs::create_symlink(victim / "rank0.log", run / "lock");
+  refuses("lock", "run/lock");
+  ASSERT_EQ(mkfifo((run / "run.json").c_str(), 0600), 0);
+  refuses("a pipe", "run.json is a file of the run");
+  std::ofstream(run / "run.json") << R"({"run":"../../victim"})";
+  refuses("an id", "a run's id is 1 to 64 of");
+
+  fs::create_directories(run / "checkpoints");
+  fs::create_directory_symlink(victim, run / "checkpoints/step-00000001");
+  fs::create_symlink(victim / "report.html", run / "report.html");
+  EXPECT_EQ(folder.train("run", 1, with(kShort, {"checkpoint.resume=none", "checkpoint.keep=1"})).status, 0);
+  EXPECT_EQ(steps_of(list_checkpoints(run / "checkpoints")), std::vector<int64_t>{4});
+  for (const char* name : {"rank0.log", "report.html", "manifest.json"}) EXPECT_EQ(slurp(victim / name), "mine");
+  EXPECT_EQ(std::distance(fs::directory_iterator(victim), {}), 4);
 }
 
 TEST(RunFolderCommand, ARefusedStartHasWrittenNothing) {
