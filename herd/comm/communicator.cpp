@@ -15,6 +15,7 @@
 #include "herd/comm/context.h"
 #include "herd/comm/fingerprint.h"
 #include "herd/comm/transfer.h"
+#include "herd/comm/process_generation.h"
 #include "herd/comm/world_facts.h"
 #include "herd/launch/environment.h"
 #include "herd/launch/status.h"
@@ -28,12 +29,19 @@ using namespace std::chrono_literals;
 struct Work::State : PendingOp {
   std::shared_ptr<ProgressEngine> engine;
 };
+  OwnerProcess owner;
 
 void Work::wait() {
-  if (state_ != nullptr) state_->engine->wait(*state_);
+  if (state_ == nullptr) return;
+  state_->owner.check("this operation");
+  state_->engine->wait(*state_);
 }
 
-bool Work::done() const { return state_ == nullptr || state_->done.load(std::memory_order_acquire); }
+bool Work::done() const {
+  if (state_ == nullptr) return true;
+  state_->owner.check("this operation");
+  return state_->done.load(std::memory_order_acquire);
+}
 
 Rank Work::source() const { return state_ == nullptr ? kAnySource : state_->message.peer; }
 
@@ -59,6 +67,7 @@ std::shared_ptr<void> SymmetricMemory::keep_alive() const { return state_; }
 
 struct Communicator::State {
   std::shared_ptr<Context> context;
+  OwnerProcess owner;
   std::unique_ptr<GroupState> group;  // null if this rank is no member
   uint64_t allocations = 0;
   uint64_t rounds = 0;  // rounds of agreement on who is left
@@ -74,7 +83,7 @@ namespace {
 
 std::shared_ptr<Context> make_context(std::shared_ptr<transport::Transport> transport) {
   auto context = std::make_shared<Context>();
-  context->engine = std::make_shared<ProgressEngine>(transport);
+  context->engine = make_shared_of_process<ProgressEngine>(transport);
   context->transport = std::move(transport);
   return context;
 }
@@ -110,7 +119,7 @@ Communicator Communicator::create(const std::string& topology) {
   const launch::Environment environment = launch::read_environment();
   const auto deadline = std::chrono::steady_clock::now() + 60s;
   std::shared_ptr<Store> store = launch::connect_store(environment);
-  auto state = std::make_unique<State>();
+  auto state = make_shared_of_process<State>();
   state->context = make_context(connect_world(environment, *store, deadline));
   state->context->store = std::move(store);
   state->group =
@@ -118,18 +127,32 @@ Communicator Communicator::create(const std::string& topology) {
   return Communicator(std::move(state));
 }
 
-Communicator::Communicator(std::shared_ptr<transport::Transport> transport) : state_(std::make_unique<State>()) {
+Communicator::Communicator(std::shared_ptr<transport::Transport> transport) : state_(make_shared_of_process<State>()) {
   state_->context = make_context(std::move(transport));
   state_->group = world_of(*state_->context);
 }
 
-Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Communicator::Communicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
-GroupState& CommunicatorTestAccess::group(Communicator& communicator) { return communicator.state_->member(); }
-Context& CommunicatorTestAccess::context(Communicator& communicator) { return *communicator.state_->context; }
+Communicator::State& Communicator::state() const {
+  if (state_ == nullptr) {
+    throw Error(Code::kBadConfig,
+                "this communicator was moved to another one\n  fix: call the one that it was moved to");
+  }
+  state_->owner.check("this communicator");
+  return *state_;
+}
+
+Communicator Communicator::share() const {
+  state();
+  return Communicator(state_);
+}
+
+GroupState& CommunicatorTestAccess::group(Communicator& communicator) { return communicator.state().member(); }
+Context& CommunicatorTestAccess::context(Communicator& communicator) { return *communicator.state().context; }
 std::string CommunicatorTestAccess::last_algorithm(Communicator& communicator) {
   transport::Channel& channel = group(communicator).channel();
   transport::RankBoard& board = channel.board(channel.rank());
@@ -138,17 +161,24 @@ std::string CommunicatorTestAccess::last_algorithm(Communicator& communicator) {
   return record ? record->algorithm : "";
 }
 Communicator CommunicatorTestAccess::make(std::shared_ptr<transport::Transport> transport, ScheduleSource schedules) {
-  auto state = std::make_unique<Communicator::State>();
+  auto state = make_shared_of_process<Communicator::State>();
   state->context = make_context(std::move(transport));
   state->context->schedules = [schedules = std::move(schedules)](const std::vector<Rank>&) { return schedules; };
   state->group = world_of(*state->context);
   return Communicator(std::move(state));
 }
 
-Rank Communicator::rank() const { return state_->group == nullptr ? -1 : state_->group->rank(); }
-int Communicator::size() const { return state_->group == nullptr ? 0 : state_->group->size(); }
+Rank Communicator::rank() const {
+  const auto& group = state().group;
+  return group == nullptr ? -1 : group->rank();
+}
+int Communicator::size() const {
+  const auto& group = state().group;
+  return group == nullptr ? 0 : group->size();
+}
 std::string_view Communicator::name() const {
-  return state_->group == nullptr ? std::string_view() : std::string_view(state_->group->settings().name);
+  const auto& group = state().group;
+  return group == nullptr ? std::string_view() : std::string_view(group->settings().name);
 }
 
 void Communicator::set_deadline(std::chrono::milliseconds deadline) {
@@ -156,11 +186,11 @@ void Communicator::set_deadline(std::chrono::milliseconds deadline) {
     throw Error(Code::kBadConfig,
                 "set_deadline: more than 0 ms, but it is " + std::to_string(deadline.count()) + " ms");
   }
-  state_->member().set_deadline(deadline);
+  state().member().set_deadline(deadline);
 }
 
 Communicator Communicator::split(int color, int key, std::string_view name) {
-  GroupState& parent = state_->member();
+  GroupState& parent = state().member();
   const int n = parent.size();
   const std::array<int64_t, 3> mine = {color, key, static_cast<int64_t>(state_->context->next_group.load())};
   std::vector<int64_t> all(3 * static_cast<size_t>(n));
@@ -173,7 +203,7 @@ Communicator Communicator::split(int color, int key, std::string_view name) {
     if (theirs[0] == color) members.emplace_back(theirs[1], rank);
   }
   state_->context->next_group.store(static_cast<uint64_t>(id) + 1);
-  auto state = std::make_unique<State>();
+  auto state = make_shared_of_process<State>();
   state->context = state_->context;
   if (color >= 0) {
     std::sort(members.begin(), members.end());
@@ -195,12 +225,12 @@ SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions option
   if (bytes < 0) {
     throw Error(Code::kBadConfig, "allocate_symmetric: bytes >= 0, but they are " + std::to_string(bytes));
   }
-  GroupState& group = state_->member();
+  GroupState& group = state().member();
   const auto& members = group.settings().members;
   const auto timeout = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;
   const uint64_t number = ++state_->allocations;
   const std::string key = "group" + std::to_string(group.settings().id) + "/symmetric" + std::to_string(number);
-  auto memory = std::make_shared<SymmetricMemory::State>();
+  auto memory = make_shared_of_process<SymmetricMemory::State>();
   memory->memory =
       state_->context->transport->allocate(key, members, bytes, std::chrono::steady_clock::now() + timeout);
   memory->regions = state_->context->regions;
@@ -215,7 +245,7 @@ SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions option
 }
 
 Communicator Communicator::shrink(std::string_view name, OpOptions options) {
-  GroupState& group = state_->member();
+  GroupState& group = state().member();
   const GroupSettings& old = group.settings();
   const auto deadline =
       std::chrono::steady_clock::now() + (options.deadline.count() > 0 ? options.deadline : old.deadline);
@@ -227,7 +257,7 @@ Communicator Communicator::shrink(std::string_view name, OpOptions options) {
   abort("the group ends, its survivors go on in another");
   std::vector<Rank> members(static_cast<size_t>(group.size()));
   std::iota(members.begin(), members.end(), 0);
-  auto state = std::make_unique<State>();
+  auto state = make_shared_of_process<State>();
   state->context = state_->context;
   while (true) {
     const uint64_t round = state_->rounds + 1;
@@ -256,31 +286,32 @@ Communicator Communicator::shrink(std::string_view name, OpOptions options) {
   }
 }
 
-uint64_t Communicator::bytes_moved() const { return state_->context->engine->bytes_moved(); }
+uint64_t Communicator::bytes_moved() const { return state().context->engine->bytes_moved(); }
 
 std::vector<AlgorithmUse> Communicator::algorithms_used() const {
-  return state_->group == nullptr ? std::vector<AlgorithmUse>() : state_->group->algorithms_used();
+  const auto& group = state().group;
+  return group == nullptr ? std::vector<AlgorithmUse>() : group->algorithms_used();
 }
 
 std::string Communicator::topology() const {
-  const Context& context = *state_->context;
+  const Context& context = *state().context;
   if (state_->group == nullptr) return to_text(topology_of({context.transport->rank()}, {}, *context.facts));
   return to_text(topology_of(state_->group->settings().members, state_->group->hosts(), *context.facts));
 }
 
 void Communicator::abort(const std::string& reason) {
-  GroupState& group = state_->member();
+  GroupState& group = state().member();
   group.engine().locked([&] {
     group.fail(Code::kAborted, "rank " + std::to_string(group.job_rank(group.rank())) + " aborted: " + reason);
   });
 }
 
 void Communicator::show_activity(std::string_view activity) {
-  state_->member().engine().transport().set_activity(activity);
+  state().member().engine().transport().set_activity(activity);
 }
 
 Work Communicator::issue(CollectiveCall call, Wait wait, std::initializer_list<std::span<const Buffer>> held) {
-  GroupState& group = state_->member();
+  GroupState& group = state().member();
   Work work;
   if (wait == Wait::kHere) {
     PendingOp pending;
@@ -363,7 +394,7 @@ std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> send
 
 Rank Communicator::run_receive(const Buffer& x, Rank from, int tag, const OpOptions& o) {
   PendingOp pending;
-  fill_transfer(pending, state_->member(), PendingOpKind::kReceive, x, from, tag, o);
+  fill_transfer(pending, state().member(), PendingOpKind::kReceive, x, from, tag, o);
   pending.group->engine().run(pending);
   return pending.message.peer;
 }
@@ -371,13 +402,13 @@ Rank Communicator::run_receive(const Buffer& x, Rank from, int tag, const OpOpti
 Work Communicator::issue_send(const Buffer& x, Rank to, int tag, const OpOptions& o, Wait wait) {
   if (wait == Wait::kHere) {
     PendingOp pending;
-    fill_transfer(pending, state_->member(), PendingOpKind::kSend, x, to, tag, o);
+    fill_transfer(pending, state().member(), PendingOpKind::kSend, x, to, tag, o);
     pending.group->engine().run(pending);
     return {};
   }
   Work work;
   work.state_ = std::make_shared<Work::State>();
-  fill_transfer(*work.state_, state_->member(), PendingOpKind::kSend, x, to, tag, o);
+  fill_transfer(*work.state_, state().member(), PendingOpKind::kSend, x, to, tag, o);
   work.state_->engine = state_->context->engine;
   work.state_->issued = std::chrono::steady_clock::now();
   work.state_->keep_alive = {x};
@@ -391,7 +422,7 @@ void Communicator::signal(Rank to, int tag, OpOptions o) {
 void Communicator::wait(Rank from, int tag, OpOptions o) { run_receive({nullptr, 0, DType::kU8}, from, tag, o); }
 
 void Communicator::run_copy(const Buffer& x, const SymmetricMemory& memory, Rank to, int64_t offset) {
-  GroupState& group = state_->member();
+  GroupState& group = state().member();
   check_buffer(x, "copy");
   check_rank(to, group.size(), "copy: rank");
   if (memory.state_ == nullptr || memory.state_->group != group.settings().id) {
@@ -414,7 +445,7 @@ void Communicator::run_copy(const Buffer& x, const SymmetricMemory& memory, Rank
 Work Communicator::start_receive(const Buffer& x, Rank from, int tag, const OpOptions& o) {
   Work work;
   work.state_ = std::make_shared<Work::State>();
-  fill_transfer(*work.state_, state_->member(), PendingOpKind::kReceive, x, from, tag, o);
+  fill_transfer(*work.state_, state().member(), PendingOpKind::kReceive, x, from, tag, o);
   work.state_->engine = state_->context->engine;
   work.state_->issued = std::chrono::steady_clock::now();
   work.state_->keep_alive = {x};

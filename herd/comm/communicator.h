@@ -12,6 +12,8 @@
 // A world and all groups split off it fail together. An operation that fails ends every group of its ranks, and of
 // those that share a group with them, with the same words. Errors name ranks of the job, whatever the group.
 // Results have the same bits on every rank and in every run, for the same ranks and algorithm.
+// A communicator and its Works belong to the process that made them. In a child that it forks every call throws
+// kBadConfig, and destructors do nothing.
 // Threads: one calling thread per group; send, receive, their _async forms, abort() and Work::wait() from any thread.
 #pragma once
 
@@ -114,9 +116,13 @@ class Communicator {
   static Communicator create(const std::string& topology = {});
   // Makes the world over a given transport, for tests and benches. Collective over the transport's ranks.
   explicit Communicator(std::shared_ptr<transport::Transport> transport);
+  // A communicator that was moved from throws kBadConfig whatever is called.
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   ~Communicator();
+  // Returns another handle of this group, for an object that may outlive this one. The group closes with its last
+  // handle.
+  Communicator share() const;
 
   Rank rank() const;  // -1 where this rank is in no group (split with color < 0)
   int size() const;
@@ -341,7 +347,8 @@ class Communicator {
  private:
   friend struct CommunicatorTestAccess;
   struct State;
-  explicit Communicator(std::unique_ptr<State> state);
+  explicit Communicator(std::shared_ptr<State> state);
+  State& state() const;
 
   // kHere: the calling thread runs it until it is done; kLater: the progress thread does
   enum class Wait { kHere, kLater };
@@ -369,7 +376,7 @@ class Communicator {
   void run_copy(const Buffer& x, const SymmetricMemory& memory, Rank to, int64_t offset);
   Work issue(CollectiveCall call, Wait wait, std::initializer_list<std::span<const Buffer>> held);
 
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // null where this was moved from
 };
 
 }  // namespace herd::comm

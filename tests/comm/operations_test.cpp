@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -343,6 +345,51 @@ TEST(AnySource, SaysSoWhenNobodySends) {
   });
   EXPECT_EQ(errors[0].code(), Code::kTimeout);
   EXPECT_THAT(errors[0].what(), HasSubstr("receive from any rank (tag 2, int32 x 1"));
+}
+
+TEST(Operations, OfACommunicatorThatWasMovedFromAreRefused) {
+  Communicator comm = world_of_one();
+  Communicator moved = std::move(comm);
+  Ints x = {1};
+  const std::vector<std::function<void()>> calls = {
+      [&] { (void)comm.rank(); },
+      [&] { (void)comm.size(); },
+      [&] { (void)comm.name(); },
+      [&] { (void)comm.share(); },
+      [&] { (void)comm.split(0, 0); },
+      [&] { (void)comm.shrink(); },
+      [&] { (void)comm.topology(); },
+      [&] { (void)comm.bytes_moved(); },
+      [&] { (void)comm.algorithms_used(); },
+      [&] { (void)comm.allocate_symmetric(8); },
+      [&] { comm.set_deadline(1s); },
+      [&] { comm.abort("moved"); },
+      [&] { comm.show_activity("moved"); },
+      [&] { comm.barrier(); },
+      [&] { comm.all_reduce(x); },
+      [&] { (void)comm.all_reduce_async(x); },
+      [&] { comm.broadcast(x, 0); },
+      [&] { comm.send(x, 0); },
+      [&] { (void)comm.receive_async(x, 0); },
+      [&] { comm.signal(0); },
+      [&] { comm.wait(0); },
+      [&] { comm.copy(x, SymmetricMemory(), 0); },
+  };
+  for (const auto& call : calls) {
+    EXPECT_THAT(refusal(call), HasSubstr("was moved to another one")) << "call " << &call - calls.data();
+  }
+  moved.all_reduce(x);
+}
+
+TEST(Operations, GoOnThroughAnotherHandleOfTheGroup) {
+  run_inproc(2, [](Communicator& comm) {
+    std::optional<Communicator> first(comm.split(0, comm.rank()));
+    Communicator second = first->share();
+    first.reset();
+    Ints x = {1 + second.rank()};
+    second.all_reduce(x);
+    require(x[0] == 3, "the sum is " + std::to_string(x[0]));
+  });
 }
 
 }  // namespace
