@@ -1,8 +1,11 @@
 #include "herd/cli/bench.h"
 
+#include <sys/wait.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -13,6 +16,7 @@
 #include "herd/base/elapsed.h"
 #include "herd/base/error.h"
 #include "herd/base/median.h"
+#include "herd/base/standard_streams.h"
 #include "herd/base/units.h"
 #include "herd/cli/bench_bound.h"
 #include "herd/cli/bench_operation.h"
@@ -164,11 +168,16 @@ void run_rank(Communicator& comm, BenchOptions options) {
   }
 }
 
-// Forks the ranks; prints the first error and returns the exit status.
+// Forks the ranks; prints the first error and returns the exit status. The table is what rank 0's process prints.
 int run_processes(int num_ranks, const std::function<void(Communicator&)>& body, const WorldOptions& options) {
-  ForkWorld world(num_ranks, body, options);
+  const auto run_and_check = [&](Communicator& comm) {
+    body(comm);
+    if (const std::string failure = output_failure(); !failure.empty()) throw Error(Code::kStorage, failure);
+  };
+  ForkWorld world(num_ranks, run_and_check, options);
   for (const RankEnd& end : world.wait()) {
     if (end.status == 0) continue;
+    if (WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGPIPE) return 128 + SIGPIPE;  // the reader has left
     std::fprintf(stderr, "herd: %s\n", end.error.empty() ? "a rank was killed" : end.error.c_str());
     return end.error.rfind("kBadConfig", 0) == 0 ? 2 : 1;
   }

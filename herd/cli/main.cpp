@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "herd/base/error.h"
 #include "herd/base/printable.h"
+#include "herd/base/standard_streams.h"
 #include "herd/base/version.h"
 #include "herd/cli/bench.h"
 #include "herd/cli/checkpoint.h"
@@ -47,9 +50,15 @@ void check_command(const CLI::App& app, const std::string& word) {
   throw herd::Error(herd::Code::kBadConfig, "there is no command \"" + word + "\"\n  fix: one of " + names);
 }
 
-}  // namespace
+// "help train" -> "train --help", and "help" -> "--help", as other commands of commands take it.
+std::vector<std::string> without_help_word(std::vector<std::string> arguments) {
+  if (arguments.empty() || arguments[0] != "help") return arguments;
+  arguments.erase(arguments.begin());
+  arguments.push_back("--help");
+  return arguments;
+}
 
-int main(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   CLI::App app("herd: train large models on many devices", "herd");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("herd ") + herd::version());
@@ -73,8 +82,9 @@ int main(int argc, char** argv) {
     return 0;
   }
   try {
-    check_command(app, argv[1]);
-    std::vector<std::string> arguments = herd::cli::mark_program({argv + 1, argv + argc});
+    std::vector<std::string> arguments = without_help_word({argv + 1, argv + argc});
+    check_command(app, arguments[0]);
+    arguments = herd::cli::mark_program(std::move(arguments));
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them in reverse
     app.parse(arguments);
     return 0;
@@ -93,4 +103,13 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "herd: %s\n", error.what());
     return 1;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  herd::open_missing_streams();
+  // An empty TMPDIR counts as none, as for mktemp.
+  if (const char* folder = std::getenv("TMPDIR"); folder != nullptr && *folder == 0) unsetenv("TMPDIR");
+  return herd::flush_output(run_command(argc, argv));
 }

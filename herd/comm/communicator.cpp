@@ -9,13 +9,14 @@
 #include <utility>
 
 #include "herd/base/error.h"
+#include "herd/base/standard_streams.h"
 #include "herd/comm/agreement.h"
 #include "herd/comm/collective_call.h"
 #include "herd/comm/connect_world.h"
 #include "herd/comm/context.h"
 #include "herd/comm/fingerprint.h"
-#include "herd/comm/transfer.h"
 #include "herd/comm/process_generation.h"
+#include "herd/comm/transfer.h"
 #include "herd/comm/world_facts.h"
 #include "herd/launch/environment.h"
 #include "herd/launch/status.h"
@@ -28,8 +29,8 @@ using namespace std::chrono_literals;
 
 struct Work::State : PendingOp {
   std::shared_ptr<ProgressEngine> engine;
-};
   OwnerProcess owner;
+};
 
 void Work::wait() {
   if (state_ == nullptr) return;
@@ -66,8 +67,8 @@ int64_t SymmetricMemory::bytes() const { return state_ == nullptr ? 0 : state_->
 std::shared_ptr<void> SymmetricMemory::keep_alive() const { return state_; }
 
 struct Communicator::State {
-  std::shared_ptr<Context> context;
   OwnerProcess owner;
+  std::shared_ptr<Context> context;
   std::unique_ptr<GroupState> group;  // null if this rank is no member
   uint64_t allocations = 0;
   uint64_t rounds = 0;  // rounds of agreement on who is left
@@ -116,6 +117,7 @@ std::unique_ptr<GroupState> world_of(Context& context, const GivenFacts& given =
 }  // namespace
 
 Communicator Communicator::create(const std::string& topology) {
+  open_missing_streams();  // a socket in place of the standard output would carry what the program prints
   const launch::Environment environment = launch::read_environment();
   const auto deadline = std::chrono::steady_clock::now() + 60s;
   std::shared_ptr<Store> store = launch::connect_store(environment);

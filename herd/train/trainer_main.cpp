@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/base/standard_streams.h"
 #include "herd/base/units.h"
 #include "herd/base/version.h"
 #include "herd/train/generate_text.h"
@@ -58,9 +59,7 @@ void add_generate(CLI::App& app, herd::train::GenerateTextOptions& options) {
                        "tokenizer.model; default: the one beside the weights or in the run's data folder");
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   CLI::App app("The part of the herd command that needs libtorch", "herd");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("herd ") + herd::version() + ", libtorch " + TORCH_VERSION);
@@ -82,4 +81,11 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "herd: %s\n", error.what());
     return 1;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  herd::open_missing_streams();
+  return herd::flush_output(run_command(argc, argv));
 }

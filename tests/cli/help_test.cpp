@@ -19,6 +19,37 @@ TEST(HerdHelp, IsWhatPlainHerdPrints) {
   EXPECT_EQ(plain.output(), help.output());
 }
 
+TEST(HerdHelp, IsACommandToo) {
+  const std::vector<std::vector<std::string>> as_commands = {
+      {"help"}, {"help", "plan"}, {"help", "checkpoint", "convert"}};
+  const std::vector<std::vector<std::string>> as_options = {
+      {"--help"}, {"plan", "--help"}, {"checkpoint", "convert", "--help"}};
+  const auto run = [](std::vector<std::string> words) {
+    words.insert(words.begin(), kHerd);
+    ChildProcess help(words);
+    EXPECT_EQ(help.wait(), 0) << help.output();
+    return help.output();
+  };
+  for (size_t k = 0; k < as_commands.size(); ++k) EXPECT_EQ(run(as_commands[k]), run(as_options[k])) << k;
+  ChildProcess wrong({kHerd, "help", "trian"});
+  EXPECT_EQ(wrong.wait(), 2);
+  EXPECT_THAT(wrong.output(), HasSubstr("there is no command \"trian\""));
+}
+
+TEST(HerdOutput, ThatCanNotBeWrittenIsAnError) {
+  for (const char* command :
+       {"--help", "--version", "plan gpt2", "plan --models", "plan gpt2 --json", "doctor --no-measure",
+        "explain all_reduce --ranks 8", "show schedule all_reduce --ranks 3", "plan gpt2 --equations",
+        "bench barrier --ranks 2 --seconds 0.01 --json"}) {
+    ChildProcess full({"sh", "-c", kHerd + " " + command + " > /dev/full"});
+    EXPECT_EQ(full.wait(), 1) << command;
+    EXPECT_THAT(full.output(), HasSubstr("the standard output can't be written")) << command;
+    ChildProcess read({"sh", "-c", kHerd + " " + command + " | true"});
+    EXPECT_EQ(read.wait(), 0) << command;
+    EXPECT_EQ(read.output(), "") << command;
+  }
+}
+
 TEST(HerdHelp, ListsAFirstSession) {
   ChildProcess help({kHerd, "--help"}), of_one({kHerd, "explain", "--help"});
   EXPECT_EQ(help.wait(), 0);
