@@ -59,13 +59,24 @@ class Console::Stream : public std::enable_shared_from_this<Stream> {
     return gone_;
   }
 
-  void finish() {
+  // Returns why writing failed, an errno; 0 where it did not.
+  int failure() const {
+    std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+  void wait_until_written() {
     std::unique_lock lock(mutex_);
     report_left_out();
     changed_.notify_all();
     while (!gone_ && (writing_ || !queue_.empty()) && !is_stalled()) {
       changed_.wait_for(lock, std::chrono::milliseconds(100));
     }
+  }
+
+  void finish() {
+    wait_until_written();
+    std::lock_guard lock(mutex_);
     ending_ = true;
     changed_.notify_all();
   }
@@ -103,6 +114,7 @@ class Console::Stream : public std::enable_shared_from_this<Stream> {
           last_taken_ = Clock::now();
         } else if (failure != EINTR && failure != EAGAIN) {
           gone_ = true;
+          failure_ = failure;
           queue_.clear();
         }
       }
@@ -119,7 +131,8 @@ class Console::Stream : public std::enable_shared_from_this<Stream> {
   std::string queue_;
   int64_t left_out_ = 0;  // lines dropped while the reader is stalled
   bool writing_ = false;
-  bool gone_ = false;  // the reader has closed its end
+  bool gone_ = false;  // the reader has closed its end, or the file can't be written
+  int failure_ = 0;    // errno of the write that failed
   bool ending_ = false;
   Clock::time_point last_taken_ = {};  // when the reader last took something
 };
@@ -145,7 +158,17 @@ void Console::write(int fd, std::string lines) {
   if (lines.empty()) return;
   stream(fd).add(std::move(lines));
   if (fd == STDERR_FILENO || !streams_[0]->is_gone() || reported_gone_.exchange(true)) return;
-  streams_[1]->add("herd run: nobody reads the standard output any more; the job goes on\n");
+  const int failure = streams_[0]->failure();
+  const std::string why = failure == EPIPE
+                              ? "nobody reads the standard output any more"
+                              : std::string("the standard output can't be written: ") + std::strerror(failure);
+  streams_[1]->add("herd run: " + why + "; the job goes on\n");
+}
+
+int Console::finish_output() {
+  streams_[0]->wait_until_written();
+  const int failure = streams_[0]->failure();
+  return failure == EPIPE ? 0 : failure;
 }
 
 bool Console::wants_more(int fd) const { return stream(fd).wants_more(); }

@@ -3,6 +3,7 @@
 //   slow reader     makes wants_more() false while a queue is full: ranks wait as at any pipe, and nothing is lost.
 //   stalled reader  has taken nothing for kStalled: later lines are dropped, and a line in their place says so.
 //   gone reader     has closed its end: later lines are dropped, and standard error says so once.
+//   full disk       or another error of the system: as a gone reader, and finish_output() returns it.
 // Threads: any may write.
 #pragma once
 
@@ -29,6 +30,9 @@ class Console {
 
   // `lines` end with a line feed; `fd` is STDOUT_FILENO or STDERR_FILENO. Never waits.
   void write(int fd, std::string lines);
+  // Waits as the destructor does. Returns errno where the standard output could not be written, and 0 where it could,
+  // or where its reader has left.
+  int finish_output();
   // Returns false while the queue of `fd` is full and its reader still takes lines: then do not read the ranks' pipes.
   bool wants_more(int fd) const;
 

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <optional>
+#include <sstream>
 #include <vector>
 
 #include "herd/base/error.h"
@@ -193,6 +194,15 @@ std::string foreign_job_id(const Reader& read, const std::string& source) {
   return "srun-" + read.text("SLURM_JOB_ID", "0") + "-" + read.text("SLURM_STEP_ID", "0");
 }
 
+// Returns the names of the launcher that has started this process; null where none has.
+const VariableNames* names_of_launcher(const Reader& read) {
+  const auto is_set = [&](const VariableNames& names) { return read.has(names.rank) || read.has(names.size); };
+  if (is_set(kHerdRun)) return &kHerdRun;
+  if (is_set(kTorchrun)) return &kTorchrun;
+  if (is_set(kOpenMpi)) return &kOpenMpi;
+  return read.has("SLURM_STEP_ID") && read.has(kSlurm.rank) ? &kSlurm : nullptr;
+}
+
 }  // namespace
 
 Environment parse_environment(const Variables& variables) {
@@ -209,8 +219,8 @@ Environment parse_environment(const Variables& variables) {
   env.ucx_transports = read.text("UCX_TLS");
   env.tuning_file = read.text("HERD_TUNING");
   env.topology = read.text("HERD_TOPOLOGY");
-  const auto is_set = [&](const VariableNames& names) { return read.has(names.rank) || read.has(names.size); };
-  if (is_set(kHerdRun)) {
+  const VariableNames* names = names_of_launcher(read);
+  if (names == &kHerdRun) {
     read_numbers(read, kHerdRun, env);
     env.memory_table = read.text("HERD_MEMORY_TABLE");
     env.num_restarts = read.number("HERD_RESTART").value_or(0);
@@ -227,10 +237,6 @@ Environment parse_environment(const Variables& variables) {
     if (env.token.empty()) throw Error(Code::kBadConfig, "HERD_RANK is set, but HERD_TOKEN is not");
     return env;
   }
-  const VariableNames* names = is_set(kTorchrun)                                    ? &kTorchrun
-                               : is_set(kOpenMpi)                                   ? &kOpenMpi
-                               : read.has("SLURM_STEP_ID") && read.has(kSlurm.rank) ? &kSlurm
-                                                                                    : nullptr;
   if (!names) return env;
   read_numbers(read, *names, env);
   env.job_id = foreign_job_id(read, env.source);
@@ -251,5 +257,40 @@ Variables process_variables() {
 }
 
 Environment read_environment() { return parse_environment(process_variables()); }
+
+int openmp_threads(const Variables& variables) {
+  const auto trimmed = [](const std::string& text) {
+    const size_t begin = text.find_first_not_of(" \t");
+    return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
+  };
+  const std::string text = trimmed(Reader(variables).text("OMP_NUM_THREADS"));
+  if (text.empty()) return 0;
+  std::istringstream items(text + ",");
+  int first = 0;
+  for (std::string item; std::getline(items, item, ',');) {
+    item = trimmed(item);
+    int threads = 0;
+    const auto [end, status] = std::from_chars(item.data(), item.data() + item.size(), threads);
+    if (status != std::errc() || end != item.data() + item.size() || threads < 1) {
+      throw Error(Code::kBadConfig, "OMP_NUM_THREADS=\"" + text +
+                                        "\" is no number of threads, 1 or more\n  fix: OMP_NUM_THREADS=4, or a list "
+                                        "for nested regions, 4,2; or unset it: each rank then gets cores / ranks");
+    }
+    if (first == 0) first = threads;
+  }
+  return first;
+}
+
+std::string launcher_of_several(const Variables& variables) {
+  const Reader read(variables);
+  const VariableNames* names = names_of_launcher(read);
+  if (names == nullptr) return "";
+  // A shell of salloc is a step of one task, whatever the allocation has.
+  const char* size = names == &kSlurm && read.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : names->size;
+  if (read.number(size).value_or(1) <= 1) return "";
+  return std::string(names->source) + " has started this process as rank " + read.text(names->rank, "?") + " of " +
+         read.text(size) + " (" + names->rank + "=" + read.text(names->rank) + ", " + size + "=" + read.text(size) +
+         ")";
+}
 
 }  // namespace herd::launch

@@ -56,4 +56,12 @@ Environment parse_environment(const Variables& variables);
 Environment read_environment();  // returns parse_environment() of this process's variables
 Variables process_variables();   // returns a copy of this process's variables
 
+// Returns the first number of OMP_NUM_THREADS, a list such as "4" or "4,2"; 0 where it is not set or empty. Throws
+// kBadConfig for anything else.
+int openmp_threads(const Variables& variables);
+
+// Returns "torchrun has started this process as rank 1 of 2 (RANK=1, WORLD_SIZE=2)" where a launcher has started
+// several ranks, else "".
+std::string launcher_of_several(const Variables& variables);
+
 }  // namespace herd::launch

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -97,6 +98,8 @@ class Job {
         launch_(make_token().substr(0, 16)),
         coordinator_(options, token_) {}
   int run();
+  // Waits until all lines are printed. Returns `status`, or 1 in place of 0 where some can't be; it says so.
+  int finish_output(int status);
 
  private:
   struct LocalRank {
@@ -169,13 +172,11 @@ Variables Job::variables(int local_rank, int attempt_number) const {
   result["HERD_STARTED"] = std::to_string(started_s_);
   result["HERD_MEMORY_TABLE"] = folder_.memory_table(rank);
   if (!options_.topology.empty()) result["HERD_TOPOLOGY"] = options_.topology;
-  const int threads = options_.threads_per_rank;
-  if (threads > 0 || !result.contains("OMP_NUM_THREADS")) {
-    result["OMP_NUM_THREADS"] =
-        std::to_string(threads > 0 ? threads : std::max(1, usable_cores() / options_.ranks_per_node));
-  }
-  if (threads > 0 || !result.contains("HERD_THREADS"))
-    result["HERD_THREADS"] = std::to_string(std::max(1, std::atoi(result["OMP_NUM_THREADS"].c_str())));
+  const bool is_told = options_.threads_per_rank > 0;
+  const int given = is_told ? options_.threads_per_rank : openmp_threads(result);
+  const std::string threads = std::to_string(given > 0 ? given : std::max(1, usable_cores() / options_.ranks_per_node));
+  if (is_told || given == 0) result["OMP_NUM_THREADS"] = threads;
+  if (is_told || result["HERD_THREADS"].empty()) result["HERD_THREADS"] = threads;
   return result;
 }
 
@@ -357,6 +358,16 @@ int Job::attempt(int attempt_number) {
 
 bool Job::may_restart(int num_restarts) const { return num_restarts < options_.max_restarts && !stop_signal_; }
 
+int Job::finish_output(int status) {
+  const int failure = console_.finish_output();
+  if (failure == 0) return status;
+  say("lines of the ranks are lost: the standard output can't be written: " + std::string(std::strerror(failure)) +
+      (folder_.logs()
+           ? "; the logs beside " + folder_.log_path(options_.node_rank * options_.ranks_per_node, 0) + " have them"
+           : ""));
+  return status == 0 ? 1 : status;
+}
+
 int Job::run() {
   try {
     return run_attempts();
@@ -418,6 +429,20 @@ void check_reachable(const StoreAddress& address) {
                                     address.host + " a loopback address");
 }
 
+// Refuses a launcher of one node that another launcher has started several times: each would run a job of its own.
+void check_launches_once(const LaunchOptions& options) {
+  const std::string outer = launcher_of_several(process_variables());
+  if (outer.empty()) return;
+  std::string program;
+  for (const std::string& word : options.command) program += " " + word;
+  throw Error(Code::kBadConfig,
+              "herd starts the ranks of a job itself, but " + outer +
+                  ", and each of these processes would start a job of its own\n  fix: start it once, on several nodes "
+                  "with --nnodes, --node-rank and --rendezvous; or let the other launcher start the ranks:" +
+                  program +
+                  "; or take its variables away with env -u, for jobs that are to know nothing of each other");
+}
+
 void check(const LaunchOptions& options) {
   const auto refuse = [](const std::string& rule) { throw Error(Code::kBadConfig, rule); };
   if (options.command.empty()) refuse("no program to start\n  fix: herd run -n N -- PROGRAM ARGS...");
@@ -432,12 +457,13 @@ void check(const LaunchOptions& options) {
            " where you know better");
   }
   if (options.num_nodes < 1) refuse("--nnodes " + std::to_string(options.num_nodes) + ": at least one node is needed");
+  if (options.threads_per_rank == 0) openmp_threads(process_variables());  // throws where it is malformed
   if (options.max_restarts < 0) refuse("--max-restarts " + std::to_string(options.max_restarts) + " is negative");
   if (options.node_rank < 0 || options.node_rank >= options.num_nodes) {
     refuse("--node-rank " + std::to_string(options.node_rank) + " must be from 0 to below --nnodes " +
            std::to_string(options.num_nodes));
   }
-  if (options.num_nodes == 1) return;
+  if (options.num_nodes == 1) return check_launches_once(options);
   if (options.rendezvous.empty()) {
     refuse(
         "several nodes need an address where they meet\n  fix: --rendezvous HOST:PORT, HOST being node 0's address and "
@@ -473,7 +499,7 @@ int launch_job(const LaunchOptions& options) {
     tell_other_nodes(options, error);
     throw;
   }
-  return job->run();
+  return job->finish_output(job->run());
 }
 
 }  // namespace herd::launch

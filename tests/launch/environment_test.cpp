@@ -166,5 +166,27 @@ TEST(Environment, NamesWhatContradicts) {
   EXPECT_THAT(refusal(with(srun(), "SLURM_STEP_TASKS_PER_NODE", "2(x")), HasSubstr("tasks of node 3"));
 }
 
+TEST(Environment, ReadsTheThreadsOfOpenMp) {
+  EXPECT_EQ(openmp_threads({}), 0);
+  for (const auto& [text, threads] :
+       std::map<std::string, int>{{"", 0}, {" ", 0}, {"3", 3}, {"4,2", 4}, {" 4 , 2 ", 4}})
+    EXPECT_EQ(openmp_threads({{"OMP_NUM_THREADS", text}}), threads) << text;
+  for (const char* wrong : {"all", "0", "1.5", "-1", "4,", ",4", "4,x", "4 2", "99999999999"})
+    EXPECT_THROW(openmp_threads({{"OMP_NUM_THREADS", wrong}}), Error) << wrong;
+}
+
+TEST(Environment, TellsALauncherThatStartedSeveralRanks) {
+  EXPECT_EQ(launcher_of_several({}), "");
+  EXPECT_EQ(launcher_of_several(torchrun()), "torchrun has started this process as rank 1 of 2 (RANK=1, WORLD_SIZE=2)");
+  EXPECT_THAT(launcher_of_several(herd_run()), HasSubstr("herd run has started this process as rank 5 of 8"));
+  EXPECT_THAT(launcher_of_several(open_mpi()), HasSubstr("mpirun has started this process as rank 3 of 4"));
+  EXPECT_THAT(launcher_of_several(srun()), HasSubstr("srun has started this process as rank 6 of 7"));
+  Variables one = torchrun(), shell = srun();
+  one["WORLD_SIZE"] = "1";
+  shell["SLURM_STEP_NUM_TASKS"] = "1";
+  EXPECT_EQ(launcher_of_several(one), "");
+  EXPECT_EQ(launcher_of_several(shell), "") << "a shell of salloc";
+}
+
 }  // namespace
 }  // namespace herd::launch

@@ -207,6 +207,70 @@ TEST(HerdRun, DividesTheCoresAmongRanks) {
   EXPECT_THAT(shared.output(), HasSubstr("[1] " + each + " " + each + "\n"));
 }
 
+TEST(HerdRun, TakesTheFirstThreadsOfAList_AndRefusesWhatIsNoNumberOfThreads) {
+  const auto run = [](const std::string& given) {
+    ChildProcess job(herd_run({"-n", "1"}, {"sh", "-c", "echo \"$OMP_NUM_THREADS\" $HERD_THREADS"}),
+                     {{"OMP_NUM_THREADS", given}, {"HERD_THREADS", ""}});
+    const int status = job.wait();
+    return std::to_string(status) + " " + job.output();
+  };
+  const std::string cores = std::to_string(usable_cores());
+  EXPECT_EQ(run(""), "0 " + cores + " " + cores + "\n") << "empty counts as unset";
+  EXPECT_EQ(run("4,2"), "0 4,2 4\n");
+  for (const char* wrong : {"all", "0", "1.5", "-2", "4,", "4,x", "99999999999"}) {
+    EXPECT_THAT(run(wrong), AllOf(testing::StartsWith("2 herd: kBadConfig: OMP_NUM_THREADS=\"" + std::string(wrong)),
+                                  HasSubstr("fix: OMP_NUM_THREADS=4")));
+  }
+}
+
+TEST(HerdRun, AnEmptyTMPDIRCountsAsUnset) {
+  ChildProcess job(herd_run({"-n", "1"}, {"echo", "ran"}), {{"TMPDIR", ""}});
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_EQ(job.output(), "ran\n");
+}
+
+TEST(HerdRun, RefusesToStartAJobInEachRankOfAnotherLauncher) {
+  const std::map<std::string, std::string> torchrun = {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"GROUP_RANK", "1"}, {"LOCAL_WORLD_SIZE", "1"}};
+  ChildProcess second(herd_run({"-n", "1"}, {"echo", "started"}), torchrun);
+  EXPECT_EQ(second.wait(), 2);
+  EXPECT_THAT(second.output(),
+              AllOf(HasSubstr("torchrun has started this process as rank 1 of 2 (RANK=1, WORLD_SIZE=2)"),
+                    HasSubstr("let the other launcher start the ranks: echo started"), Not(HasSubstr("\nstarted"))));
+  ChildProcess inner(herd_run({"-n", "2"}, herd_run({"-n", "1"}, {"echo", "started"})));
+  EXPECT_EQ(inner.wait(), 2);
+  EXPECT_THAT(inner.output(), HasSubstr("herd run has started this process as rank "));
+  ChildProcess alone(herd_run({"-n", "1"}, herd_run({"-n", "1"}, {"echo", "started"})));
+  EXPECT_EQ(alone.wait(), 0) << alone.output();
+  EXPECT_EQ(alone.output(), "started\n");
+}
+
+TEST(HerdRun, RunsWithoutStandardStreams) {
+  TemporaryFolder folder;
+  for (const char* closed : {"<&- >&- 2>&-", "<&-", ">&- 2>&-"}) {
+    const std::string file = folder / "ran";
+    std::filesystem::remove(file);
+    const std::string command = kHerd + " run -n 2 " + kRank + " meet " + closed + " && " + kHerd +
+                                " run -n 1 sh -c 'echo x; echo y >&2; sleep 0.5; echo done > " + file + "' " + closed;
+    ChildProcess job({"sh", "-c", command});
+    EXPECT_EQ(job.wait(), 0) << closed << ": " << job.output();
+    EXPECT_TRUE(std::filesystem::exists(file)) << closed;
+  }
+}
+
+TEST(HerdRun, AFullStandardOutputIsAnErrorAtTheEnd) {
+  ChildProcess job({"sh", "-c", kHerd + " run -n 1 sh -c 'echo a; sleep 0.2; echo b; echo end >&2' > /dev/full"});
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.output(),
+              AllOf(HasSubstr("the standard output can't be written: No space left on device; the job goes on"),
+                    HasSubstr("end\n"), HasSubstr("lines of the ranks are lost")));
+  ChildProcess read(
+      {"sh", "-c",
+       "{ " + kHerd + " run -n 1 sh -c 'echo a; sleep 0.2; echo b; sleep 0.2'; echo status $? >&2; } | head -1"});
+  EXPECT_EQ(read.wait(), 0);
+  EXPECT_THAT(read.output(), AllOf(HasSubstr("a\n"), HasSubstr("status 0"), Not(HasSubstr("lost"))));
+}
+
 TEST(HerdRun, DoesNotHangWhenARankDiesBeforeItConnects) {
   const auto started = Clock::now();
   ChildProcess job(herd_run({"-n", "3"}, {kRank, "dies-before-it-connects"}));
