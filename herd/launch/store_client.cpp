@@ -94,6 +94,7 @@ struct StoreClient::State {
   std::condition_variable changed;
   std::deque<Message> outbox;
   std::map<uint64_t, std::optional<Message>> pending;  // requests by id; the answer once it is here
+  std::optional<Message> hello;                        // until it is answered
   uint64_t next_id = 1;
   bool connected = false, ever_connected = false, tcp_open = false, ever_tcp = false, stopping = false;
   int refusals = 0;
@@ -184,6 +185,11 @@ void StoreClient::State::dial() {
   Descriptor socket = net::start_connecting(address, failed);
   if (!failed.empty()) return hang_up();
   stream = std::make_unique<MessageStream>(net::SecureSocket::connect(context, std::move(socket), name));
+  {
+    // A busy store may have closed the last connection with the hello unread. It is answered twice at worst.
+    std::lock_guard lock(mutex);
+    if (hello && ever_connected) stream->post(encode(*hello));
+  }
   for (std::string& frame : unsent) stream->post(std::move(frame));
   unsent.clear();
 }
@@ -226,7 +232,7 @@ void StoreClient::State::beat() {
   Message message{Verb::kBeat, 0, identity.scope, "", ""};
   {
     std::lock_guard lock(mutex);
-    if (!connected) return;
+    if (!connected || hello) return;
     if (status_changed) {
       message.key = std::to_string(status_sequence);
       message.value = status_text;
@@ -337,7 +343,10 @@ void StoreClient::State::join_job(SteadyTime deadline) {
   const auto started = Clock::now();
   const std::string key = std::to_string(identity.rank) + "/" + std::to_string(identity.size);
   std::unique_lock lock(mutex);
-  const auto answer = wait(lock, post(Verb::kHello, key, this_place()), deadline);
+  const uint64_t id = post(Verb::kHello, key, this_place());
+  hello = outbox.back();
+  const auto answer = wait(lock, id, deadline);
+  hello.reset();
   if (!answer) {
     throw Error(Code::kTimeout, ever_tcp
                                     ? "what listens at " + rendezvous + " did not answer as a store of herd within " +

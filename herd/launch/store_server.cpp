@@ -77,11 +77,20 @@ void watch(int epoll, int operation, int descriptor, uint32_t events) {
   if (epoll_ctl(epoll, operation, descriptor, &event) != 0) throw_errno(Code::kStorage, "watch a socket", errno);
 }
 
-std::unique_ptr<net::Listener> listen_at(const net::SecureContext& context, const StoreAddress& address) {
+// Where ranks outnumber cores, all of them may be connecting at the same time: they must not crowd each other out.
+net::ListenerLimits limits_for(int num_clients) {
+  constexpr int kMaxStrangers = 1024;
+  net::ListenerLimits limits;
+  limits.max_strangers = std::clamp(num_clients, limits.max_strangers, kMaxStrangers);
+  return limits;
+}
+
+std::unique_ptr<net::Listener> listen_at(const net::SecureContext& context, const StoreAddress& address,
+                                         int num_clients) {
   int error_number = 0;
   try {
     return std::make_unique<net::Listener>(context, std::vector<std::string>{numeric_host(address)}, address.port,
-                                           net::ListenerLimits{}, &error_number);
+                                           limits_for(num_clients), &error_number);
   } catch (const Error& error) {
     if (error_number == 0) throw;
     if (error_number != EADDRINUSE) {
@@ -102,7 +111,7 @@ std::unique_ptr<net::Listener> listen_at(const net::SecureContext& context, cons
 StoreServer::State::State(const StoreAddress& address, const std::string& token, int num_clients)
     : expected_clients(static_cast<size_t>(num_clients)),
       context(derive_store_key(token)),
-      listener(listen_at(context, address)),
+      listener(listen_at(context, address, num_clients)),
       epoll(epoll_create1(EPOLL_CLOEXEC)),
       wake_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (epoll.fd < 0 || wake_fd.fd < 0) throw_errno(Code::kStorage, "create descriptors for the store", errno);

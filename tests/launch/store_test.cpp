@@ -12,9 +12,12 @@
 #include "herd/base/error.h"
 #include "herd/launch/keys.h"
 #include "herd/launch/local_meeting.h"
+#include "herd/launch/message_stream.h"
 #include "herd/launch/status.h"
 #include "herd/launch/store_client.h"
+#include "herd/launch/store_protocol.h"
 #include "herd/launch/store_server.h"
+#include "herd/net/listener.h"
 
 namespace herd::launch {
 namespace {
@@ -417,6 +420,47 @@ TEST(ConnectStore, MeetsOnOneHostWithoutAnAddress) {
 TEST(ConnectStore, IsMemoryForARankAlone) {
   auto store = connect_store(Environment{});
   EXPECT_EQ(store->add("n", 1), 1);
+}
+
+// Serves one client by hand: reads its hello, and returns it with the stream.
+std::pair<std::unique_ptr<MessageStream>, Message> next_hello(net::Listener& listener) {
+  const auto until = Clock::now() + 5s;
+  std::unique_ptr<MessageStream> stream;
+  while (Clock::now() < until) {
+    for (auto& socket : listener.accept()) stream = std::make_unique<MessageStream>(std::move(socket));
+    if (const auto frame = stream ? stream->next() : std::nullopt) return {std::move(stream), *decode(*frame)};
+    std::this_thread::sleep_for(1ms);
+  }
+  throw std::runtime_error("no hello");
+}
+
+TEST(StoreOverSockets, SaysHelloAgain_WhereTheStoreClosedBeforeItAnswered) {
+  const net::SecureContext context(derive_store_key(kToken));
+  net::Listener listener(context, {"127.0.0.1"}, 0);
+  std::thread server([&] {
+    next_hello(listener);  // closes without an answer
+    auto [stream, hello] = next_hello(listener);
+    EXPECT_EQ(hello.verb, Verb::kHello);
+    stream->post(encode({Verb::kOk, hello.id, hello.scope, "", ""}));
+    stream->flush();
+    std::this_thread::sleep_for(100ms);
+  });
+  EXPECT_NO_THROW(
+      StoreClient("127.0.0.1:" + std::to_string(listener.port()), kToken, ClientIdentity{0, 2, 0}, Clock::now() + 4s));
+  server.join();
+}
+
+TEST(StoreOverSockets, RanksThatComeAtTheSameTimeDoNotCrowdEachOtherOut) {
+  StoreServer server({}, kToken, 200);
+  const int port = parse_address(server.rendezvous()).port;
+  std::vector<int> sockets;
+  for (int rank = 0; rank < 150; ++rank) sockets.push_back(connect_to(port));
+  join(server, 0, 1);  // by now the others have been accepted
+  for (const int socket : sockets) {
+    char byte = 0;
+    EXPECT_EQ(recv(socket, &byte, 1, MSG_DONTWAIT), -1) << "the store has closed it";
+    close(socket);
+  }
 }
 
 }  // namespace
