@@ -134,7 +134,10 @@ class TcpWire final : public Wire {
     for (size_t rank = 0; rank < outgoing_.size(); ++rank) {
       std::istringstream text(addresses[rank]);
       text >> outgoing_[rank].port;
-      for (std::string peer_address; text >> peer_address;) outgoing_[rank].addresses.push_back(peer_address);
+      std::vector<std::string>& known = outgoing_[rank].addresses;
+      for (std::string peer_address; text >> peer_address;) known.push_back(peer_address);
+      // Of interfaces that nobody named, some may reach no other host: the first ones are the likeliest.
+      if (!options_.interfaces.empty()) known = addresses_to_try(known, options_.rank, static_cast<Rank>(rank));
     }
   }
 
@@ -373,6 +376,15 @@ class TcpWire final : public Wire {
 };
 
 }  // namespace
+
+std::vector<std::string> addresses_to_try(const std::vector<std::string>& addresses, Rank self, Rank peer) {
+  std::vector<std::string> turned = addresses;
+  if (!turned.empty()) {
+    const auto first = static_cast<std::ptrdiff_t>(static_cast<size_t>(self + peer) % turned.size());
+    std::rotate(turned.begin(), turned.begin() + first, turned.end());
+  }
+  return turned;
+}
 
 std::unique_ptr<Wire> open_tcp(const WireOptions& options) { return std::make_unique<TcpWire>(options); }
 

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "herd/transport/wire.h"
 
@@ -14,5 +16,9 @@ namespace herd::transport {
 // Opens a wire whose TLS is keyed by options.key. Throws kBadConfig where an interface that `options` names does not
 // exist or has no address.
 std::unique_ptr<Wire> open_tcp(const WireOptions& options);
+
+// Returns a peer's addresses in the order in which `self` tries them. Connections take turns at the interfaces, so that
+// each interface carries its part of the pairs of ranks between two hosts.
+std::vector<std::string> addresses_to_try(const std::vector<std::string>& addresses, Rank self, Rank peer);
 
 }  // namespace herd::transport

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <random>
 
 #include "herd/base/error.h"
@@ -184,6 +185,21 @@ TEST(TcpWire, NamesAnInterfaceThatIsNotThere_AndThoseThatAre) {
     EXPECT_THAT(error.message(), HasSubstr("have: lo"));
     EXPECT_THAT(error.message(), HasSubstr("fix: HERD_NETWORK=NAME"));
   }
+}
+
+TEST(TcpWire, GivesEachNamedInterfaceItsPartOfTheConnections) {
+  const std::vector<std::string> own = {"10.0.0.1", "10.1.0.1", "10.2.0.1"};
+  std::map<std::string, int> connections;
+  for (const Rank self : {0, 1, 2}) {
+    for (const Rank peer : {3, 4, 5}) {
+      const auto order = addresses_to_try(own, self, peer);
+      EXPECT_THAT(order, testing::UnorderedElementsAreArray(own)) << "the others stand by";
+      ++connections[order[0]];
+    }
+  }
+  for (const std::string& address : own) EXPECT_EQ(connections[address], 3) << address;
+  EXPECT_EQ(addresses_to_try({"10.0.0.1"}, 5, 7), std::vector<std::string>{"10.0.0.1"});
+  EXPECT_TRUE(addresses_to_try({}, 0, 1).empty());
 }
 
 }  // namespace
