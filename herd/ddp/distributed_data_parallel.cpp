@@ -3,6 +3,7 @@
 #include <set>
 #include <sstream>
 
+#include "herd/base/error.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/same_on_all_ranks.h"
 
@@ -48,19 +49,77 @@ std::vector<NamedParameter> agree_on_parameters(const torch::nn::Module& module,
   return parameters;
 }
 
+std::string sizes_text(at::IntArrayRef sizes) {
+  std::ostringstream text;
+  text << sizes;
+  return text.str();
+}
+
 }  // namespace
 
 DataParallelModule::DataParallelModule(std::shared_ptr<torch::nn::Module> module, Communicator& comm,
                                        const DataParallelOptions& options)
     : module_(std::move(module)),
-      comm_(comm),
-      buffers_(options.buffers),
-      reducer_(agree_on_parameters(*module_, comm), comm, options) {}
+      comm_(comm.share()),
+      options_(options),
+      reducer_(agree_on_parameters(*module_, comm), comm, options) {
+  for (const auto& item : module_->named_parameters()) {
+    const at::Tensor& tensor = item.value();
+    wrapped_.push_back(
+        {item.key(), tensor, tensor.scalar_type(), tensor.device(), tensor.sizes().vec(), tensor.requires_grad()});
+  }
+}
+
+// A parameter that is frozen later is one without gradient, as kZero allows.
+std::string DataParallelModule::change_of(const Wrapped& before, const at::Tensor& now) const {
+  if (now.unsafeGetTensorImpl() != before.tensor.unsafeGetTensorImpl()) return "is another tensor";
+  if (now.scalar_type() != before.dtype)
+    return std::string("is ") + c10::toString(now.scalar_type()) + ", was " + c10::toString(before.dtype);
+  if (now.device() != before.device) return "is on " + now.device().str() + ", was on " + before.device.str();
+  if (now.sizes() != before.sizes) return "is " + sizes_text(now.sizes()) + ", was " + sizes_text(before.sizes);
+  if (now.requires_grad() && !before.requires_grad) return "requires a gradient, was frozen";
+  if (!now.requires_grad() && before.requires_grad && options_.unused == UnusedParameters::kError)
+    return "is frozen, required a gradient";
+  return "";
+}
+
+// The reducer's hooks sit on the parameters of the start, as they were: it never sees the gradient of another one.
+void DataParallelModule::check_parameters() const {
+  const auto parameters = module_->named_parameters();
+  std::vector<std::string> changes;
+  std::set<std::string_view> known;
+  for (const Wrapped& before : wrapped_) {
+    known.insert(before.name);
+    const at::Tensor* now = parameters.find(before.name);
+    const std::string change = now == nullptr ? "is gone" : change_of(before, *now);
+    if (!change.empty()) changes.push_back(before.name + " " + change);
+  }
+  for (const auto& item : parameters) {
+    if (!known.contains(item.key())) changes.push_back(item.key() + " is new");
+  }
+  if (changes.empty()) return;
+  std::string text;
+  for (size_t k = 0; k < changes.size() && k < 8; ++k) text += (k ? "; " : "") + changes[k];
+  if (changes.size() > 8) text += " and " + std::to_string(changes.size() - 8) + " more";
+  throw Error(Code::kBadConfig,
+              std::to_string(changes.size()) + (changes.size() == 1 ? " parameter" : " parameters") +
+                  " changed after the module was wrapped, on rank " + std::to_string(comm_.rank()) + ": " + text +
+                  "\n  fix: convert, freeze and add parameters first, or make a new DistributedDataParallel, and a new "
+                  "optimizer where tensors are new");
+}
 
 void DataParallelModule::begin_forward() {
   reducer_.check_ready();
-  if (buffers_ == ModuleBuffers::kLocal || !module_->is_training() || !reducer_.reducing()) return;
+  check_parameters();
+  if (!module_->is_training() || !reducer_.reducing()) return;
+  if (at::GradMode::is_enabled()) reducer_.count_forward();
+  if (options_.buffers == ModuleBuffers::kLocal) return;
   for (const auto& item : module_->named_buffers()) broadcast_from_rank_zero(comm_, item.key(), item.value());
+}
+
+void DataParallelModule::join_without_batch() {
+  check_parameters();
+  reducer_.join_without_batch();
 }
 
 }  // namespace herd::ddp

@@ -10,15 +10,19 @@
 //
 // At the start ranks compare names, shapes and dtypes; kBadConfig names a rank that built another module. Parameters
 // shared by two modules count once. Gradients lie in the reducer's buckets (gradient_reducer.h). no_sync() accumulates
-// gradients, set_weight() serves batches of different sizes, without_batch() a rank that is out of batches. Threads: as
-// GradientReducer.
+// gradients, set_weight() serves batches of different sizes, without_batch() a rank that is out of batches. Every rank
+// runs the same number of forwards in training, those under no_sync() aside, before a backward that reduces. A
+// parameter that is converted, unfrozen, added or replaced later would not be averaged: the next forward throws
+// kBadConfig with its name. Threads: as GradientReducer.
 #pragma once
 
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "herd/comm/communicator.h"
 #include "herd/ddp/gradient_reducer.h"
@@ -38,14 +42,29 @@ struct DataParallelOptions : ReducerOptions {
 class DataParallelModule {
  public:
   DataParallelModule(std::shared_ptr<torch::nn::Module> module, Communicator& comm, const DataParallelOptions& options);
-  // Checks that the reducer is ready; in training it broadcasts rank 0's buffers, for kFromRankZero. Collective.
+  // Checks that the reducer is ready and the parameters are those that it averages; in training it broadcasts rank 0's
+  // buffers, for kFromRankZero. Collective.
   void begin_forward();
+  void join_without_batch();
   GradientReducer& reducer() { return reducer_; }
 
  private:
+  // Holds a parameter as it was when the buckets were made.
+  struct Wrapped {
+    std::string name;
+    at::Tensor tensor;
+    at::ScalarType dtype;
+    at::Device device;
+    std::vector<int64_t> sizes;
+    bool requires_grad;
+  };
+  std::string change_of(const Wrapped& before, const at::Tensor& now) const;  // "" where there is none
+  void check_parameters() const;
+
   std::shared_ptr<torch::nn::Module> module_;
-  Communicator& comm_;
-  ModuleBuffers buffers_;
+  Communicator comm_;
+  DataParallelOptions options_;
+  std::vector<Wrapped> wrapped_;
   GradientReducer reducer_;
 };
 
@@ -71,7 +90,7 @@ class DistributedDataParallel {
  public:
   using Pointer = std::conditional_t<kPlain, std::shared_ptr<Module>, Module>;
 
-  // Collective. Borrows `comm`, which must outlive this.
+  // Collective. Shares the group of `comm`, which may be moved or end before this.
   DistributedDataParallel(Pointer module, Communicator& comm, const DataParallelOptions& options = {})
       : module_(std::move(module)), base_(shared(module_), comm, options) {}
 
@@ -86,7 +105,7 @@ class DistributedDataParallel {
   [[nodiscard]] NoSync no_sync() { return NoSync(base_.reducer()); }
   // Both act on the next reduction alone, as GradientReducer says. set_weight() is collective, before backward.
   void set_weight(double weight) { base_.reducer().set_weight(weight); }
-  void without_batch() { base_.reducer().join_without_batch(); }
+  void without_batch() { base_.join_without_batch(); }
 
  private:
   static std::shared_ptr<torch::nn::Module> shared(const Pointer& module) {

@@ -72,7 +72,7 @@ struct GradientReducer::State {
     at::Tensor read_flags() const { return flags().to(at::TensorOptions().device(at::kCPU).dtype(at::kDouble)); }
   };
 
-  Communicator& comm;
+  Communicator comm;
   ReducerOptions options;
   std::vector<Gradient> gradients;
   std::vector<Bucket> buckets;
@@ -81,7 +81,10 @@ struct GradientReducer::State {
   bool running = false;  // between the first gradient of a backward and its end
   int graph_task = -1;
   size_t next_bucket = 0;
-  std::optional<double> share;  // weight / sum of weights of the next reduced gradient
+  std::optional<double> share;          // weight / sum of weights of the next reduced gradient
+  uint64_t forwards = 0;                // forwards so far whose gradients are to be reduced
+  uint64_t reduced_forwards = 0;        // their number at the last reduction
+  uint64_t forwards_per_reduction = 1;  // their number between the last two reductions
 
   void fill(Gradient& gradient) const;
   void gradient_is_complete(size_t index, const std::shared_ptr<State>& self);
@@ -163,9 +166,9 @@ void GradientReducer::State::start_complete_buckets() {
     Bucket& bucket = buckets[next_bucket];
     if (bucket.num_ready < bucket.layout.parameters.size()) return;
     set_flags(bucket);
+    const std::string name = bucket.name + " of forward " + std::to_string(forwards);
     bucket.work = comm.all_reduce_async(
-        bucket.flat,
-        {.op = share ? ReduceOp::kSum : ReduceOp::kAverage, .name = bucket.name, .algorithm = options.algorithm});
+        bucket.flat, {.op = share ? ReduceOp::kSum : ReduceOp::kAverage, .name = name, .algorithm = options.algorithm});
   }
 }
 
@@ -196,6 +199,8 @@ void GradientReducer::State::finish(bool has_batch) {
   for (Bucket& bucket : buckets) bucket.work.wait();
   running = false;
   share.reset();
+  forwards_per_reduction = forwards - reduced_forwards;
+  reduced_forwards = forwards;
   take_back_unused();
   if (must_have_all) throw_missing(missing);
 }
@@ -246,7 +251,7 @@ void GradientReducer::State::check_ready() const {
 }
 
 GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communicator& comm, ReducerOptions options)
-    : state_(std::make_shared<State>(comm, std::move(options))) {
+    : state_(std::make_shared<State>(comm.share(), std::move(options))) {
   std::vector<GradientShape> shapes;
   for (const NamedParameter& parameter : parameters) {
     const DType dtype = dtype_of(parameter.tensor.scalar_type());
@@ -299,6 +304,8 @@ void GradientReducer::check_ready() const {
   state_->check_ready();
 }
 
+void GradientReducer::count_forward() { ++state_->forwards; }
+
 void GradientReducer::set_reducing(bool on) { state_->reducing = on; }
 bool GradientReducer::reducing() const { return state_->reducing; }
 
@@ -330,6 +337,7 @@ void GradientReducer::join_without_batch() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->begin();
+    if (state_->forwards == state_->reduced_forwards) state_->forwards += state_->forwards_per_reduction;
   }
   state_->finish(false);
 }

@@ -41,13 +41,17 @@ struct NamedParameter {
 
 class GradientReducer {
  public:
-  // Collective. Borrows `comm`, which must outlive this. Parameters must be the same on every rank, each tensor once,
-  // dense, of a floating dtype; else throws kBadConfig.
+  // Collective. Shares the group of `comm`, which may end before this. Parameters must be the same on every rank, each
+  // tensor once, dense, of a floating dtype; else throws kBadConfig.
   GradientReducer(std::vector<NamedParameter> parameters, Communicator& comm, ReducerOptions options);
   ~GradientReducer();  // parameters keep their gradients
 
   // Throws kAborted if an exception ended the last backward half-way on this rank.
   void check_ready() const;
+
+  // Counts a forward whose gradients are to be reduced. The buckets' fingerprints contain the count. So where a rank
+  // skips a backward, as after a NaN loss, its next one fails and does not meet an earlier one of its peers.
+  void count_forward();
 
   // While off, backward only adds to the local gradients; the next one with reducing on averages the whole sum.
   void set_reducing(bool on);
@@ -59,7 +63,7 @@ class GradientReducer {
   void set_weight(double weight);
 
   // A rank that has no batch left calls this in place of backward. It takes part in the reduction with zeros, or with
-  // what backwards without reducing have added up.
+  // what backwards without reducing have added up. It counts as many forwards as its last reduction had, at first 1.
   void join_without_batch();
 
   int num_buckets() const;

@@ -1,5 +1,6 @@
 #include "herd/ddp/distributed_data_parallel.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/linear.h>
@@ -8,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <mutex>
+#include <optional>
 
 #include "herd/base/error.h"
 #include "herd/comm/inproc_world.h"
@@ -32,6 +34,10 @@ struct Net : torch::nn::Module {
     if (use_bias) hidden = hidden + bias;
     hidden = torch::tanh(torch::matmul(torch::tanh(hidden), shared.t()));
     return torch::matmul(torch::matmul(hidden, shared.t()), last.t());
+  }
+  void replace_last() {
+    parameters_.erase("last");
+    last = register_parameter("last", torch::ones_like(last));
   }
   at::Tensor first, bias, shared, last, calls;
 };
@@ -373,6 +379,106 @@ TEST(DistributedDataParallel, TakesAModuleHolder) {
     DistributedDataParallel<Held> ddp(held, comm);
     ddp(torch::ones({2, 3})).sum().backward();
     EXPECT_TRUE(held->linear->bias.grad().equal(torch::full({2}, 2.0)));
+  });
+}
+
+// Runs a wrapped net on one rank after `change` has been made to it, and returns what its forward throws.
+std::string error_after(const std::function<void(Net&)>& change, const DataParallelOptions& options = {}) {
+  const auto errors = errors_of(1, [&](Communicator& comm) {
+    const auto net = make_net(1);
+    net->bias.set_requires_grad(false);
+    Ddp ddp(net, comm, options);
+    ddp(torch::ones({2, 5}));
+    change(*net);
+    ddp(torch::ones({2, 5}).to(net->first.scalar_type()));
+  });
+  return errors[0];
+}
+
+TEST(DistributedDataParallel, NamesParametersThatChangedAfterItTookTheModule) {
+  using testing::HasSubstr;
+  EXPECT_EQ(error_after([](Net&) {}), "");
+  EXPECT_EQ(error_after([](Net& net) { net.first.set_data(net.first.detach().clone()); }), "");
+  EXPECT_THAT(error_after([](Net& net) { net.to(torch::kBFloat16); }),
+              HasSubstr("kBadConfig: 5 parameters changed after the module was wrapped, on rank 0: first is BFloat16, "
+                        "was Float; bias is BFloat16"));
+  EXPECT_THAT(error_after([](Net& net) { net.bias.set_requires_grad(true); }),
+              HasSubstr("1 parameter changed after the module was wrapped, on rank 0: bias requires a gradient, was "
+                        "frozen\n  fix: "));
+  EXPECT_THAT(error_after([](Net& net) { net.last.set_requires_grad(false); }),
+              HasSubstr("last is frozen, required a gradient"));
+  EXPECT_THAT(error_after([](Net& net) { net.register_parameter("extra", torch::ones({1})); }),
+              HasSubstr("extra is new"));
+  EXPECT_THAT(error_after([](Net& net) {
+                net.last.set_data(torch::ones({2, 7}));
+              }),
+              HasSubstr("last is [2, 7], was [1, 7]"));
+  EXPECT_THAT(error_after([](Net& net) { net.replace_last(); }), HasSubstr("last is another tensor"));
+}
+
+TEST(DistributedDataParallel, LetsAParameterBeFrozenLater_WhereMissingGradientsAreAllowed) {
+  EXPECT_EQ(error_after([](Net& net) { net.last.set_requires_grad(false); }, allow_unused()), "");
+}
+
+TEST(DistributedDataParallel, TellsARankThatSkippedABackwardFromItsPeers) {
+  DataParallelOptions options;
+  options.buffers = ModuleBuffers::kLocal;
+  std::vector<std::string> errors(2);
+  run_inproc(2, [&](Communicator& comm) {
+    const auto net = make_net(1);
+    Ddp ddp(net, comm, options);
+    try {
+      for (int step = 0; step < 2; ++step) {
+        const at::Tensor loss = ddp(torch::ones({2, 5})).sum();
+        if (comm.rank() == 1 && step == 0) continue;  // as after a loss that is no number
+        loss.backward();
+      }
+    } catch (const Error& error) {
+      errors[static_cast<size_t>(comm.rank())] = error.what();
+    }
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, testing::HasSubstr("kBadConfig"));
+    EXPECT_THAT(error, testing::HasSubstr("rank 0 calls all_reduce #"));
+    EXPECT_THAT(error, testing::HasSubstr("\"grad.bucket0 of forward 1\""));
+    EXPECT_THAT(error, testing::HasSubstr("\"grad.bucket0 of forward 2\""));
+  }
+}
+
+TEST(DistributedDataParallel, GoesOnWhereAllRanksSkipABackward_AndWhereOneEvaluatesAlone) {
+  DataParallelOptions options;
+  options.buffers = ModuleBuffers::kLocal;
+  run_inproc(2, [&](Communicator& comm) {
+    const auto net = make_net(1);
+    Ddp ddp(net, comm, options);
+    ddp(torch::ones({2, 5}));
+    if (comm.rank() == 0) {
+      const at::NoGradGuard no_grad;
+      ddp(torch::ones({2, 5}));
+    }
+    ddp(torch::ones({2, 5})).sum().backward();
+    EXPECT_TRUE(net->first.grad().defined());
+    if (comm.rank() == 0) {
+      ddp.without_batch();
+    } else {
+      ddp(torch::ones({2, 5}));
+      ddp(torch::ones({2, 5})).sum().backward();
+    }
+  });
+}
+
+TEST(DistributedDataParallel, WorksAfterItsCommunicatorWasMovedAndEnded) {
+  const auto data = make_data();
+  run_inproc(2, [&](Communicator& comm) {
+    std::optional<Communicator> group(comm.split(0, comm.rank()));
+    const auto net = make_net(1);
+    Ddp ddp(net, *group);
+    Communicator moved = std::move(*group);
+    even_step(ddp, comm, data[0]);
+    group.reset();
+    { const Communicator ended = std::move(moved); }
+    even_step(ddp, comm, data[0]);
+    EXPECT_TRUE(net->first.grad().defined());
   });
 }
 
