@@ -112,7 +112,7 @@ void print_line(const std::string& line) {
 
 struct Trainer::State {
   spec::RunFile run;
-  Communicator& comm;
+  Communicator comm;
   spec::Layout layout;
   std::unique_ptr<SampleSource> data, validation;
   models::Model model;
@@ -148,7 +148,7 @@ struct Trainer::State {
 
   State(planner::ResolvedRun resolved, Communicator& c)
       : run(std::move(resolved.run)),
-        comm(c),
+        comm(c.share()),
         layout(strategies::trainable_layout(run, c.size())),
         strategy_summary(std::move(resolved.summary)) {}
 

@@ -23,9 +23,9 @@ struct TrainResult {
 
 class Trainer {
  public:
-  // Collective. Sets the deadline of `comm` to the run's comm.deadline_s. Throws before anything large is allocated:
-  // kBadConfig (layout, data, vocabulary), kOverBudget with the table of what does not fit. `attempt` says whether an
-  // earlier start of the same job began the run, which then goes on.
+  // Collective. Shares the group of `comm`, and sets its deadline to the run's comm.deadline_s. Throws before anything
+  // large is allocated: kBadConfig (layout, data, vocabulary), kOverBudget with the table of what does not fit.
+  // `attempt` says whether an earlier start of the same job began the run, which then goes on.
   Trainer(spec::RunFile run, Communicator& comm, const JobAttempt& attempt = {});
   ~Trainer();
 
