@@ -131,6 +131,7 @@ void generate(const GenerateTextOptions& options) {
   std::optional<Tokenizer> tokenizer;
   if (options.prompt_ids.empty()) tokenizer = load_tokenizer(options, *source);
   const std::vector<int64_t> prompt = tokenizer ? ids_of(*tokenizer, options.prompt) : options.prompt_ids;
+  check_request(prompt, options.sampling);  // before anything is printed
 
   const spec::RunFile single_rank_run = strategies::generation_run(run);
   const models::Model model = models::make_model(single_rank_run.model);

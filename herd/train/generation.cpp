@@ -15,15 +15,6 @@
 namespace herd::train {
 namespace {
 
-void check(std::span<const int64_t> prompt, const models::GenerateOptions& options) {
-  if (prompt.empty()) throw Error(Code::kBadConfig, "the prompt has no token\n  fix: --prompt with some text");
-  if (!(options.temperature >= 0) || options.top_k < 0 || options.max_tokens < 0) {
-    throw Error(Code::kBadConfig, "temperature " + std::to_string(options.temperature) + ", top_k " +
-                                      std::to_string(options.top_k) + ", max_tokens " +
-                                      std::to_string(options.max_tokens) + ": none may be negative");
-  }
-}
-
 void check_logits(const at::Tensor& logits, int64_t number) {
   const int64_t token = kernels::first_non_finite(logits.const_data_ptr<float>(), logits.numel());
   if (token < 0) return;
@@ -42,6 +33,15 @@ runtime::OpListener listener_of(Communicator& world) {
 }
 
 }  // namespace
+
+void check_request(std::span<const int64_t> prompt, const models::GenerateOptions& options) {
+  if (prompt.empty()) throw Error(Code::kBadConfig, "the prompt has no token\n  fix: --prompt with some text");
+  if (!(options.temperature >= 0) || options.top_k < 0 || options.max_tokens < 0) {
+    throw Error(Code::kBadConfig, "temperature " + std::to_string(options.temperature) + ", top_k " +
+                                      std::to_string(options.top_k) + ", max_tokens " +
+                                      std::to_string(options.max_tokens) + ": none may be negative");
+  }
+}
 
 int64_t max_tokens_per_pass(int64_t prompt, int64_t max_tokens, int64_t context) {
   const int64_t first = std::clamp<int64_t>(prompt, 1, context);
@@ -68,7 +68,7 @@ at::Tensor Generation::next_logits(std::span<const int64_t> tokens, int64_t past
 }
 
 std::vector<int64_t> Generation::run(std::span<const int64_t> prompt, const models::GenerateOptions& options) {
-  check(prompt, options);
+  check_request(prompt, options);
   std::vector<int64_t> text(prompt.begin(), prompt.end());
   std::span<const int64_t> unread =
       std::span<const int64_t>(text).last(std::min(text.size(), static_cast<size_t>(context_)));

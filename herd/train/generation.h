@@ -15,6 +15,9 @@
 
 namespace herd::train {
 
+// Throws kBadConfig for an empty prompt and for options out of range.
+void check_request(std::span<const int64_t> prompt, const models::GenerateOptions& options);
+
 // Returns the most tokens that one pass reads while `max_tokens` are added to a prompt of `prompt` tokens.
 int64_t max_tokens_per_pass(int64_t prompt, int64_t max_tokens, int64_t context);
 

@@ -237,6 +237,22 @@ TEST(CheckpointCommand, GeneratesFromAFolderOfTransformers) {
   EXPECT_EQ(generated(gpt2), generated(folder.root / "first"));
 }
 
+TEST(CheckpointCommand, GenerateChecksItsOptionsBeforeItPrints_AndThatItsTextIsWritten) {
+  RunFolder folder;
+  ASSERT_EQ(folder.train("run", 1, {"train.steps=1", "train.eval_every=0"}).status, 0);
+  const std::string run = folder.root / "run";
+  const Ended cold = herd(folder, {"generate", run, "--ids", "5,6", "--temperature", "-1"});
+  EXPECT_EQ(cold.status, 2);
+  EXPECT_THAT(cold.output,
+              AllOf(testing::StartsWith("herd: kBadConfig: temperature -1"), testing::Not(HasSubstr("5 6"))));
+  const std::string program = fs::path(std::getenv("HERD_BINARY_DIR")) / "herd";
+  for (const std::string& command : {" generate " + run + " --ids 5,6 --tokens 2", " checkpoint inspect " + run}) {
+    Command full({"/bin/sh", "-c", program + command + " > /dev/full"}, folder.root / "full");
+    EXPECT_EQ(full.wait(), 1) << command;
+    EXPECT_THAT(full.output(), HasSubstr("the standard output can't be written")) << command;
+  }
+}
+
 TEST(CheckpointCommand, OverwritesOnlyWhenAsked_AndAnswersWithStatusTwo) {
   RunFolder folder;
   ASSERT_EQ(folder.train("run", 1, {"train.steps=1", "train.eval_every=0"}).status, 0);
