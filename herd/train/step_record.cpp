@@ -36,4 +36,11 @@ std::string step_line(const StepRecord& r) {
   return line + "  left " + format_us(r.left_s * 1e6);
 }
 
+// More than all of it: other processes slowed the matmul down while it was timed, so the ratio says nothing.
+std::string beside_matmul(double gflops, double matmul_gflops) {
+  const double share = 100 * gflops / matmul_gflops;
+  return print("a rank computes at %.1f GFLOP/s, ", gflops) + (share > 100 ? "over 100" : print("%.0f", share)) +
+         " % of a large matmul's rate";
+}
+
 }  // namespace herd::train

@@ -22,4 +22,7 @@ std::string step_line(const StepRecord& record);
 // Returns "step 120/2000  val_loss 4.9000". REQUIRES metrics.val_loss. Pure.
 std::string validation_line(const StepRecord& record);
 
+// Returns a text like "a rank computes at 70.6 GFLOP/s, 71 % of a large matmul's rate". Pure.
+std::string beside_matmul(double gflops, double matmul_gflops);
+
 }  // namespace herd::train

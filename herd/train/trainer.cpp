@@ -94,14 +94,6 @@ std::string beside_prediction(double predicted_us, double measured_us) {
   return "predicted " + format_us(predicted_us) + " a step, measured " + format_us(measured_us) + ", " + share;
 }
 
-// Returns a text like "a rank computes at 70.6 GFLOP/s, 71 % of a large matmul's rate".
-std::string beside_matmul(double gflops, double matmul_gflops) {
-  char text[96];
-  std::snprintf(text, sizeof text, "a rank computes at %.1f GFLOP/s, %.0f %% of a large matmul's rate", gflops,
-                100 * gflops / matmul_gflops);
-  return text;
-}
-
 // Steps are what a run prints; notes and errors go to the standard error.
 void print_line(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);

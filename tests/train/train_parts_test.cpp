@@ -56,5 +56,10 @@ TEST(StepLine, FitsATerminalOf120Columns_WithItsRank) {
   EXPECT_LE(("[0] " + step_line(record)).size(), 120) << step_line(record);
 }
 
+TEST(BesideMatmul, GivesNoShareOfAMatmulThatWasTimedUnderLoad) {
+  EXPECT_EQ(beside_matmul(70.6, 100), "a rank computes at 70.6 GFLOP/s, 71 % of a large matmul's rate");
+  EXPECT_EQ(beside_matmul(97.3, 0.6), "a rank computes at 97.3 GFLOP/s, over 100 % of a large matmul's rate");
+}
+
 }  // namespace
 }  // namespace herd::train
