@@ -64,7 +64,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor dy = gradients[0].reshape({-1, weight.size(0)});
-    const auto add_gradients = [dy, rows = x.reshape({-1, x.size(-1)}),
+    // The input without its history: that would keep the input of the block until the gradients are made.
+    const auto add_gradients = [dy, rows = x.detach().reshape({-1, x.size(-1)}),
                                 weight_parameter = to_parameter(context->saved_data["weight"]),
                                 bias = to_parameter(context->saved_data["bias"])] {
       add_weight_gradient(*weight_parameter, dy, rows);
