@@ -207,9 +207,13 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   return context;
 }
 
+// Copies the tokens or labels that the op names to the device, where they are held until their release.
 void ModelBindings::load_inputs(const Op& op) {
-  if (contains(op.writes, ValueKind::kActivation, op.block))
-    set_tensor(program::activation(op.block, op.micro_batch), batch(op.micro_batch).inputs_BT);
+  const Batch& own = batch(op.micro_batch);
+  for (const program::Value& value : op.writes) {
+    const at::Tensor& from = value.kind == ValueKind::kTarget ? own.targets_BT : own.inputs_BT;
+    if (from.defined()) set_tensor(value, from.clone());
+  }
 }
 
 nn::Tuple ModelBindings::inputs(const Op& op) const {
@@ -298,8 +302,8 @@ void ModelBindings::loss(const Op& op, int64_t step) {
   const bool differentiates = std::any_of(op.writes.begin(), op.writes.end(), [](const program::Value& value) {
     return value.kind == ValueKind::kGradient || value.kind == ValueKind::kActivationGradient;
   });
-  nn::LossResult result =
-      block.loss(inputs(op), batch(op.micro_batch).targets_BT, context(op, step), differentiates, deferred_of(op));
+  nn::LossResult result = block.loss(inputs(op), find_tensor(program::target(op.micro_batch)), context(op, step),
+                                     differentiates, deferred_of(op));
   if (op.axis == kNoAxis || groups_.tensor_place() == 0) {  // all ranks of the tensor axis have the same loss
     output_.loss_sum += result.sum;
     output_.count += result.count;
@@ -527,7 +531,7 @@ void ModelBindings::release(const Op& op) {
   for (const program::Value& value : op.writes) {
     if (value.kind == ValueKind::kWeight) parameters_.detach(value.index);
     if (value.kind == ValueKind::kGraph) graphs_.erase(program::graph(value.index, value.micro_batch));
-    if (program::is_activation_or_gradient(value)) set_tensor(value, {});
+    if (program::is_activation_or_gradient(value) || value.kind == ValueKind::kTarget) set_tensor(value, {});
   }
 }
 

@@ -1,12 +1,15 @@
 #include "herd/train/batches.h"
 
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/from_blob.h>
 
 namespace herd::train {
 namespace {
 
+// Makes a matrix on the host's heap. The device holds the micro-batches that a step has loaded, not the whole batch.
 at::Tensor matrix(const std::vector<int64_t>& values, int64_t rows, int64_t columns) {
-  return at::tensor(values, at::kLong).view({rows, columns});
+  const auto kept = std::make_shared<std::vector<int64_t>>(values);
+  return at::from_blob(
+      kept->data(), {rows, columns}, [kept](void*) {}, at::kLong);
 }
 
 }  // namespace
