@@ -53,7 +53,7 @@ class PlainStepWriter {
       const bool is_last = b + 1 == step.num_blocks;
       if (block.forward.scratch_bytes > 0)
         step.scratch[{is_last ? OpKind::kLoss : OpKind::kForward, b}] = block.forward.scratch_bytes;
-      if (b >= first_ && block.backward.scratch_bytes > 0)
+      if (b >= first_ && block.backward.scratch_bytes != 0)
         step.scratch[{OpKind::kBackward, b}] = block.backward.scratch_bytes;
     }
     step.values[target(0)] = {.bytes = model_.target_bytes};

@@ -111,8 +111,10 @@ void freeze(ModelTable& table, const std::string& patterns) {
     throw Error(Code::kBadConfig, "model.frozen = \"" + patterns + "\" leaves nothing to train: it matches all of " +
                                       "the model's parameters\n  fix: a pattern less");
   }
-  BlockShape& head = table.blocks.back();  // it makes its input's gradient, whether or not a block reads it
-  if (first + 1 == static_cast<int>(table.blocks.size())) head.forward.scratch_bytes += head.input_bytes;
+  if (first > 0) {  // that block makes its input's gradient, which no block reads
+    BlockShape& block = table.blocks[static_cast<size_t>(first)];
+    (block.is_loss() ? block.forward : block.backward).scratch_bytes += block.input_bytes;
+  }
   for (int b = 0; b < first; ++b) {
     BlockShape& block = table.blocks[static_cast<size_t>(b)];
     block.graph_bytes = 0;

@@ -22,9 +22,17 @@ BlockShape TableBuilder::cut_embedding() const {
   block.input_bytes = R_ * 8;
   block.graph_bytes = 3 * block.input_bytes;
   block.forward.memory_bytes = static_cast<double>(2 * rd + 2 * rd / tp_);
-  block.forward.scratch_bytes = rd;
   block.backward.memory_bytes = static_cast<double>((V_ / tp_) * D_ * gradient_element_ + 3 * rd / tp_);
-  block.backward.scratch_bytes = R_ * D_ * gradient_element_;
+  // The rows that are looked up, or their gradients, are copied; gradients also to the type of the weights' ones.
+  HeldBytes forward, backward;
+  forward.take(rd);
+  forward.take_briefly(rd);
+  const bool drops = m_.dropout > 0 && m_.kind == "llama";  // gpt adds positions first
+  if (drops) memory_of({}).drop(forward, R_ * D_, element_);
+  if (drops) memory_of({}).drop(backward, R_ * D_, element_);
+  backward.take_briefly(rd + row_gradient_scratch(R_));
+  block.forward.scratch_bytes = forward.most() - rd;
+  block.backward.scratch_bytes = backward.most();
   block.without_graph = without_graph(block.forward, R_ * D_);
   return block;
 }
@@ -33,19 +41,30 @@ BlockShape TableBuilder::positions() const {
   BlockShape block = part("positions", Split::kSequence);
   const int64_t rd = rows_of_rank() * D_ * element_;
   block.forward.memory_bytes = block.backward.memory_bytes = static_cast<double>(3 * rd);
-  block.forward.scratch_bytes = block.backward.scratch_bytes = rd;
+  const int64_t numbers = rows_of_rank() * 8 + kSmallTensors;  // the rows' positions
+  HeldBytes forward, backward;
+  forward.take(rd);
+  forward.take_briefly(rd + numbers);
+  if (m_.dropout > 0) memory_of({}).drop(forward, rows_of_rank() * D_, element_);
+  if (m_.dropout > 0) memory_of({}).drop(backward, rows_of_rank() * D_, element_);
+  backward.take_briefly(numbers + row_gradient_scratch(rows_of_rank()));
+  block.forward.scratch_bytes = forward.most() - rd;
+  block.backward.scratch_bytes = backward.most() - (m_.dropout > 0 ? rd : 0);
   block.without_graph = without_graph(block.forward, rows_of_rank() * D_);
   block.backward_reads_weights = false;
   return block;
 }
 
-BlockShape TableBuilder::norm(const std::string& name) const {
+BlockShape TableBuilder::norm(const std::string& name, bool adds) const {
   BlockShape block = part(name, Split::kSequence);
   const int64_t rd = rows_of_rank() * D_ * element_;
   block.graph_bytes = rd + norm_bytes(rows_of_rank());
   block.forward.memory_bytes = static_cast<double>(2 * rd);
   block.backward.memory_bytes = static_cast<double>(5 * rd);
-  block.backward.scratch_bytes = rd;
+  HeldBytes backward;
+  memory_of({}).norm_backward(backward, rows_of_rank());
+  if (adds) backward.take_briefly(rd);  // the sum; the gradient that it adds to has been counted
+  block.backward.scratch_bytes = backward.most() - (adds ? 0 : rd);
   block.without_graph = without_graph(block.forward, 0);
   return block;
 }
@@ -58,24 +77,23 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   if (in_fp32_) block.graph_bytes += R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
   block.score_bytes = saved_scores();
   block.pending_bytes = R_ * (2 * D_ + 2 * (A_ + K_) / tp_) * element_;
-  block.first_half_scratch_bytes = R_ * (3 * A_ + 4 * K_) / tp_ * element_ - block.pending_bytes;
   const double weights = static_cast<double>((2 * A_ + 2 * K_) * D_ / tp_), rows = static_cast<double>(R_);
   const double scores = 4.0 * rows * static_cast<double>(S_) * static_cast<double>(A_ / tp_);
   block.forward.matmul_flops = 2 * rows * weights;
   block.forward.attention_flops = (style.causal && flash ? 0.5 : 1.0) * scores;
   block.forward.memory_bytes = static_cast<double>(2 * block.output_bytes + 2 * heads);
-  const int64_t product = product_bytes(D_, (A_ + 2 * K_) / tp_), matrices = flash ? 0 : matrix_bytes();
-  const int64_t masks = table_.compute_dtype == DType::kBF16 ? 3 * matrices / 2 : 0;
-  const int64_t kept = selective_ ? 0 : saved_scores();
-  block.forward.scratch_bytes = std::max({int64_t{0}, product, 2 * matrices + masks - kept + heads});
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.attention_flops = (flash ? 2.5 : 2) * block.forward.attention_flops;
   block.backward.memory_bytes = static_cast<double>(3 * block.output_bytes + 4 * heads);
-  const int64_t piece = std::max(gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(D_, A_ / tp_));
-  block.second_half_scratch_bytes =
-      std::max(second_half_scratch((A_ + 2 * K_) / tp_, D_), second_half_scratch(D_, A_ / tp_));
-  block.backward.scratch_bytes =
-      std::max({heads + R_ * A_ / tp_ * element_ + piece, product, 3 * matrices + masks - kept + heads});
+  const LayerMemory memory = memory_of(style);
+  HeldBytes forward, backward, first_half;
+  memory.attention_forward(forward);
+  memory.attention_backward(backward, Halves::kTogether, {});
+  memory.attention_backward(first_half, Halves::kApart, {});
+  block.forward.scratch_bytes = forward.most() - forward.held();
+  block.backward.scratch_bytes = backward.most() - block.input_bytes;
+  block.first_half_scratch_bytes = first_half.most() - block.input_bytes - block.pending_bytes;
+  block.second_half_scratch_bytes = memory.second_half_of_attention();
   block.without_graph = without_graph(block.forward, R_ * (2 * A_ + 2 * K_) / tp_);
   add_cache(block, style);
   if (selective_) {
@@ -94,7 +112,16 @@ BlockShape TableBuilder::add(const std::string& name) const {
   block.backward_reads_weights = false;
   block.forward.memory_bytes = static_cast<double>(4 * rd);
   block.backward.memory_bytes = static_cast<double>(2 * rd);
-  block.forward.scratch_bytes = rd;
+  HeldBytes forward, backward;
+  const bool has_bias = m_.kind == "gpt";
+  if (has_bias) forward.take(rd);
+  if (m_.dropout > 0) memory_of({}).drop(forward, rows_of_rank() * D_, element_);
+  forward.take(rd);
+  if (m_.dropout > 0) memory_of({}).drop(backward, rows_of_rank() * D_, element_);
+  if (has_bias)
+    backward.take_briefly((gradient_element_ == element_ ? 1 : 1 + rows_of_rank()) * D_ * gradient_element_);
+  block.forward.scratch_bytes = forward.most() - rd;
+  block.backward.scratch_bytes = backward.most() - (m_.dropout > 0 ? rd : 0);
   block.without_graph = without_graph(block.forward, rows_of_rank() * D_);
   return block;
 }
@@ -104,18 +131,21 @@ BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& sty
   const int64_t rf = R_ * F_ / tp_ * element_;
   block.graph_bytes = kept_input_ * element_ + feeds(style) * rf;
   block.pending_bytes = 2 * R_ * D_ * element_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * rf;
-  block.first_half_scratch_bytes = 2 * rf - block.pending_bytes;
   const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2, rows = static_cast<double>(R_);
   const double weights = gates * static_cast<double>(D_ * F_ / tp_);
   block.forward.matmul_flops = 2 * rows * weights;
   block.forward.memory_bytes = static_cast<double>(2 * block.output_bytes + 4 * rf);
-  const int64_t product = product_bytes(D_, F_ / tp_);
-  block.forward.scratch_bytes = product;
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.memory_bytes = static_cast<double>(3 * block.output_bytes + 6 * rf);
-  const int64_t piece = std::max(gradient_piece(F_ / tp_, D_), gradient_piece(D_, F_ / tp_));
-  block.second_half_scratch_bytes = std::max(second_half_scratch(F_ / tp_, D_), second_half_scratch(D_, F_ / tp_));
-  block.backward.scratch_bytes = std::max(rf + piece, product == 0 ? 0 : product + rf);
+  const LayerMemory memory = memory_of(style);
+  HeldBytes forward, backward, first_half;
+  memory.feed_forward(forward);
+  memory.feed_backward(backward, Halves::kTogether, {});
+  memory.feed_backward(first_half, Halves::kApart, {});
+  block.forward.scratch_bytes = forward.most() - forward.held();
+  block.backward.scratch_bytes = backward.most() - block.input_bytes;
+  block.first_half_scratch_bytes = first_half.most() - block.input_bytes - block.pending_bytes;
+  block.second_half_scratch_bytes = memory.second_half_of_feed();
   block.without_graph = without_graph(block.forward, (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * R_ * F_ / tp_);
   return block;
 }
@@ -129,12 +159,12 @@ BlockShape TableBuilder::cut_head() const {
   block.forward.matmul_flops = 6 * rows * static_cast<double>(D_ * vocab);
   block.forward.memory_bytes = rows * static_cast<double>(vocab * element_) * 5 + 3.0 * static_cast<double>(rd);
   const int64_t logit = element_ == 4 ? 4 : 4 + element_;
-  const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
-  block.forward.scratch_bytes = chunk * vocab * logit + gradient_piece(vocab, D_) + 8 * chunk * (3 + 3 * tp_);
-  if (in_fp32_) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));
+  const int64_t chunk = loss_chunk_rows(vocab, R_);
+  block.forward.scratch_bytes = chunk * vocab * logit + loss_numbers(vocab, false);
   block.pending_bytes = R_ * (vocab + D_) * element_;
-  block.first_half_scratch_bytes = first_half_of_loss(vocab) + 8 * chunk * (3 + 3 * tp_) - R_ * D_ * element_;
-  block.second_half_scratch_bytes = second_half_scratch(vocab, D_);
+  block.first_half_scratch_bytes =
+      (element_ == 4 ? 0 : chunk * vocab * 4) + loss_numbers(vocab, true) - R_ * D_ * element_;
+  block.second_half_scratch_bytes = memory_of({}).gradient_scratch(R_, D_, vocab, false);
   add_logits(block, vocab);
   add_loss_collective(block, vocab);
   return block;
@@ -193,17 +223,17 @@ ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels 
     if (!copied.empty()) attention_groups.push_back(table.add_group(name + ".keys", std::move(copied)));
     const int layer = static_cast<int>(l) + 1;
     const std::vector<int> biases = style.biases ? std::vector<int>{whole_group} : std::vector<int>{};
-    add(table.norm(name + ".norm_1"), layer, {whole_group});
+    add(table.norm(name + ".norm_1", true), layer, {whole_group});
     const int attended = add(table.cut_attention(name + ".attention", style), layer, attention_groups);
     const int sum = add(table.add(name + ".add_1"), layer, biases, {x, attended});
-    add(table.norm(name + ".norm_2"), layer, {whole_group});
+    add(table.norm(name + ".norm_2", true), layer, {whole_group});
     const int fed = add(table.cut_feed(name + ".mlp", style), layer, {cut_group});
     x = add(table.add(name + ".add_2"), layer, biases, {sum, fed});
   }
   const int last = static_cast<int>(m.layers) + 1;
   std::vector<ParameterShape> final_norm;
   table.add_norm(final_norm, "ln_f");
-  add(table.norm("norm_f"), last, {table.add_group("ln_f", std::move(final_norm))});
+  add(table.norm("norm_f", false), last, {table.add_group("ln_f", std::move(final_norm))});
   const int head = m.tie_embeddings ? tokens : table.add_group("head", {{"head.weight", {m.vocab, m.width}, 0}});
   add(table.cut_head(), last, {head});
   return table.take();

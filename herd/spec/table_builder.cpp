@@ -5,11 +5,6 @@
 #include <algorithm>
 
 namespace herd::spec {
-namespace {
-
-constexpr int64_t kConvertedRows = 64;  // rows of a piece that are converted to fp32 at a time, as nn does
-
-}  // namespace
 
 TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kernels)
     : m_(run.model),
@@ -24,7 +19,8 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
       sequence_(run.strategy.sequence_parallel && run.mesh.tp > 1),
       cp_(run.mesh.cp),
       copies_(key_copies(run)),
-      selective_(run.strategy.recompute == "selective") {
+      selective_(run.strategy.recompute == "selective"),
+      threads_(std::max<int64_t>(1, run.train.threads)) {
   gathers_again_ = sequence_ && !run.strategy.keep_gathered;
   kept_input_ = gathers_again_ ? 0 : R_ * D_;
   const int64_t head = m_.head_width > 0 ? m_.head_width : m_.width / m_.heads;
@@ -98,7 +94,20 @@ BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   block.forward.memory_bytes = static_cast<double>((norm ? 5 : 3) * rd);
   // The gradient of the embedding is zeroed whole, then rows are added.
   block.backward.memory_bytes = static_cast<double>(rows / tp_ * D_ * gradient_element_ + (norm ? 6 : 3) * rd);
-  if (gradient_element_ != element_) block.backward.scratch_bytes = R_ * D_ * gradient_element_;
+  const bool has_positions = rows > V_;
+  const LayerMemory memory = memory_of({});
+  HeldBytes forward, backward;
+  forward.take(rd + kSmallTensors);
+  if (has_positions) {  // the sum takes the place of the words
+    forward.take(rd);
+    forward.give(rd);
+  }
+  if (m_.dropout > 0) memory.drop(forward, R_ * D_, element_);
+  if (m_.dropout > 0) memory.drop(backward, R_ * D_, element_);
+  if (has_positions) backward.take((T_ + S_) * D_ * element_);  // summed over sequences, and of the table
+  backward.take_briefly(kSmallTensors + row_gradient_scratch(R_));
+  block.forward.scratch_bytes = forward.most() - rd;
+  block.backward.scratch_bytes = backward.most();
   block.without_graph = without_graph(block.forward, rows > V_ ? R_ * D_ : 0);  // words, to which positions are added
   block.inner = inner(0, 1, nullptr);
   return block;
@@ -108,23 +117,48 @@ int64_t TableBuilder::matrix_bytes() const { return B_ * m_.heads / tp_ * T_ * S
 
 int64_t TableBuilder::saved_scores() const { return table_.attention == Attention::kMath ? 2 * matrix_bytes() : 0; }
 
+// Returns the bytes that adding the gradients of so many rows of a table takes: copies in the gradient's type, and of
+// one row in fp32.
+int64_t TableBuilder::row_gradient_scratch(int64_t rows) const {
+  return (gradient_element_ != element_ ? rows * D_ * gradient_element_ : 0) + (gradient_element_ != 4 ? 4 * D_ : 0);
+}
+
 // Returns the bytes of fp32 copies while R rows are multiplied with a matrix: of the matrix, its input and its output.
 int64_t TableBuilder::product_bytes(int64_t inputs, int64_t outputs) const {
   return in_fp32_ ? 4 * (inputs * outputs + R_ * (inputs + outputs)) : 0;
 }
 
-// Returns the bytes of a piece of rows of a 16-bit product that is added to an fp32 gradient. A product in fp32 needs
-// none: it is written in place.
-int64_t TableBuilder::gradient_piece(int64_t rows, int64_t columns) const {
-  if (gradient_element_ == element_ || in_fp32_) return 0;
-  return (std::min(kPieceRows, rows) * element_ + std::min(kConvertedRows, rows) * gradient_element_) * columns;
+LayerMemory TableBuilder::memory_of(const LayerStyle& style) const {
+  const int64_t head = A_ / m_.heads;
+  return LayerMemory({.B = B_,
+                      .T = T_,
+                      .S = S_,
+                      .R = R_,
+                      .D = D_,
+                      .A = A_ / tp_,
+                      .K = K_ / tp_,
+                      .F = F_ / tp_,
+                      .heads = m_.heads / tp_,
+                      .key_heads = K_ / tp_ / head,
+                      .element = element_,
+                      .gradient_element = gradient_element_,
+                      .threads = threads_,
+                      .in_fp32 = in_fp32_,
+                      .dropout = m_.dropout > 0,
+                      .is_math = table_.attention == Attention::kMath,
+                      .recomputes_attention = table_.recomputes_attention,
+                      .has_key_product = copies_ > 1,
+                      .has_biases = style.biases,
+                      .is_layernorm = m_.norm == "layernorm",
+                      .is_rotary = m_.kind == "llama",
+                      .feed = style.feed});
 }
 
 int64_t TableBuilder::feeds(const LayerStyle& style) const {
   return style.feed == LayerStyle::Feed::kRelu ? 1 : style.feed == LayerStyle::Feed::kGelu ? 2 : 4;
 }
 
-int64_t TableBuilder::norm_bytes(int64_t rows) const { return (m_.norm == "layernorm" ? 2 : 1) * rows * 4; }
+int64_t TableBuilder::norm_bytes(int64_t rows) const { return memory_of({}).norm_numbers(rows); }
 
 // A transformer layer keeps these tensors, of R*D elements unless said otherwise:
 //   the input of the first norm and its output; q and attention's output, R*A each; k and v, R*K each;
@@ -148,12 +182,22 @@ int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
   return bytes + attentions * ((flash ? R_ * m_.heads / tp_ * 4 : 0) + saved_scores());
 }
 
-// Math attention holds `matrices` T x T matrices while it runs. Dropout in bf16 holds one and a half more: its mask and
-// what it has masked but not scaled. What the feed-forward part keeps does not exist at that time.
-int64_t TableBuilder::attention_scratch(int64_t matrices) const {
-  if (table_.attention == Attention::kFlash) return 0;
-  const int64_t bytes = matrices * matrix_bytes() + (table_.compute_dtype == DType::kBF16 ? 3 * matrix_bytes() / 2 : 0);
-  return bytes - (selective_ ? 0 : saved_scores()) + (3 * R_ * D_ - 2 * R_ * F_ / tp_) * element_;
+// Where ranks share a layer, its parts run one by one. While one runs, the gradient of its output is whole, and that of
+// the residual is there; so is an input that it gathers again.
+int64_t TableBuilder::backward_most(const LayerMemory& memory, const LayerStyle& style, Halves halves) const {
+  HeldBytes held, attention;
+  if (tp_ == 1) {
+    memory.backward(held, halves);
+    return held.most();
+  }
+  memory.feed_backward(held, halves, {});
+  memory.attention_backward(attention, halves, {});
+  const int64_t shard = rows_of_rank() * D_, whole = R_ * D_;
+  const int64_t released = halves == Halves::kApart
+                               ? 0
+                               : (kept_input_ + feeds(style) * R_ * F_ / tp_ + shard) * element_;  // of the other part
+  return std::max(held.most(), attention.most() - released) +
+         (2 * whole - shard + (gathers_again_ ? whole - shard : 0)) * element_;
 }
 
 BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style) const {
@@ -164,11 +208,12 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.input_bytes = attentions * shard * element_;
   block.graph_bytes = graph_bytes(style) + (style.memory ? shard * element_ : 0);
   block.score_bytes = attentions * saved_scores();
+  const LayerMemory memory = memory_of(style);
   const int64_t ups = style.feed == LayerStyle::Feed::kSwiGlu ? 2 : 1;
+  // The second half reads the inputs and output gradients of matrices, and what autograd returned for the norms.
   block.pending_bytes =
-      R_ * ((2 * attentions + 2) * D_ + attentions * 2 * (A_ + K_) / tp_ + (1 + ups) * F_ / tp_) * element_;
-  // The peak comes while attention has its gradients both in parts and together; those of the feed-forward are pending.
-  block.first_half_scratch_bytes = R_ * (D_ + (3 * A_ + 4 * K_) / tp_) * element_ - block.pending_bytes;
+      R_ * ((2 * attentions + 2) * D_ + attentions * 2 * (A_ + K_) / tp_ + (1 + ups) * F_ / tp_) * element_ +
+      (attentions + 1) * memory.norm_weights();
   const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2;
   const double weights =
       (static_cast<double>(attentions * (2 * A_ + 2 * K_) * D_) + gates * static_cast<double>(D_ * F_)) /
@@ -182,20 +227,16 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   // Two norms, two sums and the biases read and write R*D, or the rank's rows with sequence parallel; gelu does R*F.
   const int64_t second_attention = style.memory ? 7 * rd : 0;
   block.forward.memory_bytes = static_cast<double>((10 * shard + 4 * rd + second_attention + 4 * rf) * element_);
-  const int64_t product = product_bytes(D_, std::max(F_, A_ + 2 * K_) / tp_);
-  block.forward.scratch_bytes = std::max({2 * rd * element_, product, attention_scratch(2)});
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.attention_flops = (flash ? 2.5 : 2) * all_scores;
   block.backward.memory_bytes = static_cast<double>((16 * shard + 6 * rd + 2 * second_attention + 6 * rf) * element_);
-  const int64_t piece = std::max({gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(F_ / tp_, D_),
-                                  gradient_piece(D_, std::max(F_, A_) / tp_)});
-  block.second_half_scratch_bytes =
-      std::max({second_half_scratch((A_ + 2 * K_) / tp_, D_), second_half_scratch(F_ / tp_, D_),
-                second_half_scratch(D_, std::max(F_, A_) / tp_)});
-  // While a part runs, the gradients of its output and input are whole, and so is an input that it gathers again.
-  const int64_t whole = rd + (rd - shard) + (gathers_again_ ? rd - shard : 0);
-  block.backward.scratch_bytes =
-      std::max({(rf + whole) * element_ + piece, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
+  HeldBytes forward;
+  memory.forward(forward);
+  // Where ranks share a layer, the sum of attention's outputs is over when the feed-forward part runs.
+  block.forward.scratch_bytes = forward.most() - forward.held() - (tp_ > 1 ? rd * element_ : 0);
+  block.backward.scratch_bytes = backward_most(memory, style, Halves::kTogether) - rd * element_;
+  block.first_half_scratch_bytes = backward_most(memory, style, Halves::kApart) - rd * element_ - block.pending_bytes;
+  block.second_half_scratch_bytes = std::max(memory.second_half_of_attention(), memory.second_half_of_feed());
   const int64_t in_attention = (2 * A_ + 2 * K_) / tp_ + D_;
   const int64_t in_feed = 4 * D_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * F_ / tp_;
   block.without_graph = without_graph(block.forward, R_ * std::max({in_attention, in_feed, 5 * D_}));
@@ -219,14 +260,22 @@ BlockShape TableBuilder::head(int dense) const {
   block.forward.memory_bytes = rows * static_cast<double>(vocab) * static_cast<double>(element_) * 5 +
                                (6.0 + 8 * dense) * static_cast<double>(rd);
   const int64_t logit = element_ == 4 ? 4 : 4 + element_;  // bytes: fp32, and 16 bits that matrices are multiplied with
-  const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
-  // The final norm's output and its gradient are whole; where ranks share rows, its input's gradient comes later.
-  const int64_t rows_held = tp_ > 1 && dense == 0 ? 2 * rd - block.input_bytes : (3 + 3 * dense) * rd;
-  block.forward.scratch_bytes = chunk * vocab * logit + rows_held + gradient_piece(vocab, D_);
-  if (in_fp32_) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));  // weights, dlogits, input
-  block.pending_bytes = R_ * (vocab + (1 + 2 * dense) * D_) * element_;
-  block.first_half_scratch_bytes = first_half_of_loss(vocab) + (2 + 3 * dense) * rd;
-  block.second_half_scratch_bytes = second_half_scratch(vocab, D_);
+  const int64_t chunk = loss_chunk_rows(vocab, R_);
+  const LayerMemory memory = memory_of({});
+  // The final norm's output and its gradient are there until the input's gradient is; dense layers have theirs.
+  const auto held_most = [&](int64_t logits, bool halves) {
+    HeldBytes held;
+    held.take((2 + 3 * dense) * rd + memory.norm_numbers(R_) + kSmallTensors);
+    held.take_briefly(logits + loss_numbers(vocab, halves));
+    if (halves) held.take(R_ * vocab * element_);
+    memory.norm_backward(held, R_);
+    return held.most();
+  };
+  block.pending_bytes = R_ * (vocab + (1 + 2 * dense) * D_) * element_ + memory.norm_weights();
+  block.forward.scratch_bytes = held_most(chunk * vocab * logit, false) - block.input_bytes;
+  block.first_half_scratch_bytes =
+      held_most(R_ * vocab * element_ + (element_ == 4 ? 0 : chunk * vocab * 4), true) - rd - block.pending_bytes;
+  block.second_half_scratch_bytes = memory.gradient_scratch(R_, D_, vocab, false);
   add_logits(block, vocab);
   block.inner = inner(1, 0, nullptr);
   add_loss_collective(block, vocab);
@@ -261,19 +310,15 @@ void TableBuilder::add_logits(BlockShape& block, int64_t vocab) const {
   block.without_graph.scratch_bytes = B_ * (D_ + parts) * element_;
 }
 
-// Returns the scratch of the first half of a loss, without the gradients of all logits. With 16 bits, it has one chunk
-// of these in fp32.
-int64_t TableBuilder::first_half_of_loss(int64_t vocab) const {
+// Of all rows a loss knows whether they count and their targets (9 bytes). In a chunk, it picks the logits of targets
+// (32 bytes a row). Where ranks share the vocabulary, each has what all of them tell: three numbers a row and rank, in
+// fp32 and fp64, and three more that it makes of them (60 bytes a row and rank, and 48 a row). Products of 16 bits need
+// copies in fp32, at other times.
+int64_t TableBuilder::loss_numbers(int64_t vocab, bool halves) const {
   const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
-  return (element_ == 4 ? 0 : chunk * vocab * 4) + (in_fp32_ ? 4 * (piece * D_ + chunk * (piece + D_)) : 0);
-}
-
-// Returns the scratch while the gradient of a matrix is made from what is pending. For an fp32 gradient of 16-bit
-// products, it is a piece of the product. For fp16 on a CPU, it is fp32 copies of the inputs and of a piece of output
-// gradients and product.
-int64_t TableBuilder::second_half_scratch(int64_t rows, int64_t columns) const {
-  if (in_fp32_) return 4 * (R_ * columns + std::min(kPieceRows, rows) * (R_ + columns));
-  return gradient_piece(rows, columns);
+  return 9 * R_ + std::max({chunk * (tp_ > 1 ? 60 * tp_ + 48 : 32),
+                            halves ? 0 : memory_of({}).gradient_scratch(chunk, D_, vocab, false),
+                            in_fp32_ ? 4 * (piece + chunk) * D_ : 0});
 }
 
 // Tensor parallel sums the outputs of cut parts in forward, the gradients of their inputs in backward. With sequence

@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "herd/spec/build_model_table.h"
+#include "herd/spec/layer_memory_internal.h"
 
 namespace herd::spec {
 
-inline constexpr int64_t kPieceRows = 2048;  // rows of a large matrix that a product copies at a time, as nn does
+inline constexpr int64_t kSmallTensors = 64;  // bytes of counts, sums and ranges that a pass makes beside its values
 
 struct LayerStyle {
-  enum class Feed : uint8_t { kGelu, kSwiGlu, kRelu };
+  using Feed = spec::Feed;
   Feed feed = Feed::kGelu;
   bool biases = true;      // true: linear layers have biases
   bool causal = true;      // true: a token sees none after it
@@ -47,7 +48,8 @@ class TableBuilder {
   // The next seven return the blocks of a decoder that tensor-parallel ranks share (program_table()).
   BlockShape cut_embedding() const;
   BlockShape positions() const;
-  BlockShape norm(const std::string& name) const;
+  // `adds` says whether the gradient of its input is added to another one, that of the residual.
+  BlockShape norm(const std::string& name, bool adds) const;
   BlockShape cut_attention(const std::string& name, const LayerStyle& style) const;
   BlockShape add(const std::string& name) const;
   BlockShape cut_feed(const std::string& name, const LayerStyle& style) const;
@@ -57,15 +59,12 @@ class TableBuilder {
 
  private:
   // All these return bytes unless said otherwise.
-  int64_t graph_bytes(const LayerStyle& style) const;  // what a layer keeps for backward
-  int64_t matrix_bytes() const;                        // one T x T matrix of each head
-  int64_t saved_scores() const;                        // T x T matrices that an attention's graph keeps
-  // What attention with so many T x T matrices holds beyond the block's whole graph; it may be negative.
-  int64_t attention_scratch(int64_t matrices) const;
-  int64_t product_bytes(int64_t inputs, int64_t outputs) const;      // fp32 copies that an fp16 product makes; else 0
-  int64_t first_half_of_loss(int64_t vocab) const;                   // scratch of the loss without gradients of weights
-  int64_t second_half_scratch(int64_t rows, int64_t columns) const;  // scratch of making a matrix's gradient afterwards
-  int64_t gradient_piece(int64_t rows, int64_t columns) const;  // piece of a matrix's gradient that is not yet fp32
+  int64_t graph_bytes(const LayerStyle& style) const;            // what a layer keeps for backward
+  int64_t matrix_bytes() const;                                  // one T x T matrix of each head
+  int64_t saved_scores() const;                                  // T x T matrices that an attention's graph keeps
+  int64_t product_bytes(int64_t inputs, int64_t outputs) const;  // fp32 copies that an fp16 product makes; else 0
+  int64_t row_gradient_scratch(int64_t rows) const;              // what adding rows to a table's gradient takes
+  int64_t loss_numbers(int64_t vocab, bool halves) const;        // what a loss holds beside logits and rows of D
   // Returns the collectives inside a block whose cut parts read `inputs` tensors and make `sums` of them. `style` is
   // null for all blocks but layers.
   std::vector<InnerCollective> inner(int inputs, int sums, const LayerStyle* style) const;
@@ -78,6 +77,8 @@ class TableBuilder {
   const RunFile::Model& m_;                      // borrowed
   int64_t feeds(const LayerStyle& style) const;  // returns how many tensors of R*F the feed-forward part keeps
   int64_t norm_bytes(int64_t rows) const;        // bytes that a norm keeps beside its input
+  LayerMemory memory_of(const LayerStyle& style) const;
+  int64_t backward_most(const LayerMemory& memory, const LayerStyle& style, Halves halves) const;  // of a whole layer
   BlockShape part(const std::string& name, Split split) const;  // returns a block of rows of D, without costs
   // Returns the rows that norms, sums and dropout work on; with sequence parallel, the longest shard of them.
   int64_t rows_of_rank() const { return sequence_ ? (R_ + tp_ - 1) / tp_ : R_; }
@@ -90,6 +91,7 @@ class TableBuilder {
   int64_t cp_ = 1;                              // context-parallel ranks
   int copies_ = 1;                              // ranks that hold the same key and value heads
   bool selective_ = false;                      // true: backward computes attention again
+  int64_t threads_ = 1;                         // threads of a rank, as far as the run file says
   bool in_fp32_ = false;                        // true: fp16 products and attention run in fp32
   ModelTable table_;
 };

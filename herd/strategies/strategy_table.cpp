@@ -50,6 +50,7 @@ void check_budget(const std::vector<Program>& steps, program::Tier tier, int64_t
   for (size_t i = 0; i < steps.size(); ++i) {
     if (i > 0 && have_same_memory(steps[i], steps[i - 1])) continue;
     program::Peak candidate = peak_bound(steps[i], tier, steps);
+    if (tier == program::Tier::kDevice) candidate.bytes += uncounted_bytes(steps[i]);
     if (candidate.bytes <= peak.bytes) continue;
     peak = std::move(candidate);
     rank = steps[i].rank;
@@ -85,6 +86,14 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
   expected.stage_axis = layout.stage_axis;
   expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
   return expected;
+}
+
+int64_t uncounted_bytes(const Program& step) {
+  constexpr int64_t kOfGroup = 512, kOfStep = 4096;
+  const auto groups = std::count_if(step.values.begin(), step.values.end(), [](const auto& entry) {
+    return entry.first.kind == program::ValueKind::kWeight && entry.first.tier == program::Tier::kDevice;
+  });
+  return kOfStep + kOfGroup * static_cast<int64_t>(groups);
 }
 
 void check_budgets(const std::vector<Program>& steps, const spec::RunFile& run) {

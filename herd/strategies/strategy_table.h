@@ -71,8 +71,13 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout);
 // Returns "8 ranks that stand for 512 (8 ranks = ...)" where the quotient was proved, "" where the run itself was.
 std::string quotient_text(const spec::RunFile& run, const spec::Layout& layout, const program::Program& step);
 
-// Throws kOverBudget where a step exceeds memory.device_budget or host_budget. The error has the table of the step that
-// needs most, and the least budget, in KiB, with which all steps can run.
+// Returns the bytes of the device that no value of a step counts: each group's weights, gradients and states begin on a
+// cache line, and ops make tensors of a few numbers. They are 512 a parameter group and 4 KiB.
+int64_t uncounted_bytes(const program::Program& step);
+
+// Throws kOverBudget where a step exceeds memory.device_budget or host_budget. A budget of the device must hold the
+// step's uncounted_bytes(), too. The error has the table of the step that needs most, and the least budget, in KiB,
+// with which all steps can run.
 void check_budgets(const std::vector<program::Program>& steps, const spec::RunFile& run);
 
 // Returns the programs of `ranks`, at least one, with which a run starts; throws kOverBudget where a budget is

@@ -16,7 +16,8 @@ class TrainingRun {
   explicit TrainingRun(Model model, uint64_t seed = 1) : model_(std::move(model)) {
     for (const auto& group : model_.groups) {
       const auto dtype = group->dtype();
-      flats_.push_back({at::empty({group->elements()}, dtype), at::full({group->elements()}, std::nanf(""), dtype),
+      flats_.push_back({at::empty({group->elements()}, dtype),
+                        at::full({group->elements()}, std::nanf(""), group->gradient_dtype()),
                         at::zeros({group->elements()}), at::zeros({group->elements()})});
       group->initialize(seed, flats_.back().weights);
       group->attach(flats_.back().weights);

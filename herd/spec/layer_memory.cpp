@@ -1,0 +1,245 @@
+#include "herd/spec/layer_memory_internal.h"
+
+#include <algorithm>
+
+namespace herd::spec {
+namespace {
+
+constexpr int64_t kConvertedRows = 64;  // rows of a piece that are converted to fp32 at a time, as nn does
+constexpr int64_t kRotatedTokens = 64;  // tokens that are rotated at a time, as nn does
+constexpr int64_t kSummedParts = 16;    // parts in which nn sums the gradient of an RMSNorm's weights
+constexpr int64_t kScalar = 16;         // bytes of a factor that torch makes a tensor of
+
+}  // namespace
+
+// A 16-bit value is multiplied with its mask of one byte, by a copy of either.
+void LayerMemory::drop(HeldBytes& held, int64_t values, int64_t element) const {
+  held.take(values * element);
+  if (element != 4) held.take_briefly(values + values * element + kScalar);
+}
+
+int64_t LayerMemory::gradient_scratch(int64_t rows, int64_t inputs, int64_t outputs, bool has_bias) const {
+  const int64_t piece = std::min(kPieceRows, outputs), converted = std::min(kConvertedRows, outputs);
+  const bool differ = s_.gradient_element != s_.element;
+  const int64_t matrix = s_.in_fp32 ? 4 * (rows * inputs + piece * (rows + inputs))
+                         : differ   ? (piece * s_.element + converted * s_.gradient_element) * inputs
+                                    : 0;
+  const int64_t bias =
+      differ ? (std::min(kConvertedRows, rows) + 1) * outputs * s_.gradient_element : outputs * s_.element;
+  return has_bias ? std::max(matrix, bias) : matrix;
+}
+
+// fp16 is multiplied in fp32: copies of the input, the matrix and the output.
+void LayerMemory::multiply(HeldBytes& held, int64_t inputs, int64_t outputs) const {
+  held.take(rows(outputs));
+  if (s_.in_fp32) held.take_briefly(4 * (inputs * outputs + s_.R * (inputs + outputs) + outputs));
+}
+
+void LayerMemory::multiply_backward(HeldBytes& held, int64_t inputs, int64_t outputs, Halves halves,
+                                    bool has_bias) const {
+  if (halves == Halves::kTogether) held.take_briefly(gradient_scratch(s_.R, inputs, outputs, has_bias));
+  held.take(rows(inputs));
+  if (s_.in_fp32) held.take_briefly(4 * (inputs * outputs + s_.R * (inputs + outputs)));
+}
+
+// Half of the values, rotated, the two products of which each of the others is the sum, and an fp32 copy of 16-bit
+// ones.
+void LayerMemory::rotate(HeldBytes& held) const {
+  if (!s_.is_rotary) return;
+  const int64_t tokens = std::min(kRotatedTokens, s_.T), half = s_.A / s_.heads / 2;
+  const int64_t values = s_.B * tokens * (s_.heads + s_.key_heads) * half;
+  held.take_briefly(4 * ((s_.element == 4 ? 3 : 4) * values + tokens * (3 * half + 1)) + kScalar);
+}
+
+// The kernel works on blocks of queries and keys, of so many tokens as torch chooses by the number of queries.
+int64_t LayerMemory::flash_buffer(bool is_backward) const {
+  const int64_t queries = std::min<int64_t>(s_.T, s_.T >= 768 ? 256 : s_.T >= 192 ? 64 : 32);
+  const int64_t scores = queries * std::min<int64_t>(s_.S, 512), width = s_.A / s_.heads;
+  const int64_t reduced = s_.in_fp32 || s_.element == 4 ? 0 : 2;
+  return s_.threads *
+         (is_backward ? scores * 2 * (4 + reduced) + 4 * queries : scores * (4 + reduced) + 4 * queries * (2 + width));
+}
+
+// Takes what backward needs, with_graph, and the output. The matrices of keys and values are copied; so are queries
+// whose heads don't follow each other.
+void LayerMemory::math_attention(HeldBytes& held, bool with_graph) const {
+  const int64_t a = in_attention(s_.A), k = in_attention(s_.K), element = s_.in_fp32 ? 4 : s_.element;
+  const int64_t matrix = s_.B * s_.heads * s_.T * s_.S * element, mask = s_.T * s_.S * element;
+  held.take(a + k + kScalar);  // scaled queries, transposed keys
+  if (copies_queries()) held.take(a);
+  held.take(matrix);
+  if (copies_queries()) held.give(a);
+  held.take(mask + matrix);  // scores, masked
+  held.give(mask + matrix);
+  held.take(matrix);  // softmax
+  held.give(matrix + kScalar);
+  if (!with_graph) held.give(a + k);
+  drop(held, s_.B * s_.heads * s_.T * s_.S, element);
+  held.take(k + a);  // values, output
+  if (!with_graph) held.give(2 * matrix + k);
+}
+
+void LayerMemory::attention_forward(HeldBytes& held) const {
+  const int64_t qkv = rows(s_.A + 2 * s_.K), used = in_attention(s_.A + 2 * s_.K), a = in_attention(s_.A);
+  multiply(held, s_.D, s_.A + 2 * s_.K);
+  rotate(held);
+  if (s_.in_fp32) {
+    held.take(used);
+    held.give(qkv);
+  }
+  if (!s_.is_math) {
+    held.take(a + s_.R * s_.heads * 4);
+    held.take_briefly(flash_buffer(false));
+    if (s_.in_fp32) held.take(rows(s_.A));
+    return multiply(held, s_.A, s_.D);
+  }
+  math_attention(held, !s_.recomputes_attention);
+  const bool copies_output = s_.heads > 1;  // heads come together
+  if (copies_output) held.take(a);
+  if (s_.in_fp32) held.take(rows(s_.A));
+  multiply(held, s_.A, s_.D);
+  if (copies_output) held.give(a);
+  if (s_.in_fp32) held.give(a);
+  if (!s_.recomputes_attention) held.give(used);
+}
+
+void LayerMemory::flash_backward(HeldBytes& held) const {
+  const int64_t qkv = in_attention(s_.A + 2 * s_.K);
+  held.take(qkv);
+  held.take_briefly(flash_buffer(true));
+  held.give(in_attention(s_.A));         // the output's gradient
+  held.give(qkv + s_.R * s_.heads * 4);  // of the graph
+  if (s_.in_fp32) held.give(in_attention(s_.A));
+}
+
+void LayerMemory::math_backward(HeldBytes& held) const {
+  const int64_t a = in_attention(s_.A), k = in_attention(s_.K), element = s_.in_fp32 ? 4 : s_.element;
+  const int64_t matrix = s_.B * s_.heads * s_.T * s_.S * element;
+  if (s_.recomputes_attention) math_attention(held, true);
+  if (copies_queries()) held.take(a);  // the output's gradient by heads
+  if (copies_queries() && !s_.recomputes_attention) held.give(a);
+  held.take(matrix + k);  // gradients of what dropout has left, and of values
+  held.give(matrix + k);  // what it has left, and values
+  if (copies_queries() || !s_.recomputes_attention) held.give(a);
+  drop(held, s_.B * s_.heads * s_.T * s_.S, element);
+  held.give(matrix);
+  held.take(matrix);  // softmax
+  held.give(2 * matrix);
+  held.take(a + k);  // gradients of queries and keys
+  held.give(matrix + a + k);
+  held.take_briefly(a);                                                           // scaled
+  if (s_.recomputes_attention) held.give(2 * a + in_attention(s_.A + 2 * s_.K));  // output, its gradient, q, k and v
+  held.take_briefly(a);                                                           // heads come together
+}
+
+void LayerMemory::attention_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const {
+  const bool together = halves == Halves::kTogether;
+  const int64_t qkv = rows(s_.A + 2 * s_.K);
+  const bool shares_output = !s_.is_math && !s_.in_fp32;  // the product's input is the output that flash keeps
+  multiply_backward(held, s_.A, s_.D, halves, s_.has_biases);
+  if (together && !shares_output) held.give(rows(s_.A));
+  if (together && ends.owns_dy) held.give(rows(s_.D));
+  if (s_.in_fp32) {
+    held.take(in_attention(s_.A));
+    held.give(rows(s_.A));
+  }
+  if (s_.is_math)
+    math_backward(held);
+  else
+    flash_backward(held);
+  if (together && shares_output) held.give(rows(s_.A));
+  if (s_.in_fp32) {
+    held.take(rows(s_.A));
+    held.give(in_attention(s_.A));
+    held.take(rows(2 * s_.K));
+    held.give(in_attention(2 * s_.K));
+  }
+  held.take_briefly(qkv);  // in one tensor, after which the parts go
+  rotate(held);
+  multiply_backward(held, s_.D, s_.A + 2 * s_.K, halves, s_.has_biases);
+  if (s_.has_key_product) held.take_briefly(2 * rows(s_.D));  // of the keys' product, and the sum of both
+  if (together) held.give(qkv + (ends.owns_input ? rows(s_.D) : 0));
+}
+
+void LayerMemory::feed_forward(HeldBytes& held) const {
+  const int64_t products = s_.feed == Feed::kSwiGlu ? 2 : 1, f = rows(s_.F);
+  for (int64_t i = 0; i < products; ++i) {
+    multiply(held, s_.D, s_.F);
+    if (s_.feed == Feed::kSwiGlu) held.take(f);  // silu of the gate, then the product with up
+  }
+  if (s_.feed != Feed::kSwiGlu) held.take(f);
+  multiply(held, s_.F, s_.D);
+  if (s_.feed == Feed::kRelu) held.give(f);  // the graph has the result alone
+}
+
+void LayerMemory::feed_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const {
+  const bool together = halves == Halves::kTogether, is_gated = s_.feed == Feed::kSwiGlu;
+  const int64_t f = rows(s_.F), d = rows(s_.D);
+  multiply_backward(held, s_.F, s_.D, halves, s_.has_biases && !is_gated);
+  if (together) held.give(f + (ends.owns_dy ? d : 0));
+  if (is_gated) {
+    held.take(2 * f);  // gradients of up and of the gate's silu
+    held.give(3 * f);  // of their product; up and silu
+    multiply_backward(held, s_.D, s_.F, halves, false);
+    if (together) held.give(f);
+    held.take(f);  // of the gate
+    held.give(2 * f);
+    multiply_backward(held, s_.D, s_.F, halves, false);
+    if (together) held.give(f + (ends.owns_input ? d : 0));
+    held.take(d);  // the sum of both
+    held.give(2 * d);
+    return;
+  }
+  held.take(f);
+  held.give(s_.feed == Feed::kRelu ? f : 2 * f);
+  multiply_backward(held, s_.D, s_.F, halves, s_.has_biases);
+  if (together) held.give(f + (ends.owns_input ? d : 0));
+}
+
+void LayerMemory::norm_backward(HeldBytes& held, int64_t rows) const {
+  held.take(rows * s_.D * s_.element + norm_weights());
+  held.take_briefly(s_.is_layernorm ? 2 * s_.threads * s_.D * s_.element
+                                    : 4 * s_.D * (std::min(kSummedParts, rows) + 1));
+}
+
+void LayerMemory::forward(HeldBytes& held) const {
+  const int64_t d = rows(s_.D), numbers = norm_numbers(s_.R);
+  held.take(d + numbers);
+  attention_forward(held);
+  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
+  held.take(d);  // the sum
+  if (s_.dropout) held.give(d);
+  held.take(d + numbers);
+  feed_forward(held);
+  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
+  held.take(d);
+  if (s_.dropout) held.give(d);
+  held.give(2 * d);  // the outputs of both parts
+}
+
+void LayerMemory::backward(HeldBytes& held, Halves halves) const {
+  const int64_t d = rows(s_.D), numbers = norm_numbers(s_.R);
+  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
+  feed_backward(held, halves, {.owns_dy = s_.dropout, .owns_input = true});
+  norm_backward(held, s_.R);
+  held.give(2 * d + numbers);  // the gradient of the norm's output, and its input
+  held.take(d);                // the sum with the output's gradient, which somebody else holds
+  held.give(d);
+  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
+  attention_backward(held, halves, {.owns_dy = s_.dropout, .owns_input = true});
+  norm_backward(held, s_.R);
+  held.give(d + numbers);
+  if (halves == Halves::kApart && !s_.dropout) held.take(d);  // the second half keeps the other part of the sum
+  held.give(d);
+}
+
+int64_t LayerMemory::second_half_of_attention() const {
+  return std::max(gradient_scratch(s_.R, s_.D, s_.A + 2 * s_.K, s_.has_biases),
+                  gradient_scratch(s_.R, s_.A, s_.D, s_.has_biases));
+}
+
+int64_t LayerMemory::second_half_of_feed() const {
+  return std::max(gradient_scratch(s_.R, s_.D, s_.F, s_.has_biases), gradient_scratch(s_.R, s_.F, s_.D, s_.has_biases));
+}
+
+}  // namespace herd::spec

@@ -1,0 +1,100 @@
+// Follows the memory that a transformer layer's passes hold, op by op in the order in which nn and autograd run them.
+//   R rows, D width, A heads * head width, K key and value width, F feed-forward width, M one T x T matrix of each
+//   head.
+// A pass begins with 0 bytes held: neither its input, nor what backward finds (the graph, the output's gradient)
+// counts. What backward gives back of these makes room for the rest. Where the two halves of backward run apart, the
+// first one keeps the inputs and output gradients of the matrices. Check: with 2*D <= F, no dropout and flash
+// attention, a backward holds most in its feed-forward part: R*F elements with gelu, whose output's gradient takes the
+// place of the output, and 2*R*F with swiglu. Threads: pure.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace herd::spec {
+
+inline constexpr int64_t kPieceRows = 2048;  // rows of a large matrix that a product copies at a time, as nn does
+
+// Adds up what a pass takes and gives back, and finds the most that it holds at a time.
+class HeldBytes {
+ public:
+  void take(int64_t bytes) {
+    held_ += bytes;
+    most_ = std::max(most_, held_);
+  }
+  void give(int64_t bytes) { held_ -= bytes; }
+  void take_briefly(int64_t bytes) { most_ = std::max(most_, held_ + bytes); }  // takes bytes and gives them back
+
+  int64_t held() const { return held_; }  // negative where more of what was there before has been given back
+  int64_t most() const { return most_; }
+
+ private:
+  int64_t held_ = 0, most_ = 0;
+};
+
+enum class Feed : uint8_t { kGelu, kSwiGlu, kRelu };
+
+// Sizes on one rank: A, K, F and heads are those of its part of the layer.
+struct LayerSizes {
+  int64_t B = 0, T = 0, S = 0;  // sequences, tokens and keys of a micro-batch
+  int64_t R = 0, D = 0, A = 0, K = 0, F = 0;
+  int64_t heads = 0, key_heads = 0;
+  int64_t element = 4, gradient_element = 4;  // bytes of an element of weights, and of their gradients
+  int64_t threads = 1;                        // threads of a rank, as far as known
+  bool in_fp32 = false;                       // fp16 products and attention run in fp32
+  bool dropout = false, is_math = false, recomputes_attention = false;
+  bool has_key_product = false;  // keys and values are a product of their own
+  bool has_biases = true, is_layernorm = true, is_rotary = false;
+  Feed feed = Feed::kGelu;
+};
+
+// The two halves of backward run together, or the second one later: it makes the gradients of matrices.
+enum class Halves : uint8_t { kTogether, kApart };
+
+// Says what a part of a layer may give back besides what it has taken itself.
+struct PartEnds {
+  bool owns_dy = false;     // the gradient of its output
+  bool owns_input = false;  // its input, which its first product keeps
+};
+
+class LayerMemory {
+ public:
+  explicit LayerMemory(const LayerSizes& sizes) : s_(sizes) {}
+
+  void forward(HeldBytes& held) const;                  // ends with the graph and the output held
+  void backward(HeldBytes& held, Halves halves) const;  // ends with the input's gradient held
+
+  // The parts of a layer lie between the output of a norm and what is added to the residual.
+  void attention_forward(HeldBytes& held) const;
+  void attention_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
+  void feed_forward(HeldBytes& held) const;
+  void feed_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
+
+  // Takes the gradients of the input and of the norm's weights. The latter stay until the block's pass ends.
+  void norm_backward(HeldBytes& held, int64_t rows) const;
+  // Takes a copy of so many values in which some are dropped.
+  void drop(HeldBytes& held, int64_t values, int64_t element) const;
+
+  // Returns the bytes that a product of so many rows needs while its matrix and its bias get their gradients.
+  int64_t gradient_scratch(int64_t rows, int64_t inputs, int64_t outputs, bool has_bias) const;
+  int64_t second_half_of_attention() const;
+  int64_t second_half_of_feed() const;
+  int64_t norm_weights() const { return (s_.is_layernorm ? 2 : 1) * s_.D * s_.element; }
+  int64_t norm_numbers(int64_t rows) const { return rows * (s_.is_layernorm ? 2 * s_.element : 4); }  // that it keeps
+
+ private:
+  int64_t rows(int64_t width) const { return s_.R * width * s_.element; }
+  int64_t in_attention(int64_t width) const { return s_.R * width * (s_.in_fp32 ? 4 : s_.element); }
+  bool copies_queries() const { return s_.heads > 1 && (s_.B > 1 || s_.key_heads < s_.heads); }
+  void multiply(HeldBytes& held, int64_t inputs, int64_t outputs) const;
+  void multiply_backward(HeldBytes& held, int64_t inputs, int64_t outputs, Halves halves, bool has_bias) const;
+  void rotate(HeldBytes& held) const;
+  void math_attention(HeldBytes& held, bool with_graph) const;
+  void flash_backward(HeldBytes& held) const;
+  void math_backward(HeldBytes& held) const;
+  int64_t flash_buffer(bool is_backward) const;
+
+  LayerSizes s_;
+};
+
+}  // namespace herd::spec
