@@ -17,25 +17,39 @@ constexpr struct {
                {".mlp.up.", ".mlp.c_fc."},
                {".mlp.down.", ".mlp.c_proj."}};
 
-// Returns the members of config.json that change what the model computes, with the values of herd's gpt.
-const Json& expected_members() {
-  static const Json members = {
-      {"scale_attn_weights", true}, {"scale_attn_by_inverse_layer_idx", false}, {"add_cross_attention", false}};
-  return members;
+constexpr std::pair<std::string_view, std::string_view> kGpt2Members[] = {
+    {"model.layers", "n_layer"},
+    {"model.width", "n_embd"},
+    {"model.heads", "n_head"},
+    {"model.vocab", "vocab_size"},
+    {"model.context", "n_positions"},
+    {"model.ffn", "n_inner"},
+    {"model.norm_eps", "layer_norm_epsilon"},
+    {"model.dropout", "resid_pdrop"},
+    {"model.tie_embeddings", "tie_word_embeddings"}};
+
+[[noreturn]] void refuse_member(const ConfigFile& config, const char* name, const std::string& value,
+                                const std::string& expected) {
+  config.refuse(Code::kBadConfig, name, "is " + value + ", herd's gpt has " + expected, "a model of GPT-2's kind");
 }
 
-void check_equations(const Json& json, const std::string& file) {
-  for (const auto& [name, expected] : expected_members().items()) {
-    const auto found = json.find(name);
-    if (found == json.end() || *found == expected) continue;  // the default of the format is what herd has
-    throw Error(Code::kBadConfig, file + ": \"" + name + "\" is " + found->dump() + ", herd's gpt has " +
-                                      expected.dump() + "\n  fix: a model of GPT-2's kind");
+// Checks the members of config.json that change what the model computes.
+void check_gpt2_equations(const ConfigFile& config) {
+  const std::pair<const char*, bool> flags[] = {
+      {"scale_attn_weights", true}, {"scale_attn_by_inverse_layer_idx", false}, {"add_cross_attention", false}};
+  for (const auto& [name, expected] : flags) {
+    const Json* value = config.find(name);
+    if (value != nullptr && *value != expected) refuse_member(config, name, value->dump(), expected ? "true" : "false");
   }
-  const Json activation = json.value("activation_function", Json("gelu_new"));
-  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
-    throw Error(Code::kBadConfig, file + ": \"activation_function\" is " + activation.dump() +
-                                      ", herd's gpt has \"gelu_new\"\n  fix: a model of GPT-2's kind");
+  // Python takes null for false, where these are true by default.
+  for (const char* name : {"scale_attn_weights", "tie_word_embeddings"}) {
+    if (config.find(name) != nullptr || config.line_of(name) == 0) continue;
+    config.refuse(Code::kBadConfig, name, "is null, which transformers 4 takes for false and transformers 5 refuses",
+                  "true or false, as the weights were trained");
   }
+  const Json* activation = config.find("activation_function");
+  if (activation != nullptr && *activation != "gelu_new" && *activation != "gelu_pytorch_tanh")
+    refuse_member(config, "activation_function", activation->dump(), "\"gelu_new\"");
 }
 
 }  // namespace
@@ -90,22 +104,21 @@ std::string format_gpt2_config(const TransformersConfig& config, std::string_vie
 }
 
 TransformersConfig parse_gpt2_config(std::string_view text, const std::string& file) {
-  return parse_config(text, file, [&](const Json& json) {
-    check_equations(json, file);
-    TransformersConfig config;
-    auto& m = config.model;
-    m.layers = number_of(json, "n_layer", file);
-    m.width = number_of(json, "n_embd", file);
-    m.heads = number_of(json, "n_head", file);
-    m.vocab = number_of(json, "vocab_size", file);
-    m.context = number_of(json, "n_positions", file);
-    m.ffn = number_of(json, "n_inner", file, 4 * m.width);
-    m.tie_embeddings = json.value("tie_word_embeddings", true);
-    m.norm_eps = json.value("layer_norm_epsilon", 1e-5);
-    m.dropout = json.value("resid_pdrop", 0.1);
-    config.ends = ends_of(json, file, kPublishedEnd);
-    return config;
-  });
+  const ConfigFile json(text, file);
+  check_gpt2_equations(json);
+  TransformersConfig config;
+  auto& m = config.model;
+  m.layers = json.whole("n_layer");
+  m.width = json.whole("n_embd");
+  m.heads = json.whole("n_head");
+  m.vocab = json.whole("vocab_size");
+  m.context = json.whole("n_positions");
+  m.ffn = json.whole("n_inner", 4 * m.width);
+  m.tie_embeddings = json.flag("tie_word_embeddings", true);
+  m.norm_eps = json.real("layer_norm_epsilon", 1e-5);
+  m.dropout = json.real("resid_pdrop", 0.1);
+  config.ends = ends_of(json, kPublishedEnd);
+  return config;
 }
 
 namespace {
@@ -134,7 +147,8 @@ const TransformersFormat& gpt2_format() {
                                          .is_derived = is_causal_mask,
                                          .check_model = require_gpt2,
                                          .format_config = format_gpt2_config,
-                                         .parse_config = parse_gpt2_config};
+                                         .parse_config = parse_gpt2_config,
+                                         .members = kGpt2Members};
   return format;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "herd/base/error.h"
+#include "herd/convert/llama_positions_internal.h"
 #include "herd/convert/transformers_config_internal.h"
 
 namespace herd::convert {
@@ -29,56 +30,45 @@ std::string their_name(std::string_view herd) {
 
 bool is_rotary_frequencies(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
-[[noreturn]] void refuse(const std::string& file, const std::string& name, const Json& value, const std::string& have) {
-  throw Error(Code::kBadConfig, file + ": \"" + name + "\" is " + value.dump() + ", herd's llama has " + have +
-                                    "\n  fix: a model of Llama's kind");
-}
+constexpr std::pair<std::string_view, std::string_view> kLlamaMembers[] = {
+    {"model.layers", "num_hidden_layers"},
+    {"model.width", "hidden_size"},
+    {"model.heads", "num_attention_heads"},
+    {"model.kv_heads", "num_key_value_heads"},
+    {"model.head_width", "head_dim"},
+    {"model.vocab", "vocab_size"},
+    {"model.context", "max_position_embeddings"},
+    {"model.ffn", "intermediate_size"},
+    {"model.norm_eps", "rms_norm_eps"},
+    {"model.dropout", "attention_dropout"},
+    {"model.tie_embeddings", "tie_word_embeddings"},
+    {"model.rope_theta", "rope_scaling.rope_theta"},
+    {"model.rope_theta", "rope_theta"},
+    {"model.rope_theta", "rope_parameters.rope_theta"},
+    {"model.rope_factor", "rope_scaling.factor"},
+    {"model.rope_factor", "rope_parameters.factor"},
+    {"model.rope_low_freq_factor", "rope_scaling.low_freq_factor"},
+    {"model.rope_low_freq_factor", "rope_parameters.low_freq_factor"},
+    {"model.rope_high_freq_factor", "rope_scaling.high_freq_factor"},
+    {"model.rope_high_freq_factor", "rope_parameters.high_freq_factor"},
+    {"model.rope_original_context", "rope_scaling.original_max_position_embeddings"},
+    {"model.rope_original_context", "rope_parameters.original_max_position_embeddings"},
+    {"model.rope_original_context", "original_max_position_embeddings"}};
 
 // Checks the members that change what the model computes. The value of herd's llama stands first, then others that mean
 // the same.
-void check_equations(const Json& json, const std::string& file) {
-  const std::pair<const char*, std::vector<Json>> expected[] = {{"hidden_act", {"silu", "swish"}},
-                                                                {"attention_bias", {false, nullptr}},
-                                                                {"mlp_bias", {false, nullptr}},
-                                                                {"sliding_window", {nullptr}},
-                                                                {"use_sliding_window", {false}},
-                                                                {"quantization_config", {nullptr}},
-                                                                {"partial_rotary_factor", {1, 1.0, nullptr}}};
+void check_llama_equations(const ConfigFile& config) {
+  const std::pair<const char*, std::vector<Json>> expected[] = {
+      {"hidden_act", {"silu", "swish"}}, {"attention_bias", {false}},     {"mlp_bias", {false}},
+      {"sliding_window", {nullptr}},     {"use_sliding_window", {false}}, {"quantization_config", {nullptr}},
+      {"partial_rotary_factor", {1}}};
   for (const auto& [name, values] : expected) {
-    const auto found = json.find(name);
-    if (found == json.end() || std::find(values.begin(), values.end(), *found) != values.end()) continue;
-    refuse(file, name, *found, values[0].is_null() ? "none" : values[0].dump());
+    const Json* value = config.find(name);
+    if (value == nullptr || std::find(values.begin(), values.end(), *value) != values.end()) continue;
+    config.refuse(Code::kBadConfig, name,
+                  "is " + value->dump() + ", herd's llama has " + (values[0].is_null() ? "none" : values[0].dump()),
+                  "a model of Llama's kind");
   }
-}
-
-void parse_positions(const Json& json, const std::string& file, spec::RunFile::Model& m) {
-  const auto newer = json.find("rope_parameters"), older = json.find("rope_scaling");
-  const bool is_new = newer != json.end() && !newer->is_null();
-  const std::string member = is_new ? "rope_parameters" : "rope_scaling";
-  const Json rope = is_new ? *newer : older != json.end() && !older->is_null() ? *older : Json::object();
-  m.rope_theta = rope.value("rope_theta", json.value("rope_theta", 10000.0));
-  const Json type = rope.value("rope_type", rope.value("type", Json("default")));
-  if (rope.contains("partial_rotary_factor") && rope["partial_rotary_factor"] != 1)
-    refuse(file, member + ".partial_rotary_factor", rope["partial_rotary_factor"], "1");
-  if (type == "default") return;
-  if (type != "linear" && type != "llama3")
-    refuse(file, member + ".rope_type", type, "\"default\", \"linear\" and \"llama3\"");
-  m.rope_scaling = type;
-  m.rope_factor = rope.at("factor");
-  if (type == "linear") return;
-  m.rope_low_freq_factor = rope.at("low_freq_factor");
-  m.rope_high_freq_factor = rope.at("high_freq_factor");
-  m.rope_original_context = number_of(rope, "original_max_position_embeddings", file);
-}
-
-nlohmann::ordered_json rope_scaling_json(const spec::RunFile::Model& m) {
-  if (m.rope_scaling == "none") return nullptr;
-  nlohmann::ordered_json rope = {{"rope_type", m.rope_scaling}, {"factor", m.rope_factor}};
-  if (m.rope_scaling != "llama3") return rope;
-  rope["low_freq_factor"] = m.rope_low_freq_factor;
-  rope["high_freq_factor"] = m.rope_high_freq_factor;
-  rope["original_max_position_embeddings"] = m.rope_original_context;
-  return rope;
 }
 
 void require_llama(const spec::RunFile::Model& model) {
@@ -134,27 +124,26 @@ std::string format_llama_config(const TransformersConfig& config, std::string_vi
 }
 
 TransformersConfig parse_llama_config(std::string_view text, const std::string& file) {
-  return parse_config(text, file, [&](const Json& json) {
-    check_equations(json, file);
-    TransformersConfig config;
-    auto& m = config.model;
-    m.kind = "llama";
-    m.norm = "rmsnorm";
-    m.layers = number_of(json, "num_hidden_layers", file);
-    m.width = number_of(json, "hidden_size", file);
-    m.heads = number_of(json, "num_attention_heads", file);
-    m.kv_heads = number_of(json, "num_key_value_heads", file, m.heads);
-    if (json.contains("head_dim") && !json["head_dim"].is_null()) m.head_width = number_of(json, "head_dim", file);
-    m.vocab = number_of(json, "vocab_size", file);
-    m.context = number_of(json, "max_position_embeddings", file, 2048);
-    m.ffn = number_of(json, "intermediate_size", file);
-    m.norm_eps = json.value("rms_norm_eps", 1e-6);
-    m.tie_embeddings = json.value("tie_word_embeddings", false);
-    m.dropout = json.value("attention_dropout", 0.0);
-    parse_positions(json, file, m);
-    config.ends = {ends_of(json, file, 1).begin, ends_of(json, file, 2).end};
-    return config;
-  });
+  const ConfigFile json(text, file);
+  check_llama_equations(json);
+  TransformersConfig config;
+  auto& m = config.model;
+  m.kind = "llama";
+  m.norm = "rmsnorm";
+  m.layers = json.whole("num_hidden_layers");
+  m.width = json.whole("hidden_size");
+  m.heads = json.whole("num_attention_heads");
+  m.kv_heads = json.whole("num_key_value_heads", m.heads);
+  if (json.find("head_dim") != nullptr) m.head_width = json.whole("head_dim");
+  m.vocab = json.whole("vocab_size");
+  m.context = json.whole("max_position_embeddings", 2048);
+  m.ffn = json.whole("intermediate_size");
+  m.norm_eps = json.real("rms_norm_eps", 1e-6);
+  m.tie_embeddings = json.flag("tie_word_embeddings", false);
+  m.dropout = json.real("attention_dropout", 0.0);
+  parse_positions(json, m);
+  config.ends = {ends_of(json, 1).begin, ends_of(json, 2).end};
+  return config;
 }
 
 const TransformersFormat& llama_format() {
@@ -168,7 +157,8 @@ const TransformersFormat& llama_format() {
                                          .is_derived = is_rotary_frequencies,
                                          .check_model = require_llama,
                                          .format_config = format_llama_config,
-                                         .parse_config = parse_llama_config};
+                                         .parse_config = parse_llama_config,
+                                         .members = kLlamaMembers};
   return format;
 }
 

@@ -22,9 +22,9 @@ std::vector<StoredTensor> llama_tensors(const Weight& weight, const spec::RunFil
 // Returns the text of config.json; `dtype` is the name that torch has for the type: "float32".
 std::string format_llama_config(const TransformersConfig& config, std::string_view dtype);
 // Reads config.json. Positions are stated by rope_theta and rope_scaling, or by rope_parameters as newer versions write
-// them. Throws kCorruptFile if `text` is no JSON object or a number is missing. Throws kBadConfig with the member, its
-// value and what herd has, for a model that computes something else: hidden_act, attention_bias, mlp_bias,
-// sliding_window, other kinds of positions.
+// them (llama_positions_internal.h). Throws kCorruptFile if `text` is no JSON object or a number is missing. Throws
+// kBadConfig with the member, its line, its value and what herd has, for a model that computes something else:
+// hidden_act, attention_bias, mlp_bias, sliding_window, other kinds of positions.
 TransformersConfig parse_llama_config(std::string_view text, const std::string& file);
 
 const TransformersFormat& llama_format();

@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <cctype>
+
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/convert/gpt2_names.h"
 #include "herd/convert/llama_names.h"
 #include "herd/convert/transformers_config_internal.h"
@@ -6,50 +10,58 @@
 namespace herd::convert {
 namespace {
 
-constexpr int64_t kMaxSize = int64_t{1} << 40;  // the largest size in a config; the run file's rules are tighter
-
-int64_t token_id(const Json& json, const char* name, const std::string& file) {
+int64_t token_id(const Json& json, const char* name, const ConfigFile& config) {
   if (json.is_number_integer() && json.get<int64_t>() >= 0) return json.get<int64_t>();
-  throw Error(Code::kCorruptFile, file + ": \"" + name + "\" is " + json.dump() +
-                                      ", but must be a token id of at least 0, a list of them, or null"
-                                      "\n  fix: \"" +
-                                      name + "\": null, or the ids of the tokenizer");
+  config.refuse(Code::kCorruptFile, name,
+                "is " + json.dump() + ", but must be a token id of at least 0, a list of them, or null",
+                "\"" + std::string(name) + "\": null, or the ids of the tokenizer");
 }
 
 // Returns the ids of a member: a number, a list, or null for none. A missing member has the value `otherwise`.
-std::vector<int64_t> token_ids(const Json& json, const char* name, const std::string& file, const Json& otherwise) {
-  const auto found = json.find(name);
-  const Json& value = found == json.end() ? otherwise : *found;
+std::vector<int64_t> token_ids(const ConfigFile& config, const char* name, const Json& otherwise) {
+  const auto found = config.json().find(name);
+  const Json& value = found == config.json().end() ? otherwise : *found;
   std::vector<int64_t> ids;
   if (value.is_null()) return ids;
-  if (!value.is_array()) return {token_id(value, name, file)};
-  for (const Json& one : value) ids.push_back(token_id(one, name, file));
+  if (!value.is_array()) return {token_id(value, name, config)};
+  for (const Json& one : value) ids.push_back(token_id(one, name, config));
   return ids;
+}
+
+// Returns the member of config.json that states a key: the first of the format's that the file has, else the last.
+std::string member_of(std::string_view key, const TransformersFormat& format, const ConfigFile& config) {
+  std::string member;
+  for (const auto& [stated_key, name] : format.members) {
+    if (stated_key != key) continue;
+    member = name;
+    if (config.line_of(member) > 0) break;
+  }
+  return member;
+}
+
+// Puts members of config.json, with their lines, in the place of a run file's keys.
+std::string in_members(std::string text, const TransformersFormat& format, const ConfigFile& config) {
+  if (const size_t place = text.find(" (" + printable(config.name()) + ", line "); place < text.find('\n'))
+    text.erase(place, text.find("): ", place) + 2 - place);
+  const auto continues_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (size_t at = text.find("model."); at != text.npos; at = text.find("model.", at)) {
+    size_t end = at + 6;
+    while (end < text.size() && continues_name(text[end])) ++end;
+    const std::string member = member_of(text.substr(at, end - at), format, config);
+    if (!member.empty()) {
+      const int line = at < text.find('\n') ? config.line_of(member) : 0;  // the fix needs no line
+      text.replace(at, end - at, "\"" + member + "\"" + (line > 0 ? " (line " + std::to_string(line) + ")" : ""));
+    }
+    at += std::max<size_t>(6, member.size());
+  }
+  return text;
 }
 
 }  // namespace
 
-Json parse_object(std::string_view text, const std::string& file) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_object()) return json;
-  throw Error(Code::kCorruptFile, file + ": not a JSON object\n  fix: take another copy of the file");
-}
-
-int64_t number_of(const Json& json, const char* name, const std::string& file, int64_t otherwise, int64_t least) {
-  const auto found = json.find(name);
-  if ((found == json.end() || found->is_null()) && otherwise > 0) return otherwise;
-  if (found == json.end() || !found->is_number_integer() || found->get<int64_t>() < least ||
-      found->get<int64_t>() > kMaxSize) {
-    throw Error(Code::kCorruptFile, file + ": \"" + name + "\" must be a whole number from " + std::to_string(least) +
-                                        " to 2^40" +
-                                        "\n  fix: the config.json that save_pretrained() wrote beside the weights");
-  }
-  return found->get<int64_t>();
-}
-
-TextEnds ends_of(const Json& json, const std::string& file, const Json& otherwise) {
-  const std::vector<int64_t> begin = token_ids(json, "bos_token_id", file, otherwise);
-  return {begin.empty() ? std::nullopt : std::optional(begin[0]), token_ids(json, "eos_token_id", file, otherwise)};
+TextEnds ends_of(const ConfigFile& config, const Json& otherwise) {
+  const std::vector<int64_t> begin = token_ids(config, "bos_token_id", otherwise);
+  return {begin.empty() ? std::nullopt : std::optional(begin[0]), token_ids(config, "eos_token_id", otherwise)};
 }
 
 void set_ends(nlohmann::ordered_json& json, const TextEnds& ends) {
@@ -61,18 +73,20 @@ void set_ends(nlohmann::ordered_json& json, const TextEnds& ends) {
   if (end.size() > 1) json["eos_token_id"] = end;
 }
 
-TransformersConfig parse_config(std::string_view text, const std::string& file,
-                                const std::function<TransformersConfig(const Json&)>& read) {
-  const Json json = parse_object(text, file);
+spec::RunFile run_of_config(const TransformersConfig& stated, const TransformersFormat& format, std::string_view text,
+                            const std::string& file) {
+  spec::RunFile run;
+  run.model = stated.model;
   try {
-    return read(json);
-  } catch (const Json::exception& error) {
-    throw Error(Code::kCorruptFile, file + ": " + error.what() + "\n  fix: take another copy of the file");
+    return spec::parse_run_text(spec::to_toml(run), file);
+  } catch (const Error& error) {
+    throw Error(error.code(), file + ": " + in_members(error.message(), format, ConfigFile(text, file)));
   }
 }
 
 const TransformersFormat& transformers_format(std::string_view config, const std::string& file) {
-  const Json json = parse_object(config, file);
+  const ConfigFile parsed(config, file);
+  const Json& json = parsed.json();
   const auto type = json.find("model_type"), architectures = json.find("architectures");
   for (const TransformersFormat* format : {&gpt2_format(), &llama_format()}) {
     if (type != json.end() && *type == format->type) return *format;
@@ -86,7 +100,7 @@ const TransformersFormat& transformers_format(std::string_view config, const std
 }
 
 TextEnds parse_generation_config(std::string_view text, const std::string& file) {
-  return ends_of(parse_object(text, file), file, nullptr);
+  return ends_of(ConfigFile(text, file), nullptr);
 }
 
 std::string with_text_ends(const std::string& generation_config, const TextEnds& ends, const std::string& file) {

@@ -54,8 +54,7 @@ class TransformersWeights final : public WeightSource {
     TransformersConfig config = format_->parse_config(text, config_path.string());
     if (is_taken(generation_path))
       config.ends = parse_generation_config(read_text(generation_path), generation_path.string());
-    run_.model = config.model;
-    run_ = spec::parse_run_text(spec::to_toml(run_), config_path.string());  // fills in, and checks the rules
+    run_ = run_of_config(config, *format_, text, config_path.string());
     manifest_.config = spec::to_toml(run_);
     manifest_.notes = {{"tokenizer", "of the Hugging Face folder that the weights came from"}};
     write_text_ends(config.ends, manifest_.notes);

@@ -3,8 +3,10 @@
 // (transformers_folder.h).   Threads: pure.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "herd/convert/text_ends.h"
@@ -37,11 +39,19 @@ struct TransformersFormat {
   void (*check_model)(const spec::RunFile::Model& model);
   std::string (*format_config)(const TransformersConfig& config, std::string_view dtype);
   TransformersConfig (*parse_config)(std::string_view text, const std::string& file);
+  // Lists keys of a run file's [model] with the member of config.json that states each; of several the first that the
+  // file has.
+  std::span<const std::pair<std::string_view, std::string_view>> members;
 };
 
 // Returns the format for the model_type of config.json, whose text is `config`. Throws kCorruptFile if that is no JSON
 // object, kBadConfig for a type without a format.
 const TransformersFormat& transformers_format(std::string_view config, const std::string& file);
+
+// Returns the run file of the model that config.json states, with what it leaves open filled in. `text` is that of
+// config.json. Throws kBadConfig where the model breaks a rule of the run file, with the members and their lines.
+spec::RunFile run_of_config(const TransformersConfig& stated, const TransformersFormat& format, std::string_view text,
+                            const std::string& file);
 
 // Reads generation_config.json; where it exists, transformers generates by it and not by config.json.
 TextEnds parse_generation_config(std::string_view text, const std::string& file);

@@ -93,8 +93,8 @@ TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
   for (const auto& [name, value] : changes) {
     auto json = text;
     json[name] = value;
-    EXPECT_ERROR(parse_gpt2_config(json.dump(), "config.json"), Code::kBadConfig, "config.json: \"" + std::string(name),
-                 value.dump(), "fix:");
+    EXPECT_ERROR(parse_gpt2_config(json.dump(), "config.json"), Code::kBadConfig, "config.json, line ",
+                 ": \"" + std::string(name), value.dump(), "fix:");
   }
   auto other = text;
   other["model_type"] = "mistral";
@@ -115,6 +115,23 @@ TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
     EXPECT_ERROR(parse_gpt2_config(json.dump(), "config.json"), Code::kCorruptFile, name, "from 1 to 2^40", "fix:");
   }
   EXPECT_ERROR(parse_gpt2_config("{\"n_layer\": ", "config.json"), Code::kCorruptFile, "not a JSON object");
+}
+
+TEST(Gpt2Config, TakesNullForTheDefault_ButOfAFlagThatIsTrueByDefault) {
+  auto json = nlohmann::json::parse(format_gpt2_config({.model = small_run().model}, "float32"));
+  const auto config_with_null = [&](const char* name) {
+    auto changed = json;
+    changed[name] = nullptr;
+    return parse_gpt2_config(changed.dump(2), "config.json").model;
+  };
+  EXPECT_EQ(config_with_null("layer_norm_epsilon").norm_eps, 1e-5);
+  EXPECT_EQ(config_with_null("resid_pdrop").dropout, 0.1);
+  EXPECT_EQ(config_with_null("n_inner").ffn, 4 * 36);
+  for (const char* name : {"activation_function", "scale_attn_by_inverse_layer_idx", "add_cross_attention"})
+    EXPECT_EQ(config_with_null(name).layers, 2) << name;
+  for (const char* name : {"scale_attn_weights", "tie_word_embeddings"})
+    EXPECT_ERROR(config_with_null(name), Code::kBadConfig, ": \"" + std::string(name) + "\" is null",
+                 "transformers 4 takes for false", "fix: true or false");
 }
 
 TEST(Gpt2Config, CanNotStateOtherModels) {

@@ -81,12 +81,13 @@ TEST(LlamaConfig, RefusesWhatComputesSomethingElse_NamingMemberValueAndFix) {
       {"mlp_bias", true, "\"mlp_bias\" is true", "has false"},
       {"sliding_window", 4096, "\"sliding_window\" is 4096", "has none"},
       {"rope_scaling", yarn, "\"rope_scaling.rope_type\" is \"yarn\"", "\"linear\" and \"llama3\""},
-      {"rope_parameters", dynamic, "\"rope_parameters.rope_type\" is \"dynamic\"", "\"linear\" and \"llama3\""},
+      {"rope_parameters", dynamic, "\"rope_parameters.type\" is \"dynamic\"", "\"linear\" and \"llama3\""},
       {"quantization_config", {{"bits", 4}}, "\"quantization_config\" is", "has none"}};
   for (const auto& [name, value, is, have] : changes) {
     auto json = config_of();
     json[name] = value;
-    EXPECT_ERROR(parse_llama_config(json.dump(), "config.json"), Code::kBadConfig, "config.json: ", is, have, "fix:");
+    EXPECT_ERROR(parse_llama_config(json.dump(), "config.json"), Code::kBadConfig, "config.json, line 1: ", is, have,
+                 "fix:");
   }
   for (const char* name : {"hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"}) {
     auto json = config_of();
@@ -96,6 +97,43 @@ TEST(LlamaConfig, RefusesWhatComputesSomethingElse_NamingMemberValueAndFix) {
   auto json = config_of();
   json["rope_scaling"] = {{"rope_type", "llama3"}};
   EXPECT_ERROR(parse_llama_config(json.dump(), "config.json"), Code::kCorruptFile, "factor", "fix:");
+}
+
+TEST(LlamaConfig, TakesNullForTheDefault) {
+  for (const char* name : {"hidden_act", "attention_bias", "mlp_bias", "num_key_value_heads", "head_dim",
+                           "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "attention_dropout",
+                           "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"}) {
+    auto null = config_of(), absent = config_of();
+    null[name] = nullptr;
+    absent.erase(name);
+    EXPECT_EQ(parse_llama_config(null.dump(), "config.json").model,
+              parse_llama_config(absent.dump(), "config.json").model)
+        << name;
+  }
+}
+
+TEST(LlamaConfig, NamesMemberAndLineOfTheFile_WhereAValueBreaksARule) {
+  const auto error = [](const std::string& text, const char* name) {
+    const TransformersConfig config = parse_llama_config(text, name);
+    run_of_config(config, llama_format(), text, name);
+  };
+  const std::string text = config_of().dump(2);
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string other = text;
+    return other.replace(other.find(from), from.size(), to);
+  };
+  const auto line_of = [&](const std::string& member) {
+    return std::to_string(1 + std::count(text.begin(), text.begin() + static_cast<int>(text.find(member)), '\n'));
+  };
+  EXPECT_ERROR(error(changed("\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 0.0"), "folder/config.json"),
+               Code::kBadConfig,
+               "folder/config.json: \"rms_norm_eps\" (line " + line_of("\"rms_norm_eps\"") + ") must be in (0, 1]",
+               "got 0.0\n  fix:");
+  EXPECT_ERROR(error(changed("\"num_key_value_heads\": 1", "\"num_key_value_heads\": 2"), "config.json"),
+               Code::kBadConfig,
+               "config.json: \"num_key_value_heads\" (line " + line_of("\"num_key_value_heads\"") +
+                   ") must divide \"num_attention_heads\" (line " + line_of("\"num_attention_heads\"") + "): 3 % 2 = 1",
+               "fix: \"num_key_value_heads\" = 1");
 }
 
 TEST(LlamaConfig, CanNotStateOtherModels) {
