@@ -45,7 +45,17 @@ TokenFolder write_folder(const TokenizeOptions& options, const std::function<voi
                              .out = options.out,
                              .vocabulary = options.vocabulary > 0 ? options.vocabulary : kDefaultVocabulary,
                              .validation = options.validation,
-                             .progress = progress});
+                             .progress = progress,
+                             .replace_bad_bytes = options.replace_bad_bytes});
+}
+
+void print_notes(const TokenFolder& folder) {
+  if (folder.replaced_bytes > 0)
+    std::printf("note: %lld bytes are no UTF-8; each is U+FFFD in the tokens\n",
+                static_cast<long long>(folder.replaced_bytes));
+  if (folder.space_marks > 0)
+    std::printf("note: %lld characters U+2581 of the text come back from the tokens as spaces\n",
+                static_cast<long long>(folder.space_marks));
 }
 
 }  // namespace
@@ -65,6 +75,7 @@ int run_tokenize(const TokenizeOptions& options) {
   if (folder.text_bytes > 0)
     std::printf("%.2f bytes a token, ", static_cast<double>(folder.text_bytes) / static_cast<double>(tokens));
   std::printf("in %s\n", format_us(seconds * 1e6).c_str());
+  print_notes(folder);
   return 0;
 }
 
@@ -89,6 +100,10 @@ void add_tokenize_command(CLI::App& app) {
       ->add_option("--end-of-text", options->end_of_text,
                    "An id put after each document that does not end with it; herd generate stops there")
       ->needs(ids);
+  command
+      ->add_flag("--replace-bad-bytes", options->replace_bad_bytes,
+                 "U+FFFD for each byte that is no UTF-8; without it such a text is an error")
+      ->excludes(ids);
   command->add_flag("--quiet", options->quiet, "No progress line");
   command->footer(kTokenizeHelp);
   command->callback([options] {

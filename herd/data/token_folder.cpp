@@ -8,6 +8,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/regular_file.h"
+#include "herd/data/text_encoding.h"
 #include "herd/data/token_folder_writer.h"
 #include "herd/data/tokenizer.h"
 #include "herd/storage/file_kind.h"
@@ -18,6 +19,13 @@ namespace {
 
 constexpr int64_t kLongestRun = 64 << 10;  // bytes of text that go to one split together
 constexpr int64_t kRunsOfValidation = 8;   // runs that validation gets at least
+
+int64_t count_space_marks(std::string_view text) {
+  constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
+  int64_t count = 0;
+  for (size_t at = text.find(kSpaceMark); at != text.npos; at = text.find(kSpaceMark, at + kSpaceMark.size())) ++count;
+  return count;
+}
 
 std::vector<MappedFile> open_files(const std::vector<std::filesystem::path>& paths) {
   std::vector<MappedFile> files;
@@ -38,7 +46,8 @@ std::string learning_text(const std::vector<MappedFile>& files, int64_t all_byte
   std::string text;
   for (const auto& file : files) {
     const double share = std::min(1.0, static_cast<double>(limit) / static_cast<double>(all_bytes));
-    text += file.text().substr(0, static_cast<size_t>(std::ceil(share * static_cast<double>(file.bytes().size()))));
+    const auto bytes = static_cast<size_t>(std::ceil(share * static_cast<double>(file.bytes().size())));
+    text += file.text().substr(0, whole_characters(file.text(), bytes));
     text += '\n';
   }
   return text;
@@ -93,15 +102,25 @@ class Encoder {
 TokenFolder write_token_folder(const TokenFolderOptions& options) {
   const auto files = open_files(options.files);
   TokenFolderWriter::check_can_write(options.out, options.validation);
-  int64_t all_bytes = 0;
-  for (const auto& file : files) all_bytes += static_cast<int64_t>(file.bytes().size());
+  int64_t all_bytes = 0, replaced_bytes = 0, space_marks = 0;
+  for (const auto& file : files) {
+    if (options.replace_bad_bytes)
+      replaced_bytes += count_bad_bytes(file.text());
+    else
+      require_utf8(file.text(), file.path().string(), "--replace-bad-bytes for U+FFFD in the place of each such byte");
+    space_marks += count_space_marks(file.text());
+    all_bytes += static_cast<int64_t>(file.bytes().size());
+  }
   const Tokenizer tokenizer =
       Tokenizer::train(learning_text(files, all_bytes, options.learn_bytes), options.vocabulary);
 
   Encoder encoder(options, tokenizer, all_bytes);
   tokenizer.save(options.out / kTokenizerFile);
   for (const auto& file : files) encoder.add(file.text());
-  return encoder.finish();
+  TokenFolder folder = encoder.finish();
+  folder.replaced_bytes = replaced_bytes;
+  folder.space_marks = space_marks;
+  return folder;
 }
 
 TokenFolderFacts read_token_folder(const std::filesystem::path& folder) {

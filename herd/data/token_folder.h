@@ -27,16 +27,19 @@ struct TokenFolderOptions {
   double validation = 0.05;                  // share of the text, in [0, 0.5]; 0 writes an empty val.tokens
   int64_t learn_bytes = int64_t{256} << 20;  // the vocabulary is learned from at most this much, taken from every file
   std::function<void(int64_t done_bytes, int64_t all_bytes)> progress = {};  // is called now and then
+  bool replace_bad_bytes = false;  // U+FFFD for each byte that is no UTF-8, in place of an error
 };
 
 struct TokenFolder {
   int64_t text_bytes = 0, train_tokens = 0, validation_tokens = 0;
   int vocabulary = 0;
+  int64_t replaced_bytes = 0;  // bytes that are no UTF-8, and U+FFFD in the tokens
+  int64_t space_marks = 0;     // characters U+2581 of the text, which come back from its tokens as spaces
 };
 
-// Learns a tokenizer and writes the folder. Throws kBadConfig if a file cannot be read or is empty, if `out` holds
-// anything that this function did not write, or as Tokenizer::train. Throws kStorage if the disk is full. Files of an
-// earlier run are replaced.
+// Learns a tokenizer and writes the folder. Throws kBadConfig if a file cannot be read, is empty or is not UTF-8,
+// if `out` holds anything that this function did not write, or as Tokenizer::train. Throws kStorage if the disk is
+// full. Files of an earlier run are replaced.
 TokenFolder write_token_folder(const TokenFolderOptions& options);
 
 // Holds what meta.json says of the tokens.

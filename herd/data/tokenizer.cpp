@@ -11,6 +11,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/base/regular_file.h"
+#include "herd/data/text_encoding.h"
 #include "herd/storage/atomic_file.h"
 
 namespace herd {
@@ -30,7 +31,8 @@ class Lines final : public sentencepiece::SentenceIterator {
     do {
       done_ = remaining_.empty();
       if (done_) return;
-      const size_t end = std::min({remaining_.find('\n'), remaining_.size(), kLongestTrainingPiece});
+      const size_t line_bytes = std::min(remaining_.find('\n'), remaining_.size());
+      const size_t end = whole_characters(remaining_, std::min(line_bytes, kLongestTrainingPiece));
       line_ = remaining_.substr(0, end);
       remaining_.remove_prefix(std::min(remaining_.size(), end + (end < remaining_.size() && remaining_[end] == '\n')));
     } while (line_.empty());

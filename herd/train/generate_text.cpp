@@ -11,6 +11,7 @@
 #include "herd/convert/companions.h"
 #include "herd/convert/text_ends.h"
 #include "herd/convert/weight_source.h"
+#include "herd/data/text_encoding.h"
 #include "herd/data/text_stream.h"
 #include "herd/data/tokenizer.h"
 #include "herd/models/decoder.h"
@@ -125,6 +126,8 @@ void check_budget(const strategies::GenerationPrograms& programs, int64_t budget
 }  // namespace
 
 void generate(const GenerateTextOptions& options) {
+  if (!options.replace_bad_bytes)
+    require_utf8(options.prompt, "--prompt", "--replace-bad-bytes for U+FFFD in the place of each such byte");
   const auto source = convert::open_weights(options.checkpoint);
   const spec::RunFile& run = source->run();
   check_ids(options.prompt_ids, run.model.vocab);

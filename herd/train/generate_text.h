@@ -11,8 +11,9 @@
 namespace herd::train {
 
 struct GenerateTextOptions {
-  std::string checkpoint;  // path of weights in any format that convert::find_weights() knows
-  std::string prompt;      // text to continue; empty = the token that ends a text
+  std::string checkpoint;          // path of weights in any format that convert::find_weights() knows
+  std::string prompt;              // text to continue, in UTF-8; empty = the token that ends a text
+  bool replace_bad_bytes = false;  // U+FFFD for each byte of the prompt that is no UTF-8, in place of an error
   // Token ids to continue, in place of `prompt`; then ids are written, without a tokenizer.
   std::vector<int64_t> prompt_ids;
   // Path of the tokenizer's file; empty = tokenizer.model beside the weights, else in the data folder of their run

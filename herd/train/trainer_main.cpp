@@ -45,6 +45,8 @@ void add_generate(CLI::App& app, herd::train::GenerateTextOptions& options) {
   generate->callback([prompt, ids] {
     if (prompt->empty() && ids->empty()) throw CLI::RequiredError("--prompt or --ids");
   });
+  generate->add_flag("--replace-bad-bytes", options.replace_bad_bytes,
+                     "U+FFFD for each byte of the prompt that is no UTF-8; without it such a prompt is an error");
   generate
       ->add_option("--tokens", options.sampling.max_tokens, "how many to add, at most; an end of text stops earlier")
       ->capture_default_str();
@@ -55,8 +57,9 @@ void add_generate(CLI::App& app, herd::train::GenerateTextOptions& options) {
   generate->add_option_function<std::string>(
       "--budget", [&options](const std::string& text) { options.budget_bytes = herd::parse_bytes(text); },
       "device memory that it may take, as 4GiB: where it needs more, it says so and does not begin");
-  generate->add_option("--tokenizer", options.tokenizer,
-                       "tokenizer.model; default: the one beside the weights or in the run's data folder");
+  generate->add_option(
+      "--tokenizer", options.tokenizer,
+      "tokenizer.model; default: the one beside the weights or in the run's data folder");
 }
 
 int run_command(int argc, char** argv) {

@@ -41,6 +41,21 @@ TEST(TokenizeCommand, TakesIdsThatAnotherTokenizerMade) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out/tokenizer.model"));
 }
 
+TEST(TokenizeCommand, SaysWhatDoesNotComeBackFromTheTokens) {
+  TemporaryFolder folder;
+  std::string text = "caf\xE9 \xE2\x96\x81mark\n";
+  for (int i = 0; i < 300; ++i) text += "line " + std::to_string(i) + " of a text about a herd\n";
+  write_text(folder / "a.txt", text);
+  TokenizeOptions options{.files = {folder / "a.txt"}, .out = folder / "out", .vocabulary = 320};
+  EXPECT_ERROR(run_tokenize(options), Code::kBadConfig, "a.txt at byte 3: E9 is no UTF-8", "--replace-bad-bytes");
+  options.replace_bad_bytes = true;
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(run_tokenize(options), 0);
+  const std::string printed = testing::internal::GetCapturedStdout();
+  EXPECT_NE(printed.find("note: 1 bytes are no UTF-8; each is U+FFFD"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("note: 1 characters U+2581 of the text come back"), std::string::npos) << printed;
+}
+
 TEST(TokenizeCommand, PassesOnWhatIsWrong) {
   TemporaryFolder folder;
   EXPECT_ERROR(run_tokenize({.files = {folder / "a.jsonl"}, .out = folder / "out", .ids = true}), Code::kBadConfig,

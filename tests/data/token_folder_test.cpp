@@ -81,6 +81,47 @@ TEST(TokenFolder, AFailedRunLeavesNoFolderThatTrainingWouldTake) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }
 
+TEST(TokenFolder, RefusesWhatIsNoUtf8_NamingFileByteAndLook_AndReplacesItWhenAsked) {
+  TemporaryFolder folder;
+  write_text(folder / "good.txt", verses(50));
+  TokenFolderOptions options{
+      .files = {folder / "good.txt", folder / "bad.txt"}, .out = folder / "out", .vocabulary = 300};
+  const std::tuple<std::string, const char*, const char*> cases[] = {
+      {"caf\xE9\n", "bad.txt at byte 3: E9 is no UTF-8", "fix: iconv -f LATIN1"},
+      {std::string("\xFF\xFEh\0i\0", 6), "bad.txt at byte 0: FF is no UTF-8: the text begins as UTF-16 does",
+       "fix: iconv"},
+      {"\x1F\x8B\x08\x01", "bad.txt at byte 1: 8B is no UTF-8: it is compressed by gzip", "fix: gunzip"},
+      {"\xED\xA0\x80", "bad.txt at byte 0: ED is no UTF-8: a lone surrogate, U+D800", "fix: "}};
+  for (const auto& [text, what, fix] : cases) {
+    write_text(folder / "bad.txt", text);
+    EXPECT_ERROR(write_token_folder(options), Code::kBadConfig, what, fix, "--replace-bad-bytes");
+    EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  }
+  write_text(folder / "bad.txt", "caf\xE9 \xE2\x96\x81mark\n");
+  options.replace_bad_bytes = true;
+  options.validation = 0;
+  const TokenFolder result = write_token_folder(options);
+  EXPECT_EQ(result.replaced_bytes, 1);
+  EXPECT_EQ(result.space_marks, 1);
+  EXPECT_EQ(decoded(folder / "out", "train.tokens"), verses(50) + "caf\xEF\xBF\xBD  mark\n");
+}
+
+// The character that the cut at learn_bytes, or at the longest piece of a line, falls into is not learned as U+FFFD.
+TEST(TokenFolder, LearnsFromWholeCharacters) {
+  TemporaryFolder folder;
+  std::string text = "a";
+  for (int i = 0; i < 3000; ++i) text += i % 7 == 0 ? " \xC3\xA9t\xC3\xA9" : "\xE6\xBC\xA2" + std::to_string(i % 10);
+  write_text(folder / "a.txt", text + "\n");
+  for (const int64_t learn_bytes : {4097, 5001, 5002, 5003, 1 << 20}) {
+    write_token_folder(
+        {.files = {folder / "a.txt"}, .out = folder / "out", .vocabulary = 278, .learn_bytes = learn_bytes});
+    const Tokenizer tokenizer = Tokenizer::load(folder / "out/tokenizer.model");
+    for (int id = 259; id < tokenizer.vocabulary(); ++id)
+      EXPECT_EQ(tokenizer.piece(id).find("\xEF\xBF\xBD"), std::string::npos)
+          << learn_bytes << ": " << tokenizer.piece(id);
+  }
+}
+
 TEST(TokenFolder, NamesTheFileThatIsMissingOrEmpty) {
   TemporaryFolder folder;
   write_text(folder / "empty.txt", "");
