@@ -11,6 +11,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/base/regular_file.h"
+#include "herd/data/learned_by_herd.h"
 #include "herd/data/text_encoding.h"
 #include "herd/storage/atomic_file.h"
 
@@ -84,12 +85,11 @@ std::string read_file(const std::filesystem::path& path) {
 struct Tokenizer::State {
   sentencepiece::SentencePieceProcessor model;
   std::string serialized;
-  int line_feed = -1;  // the id of a line feed; -1: the model has no byte pieces and encodes line feeds itself
+  int line_feed = -1;  // the id of a line feed between lines; -1: a text is encoded as a whole
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<State> state) : state_(std::move(state)) {
-  const int id = state_->model.PieceToId("<0x0A>");
-  if (state_->model.IsByte(id)) state_->line_feed = id;
+  if (is_learned_by_herd(state_->serialized)) state_->line_feed = state_->model.PieceToId("<0x0A>");
 }
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
@@ -132,6 +132,8 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   return Tokenizer(std::move(state));
 }
 
+bool Tokenizer::is_herds() const { return state_->line_feed >= 0; }
+
 int Tokenizer::vocabulary() const { return state_->model.GetPieceSize(); }
 
 int Tokenizer::end_of_text() const { return state_->model.eos_id(); }
@@ -154,6 +156,18 @@ std::vector<int> Tokenizer::encode(std::string_view text) const {
   }
 }
 
+std::vector<int> Tokenizer::encode_prompt(std::string_view text) const {
+  std::vector<int> ids = encode(text);
+  if (!is_herds() && state_->model.bos_id() >= 0) ids.insert(ids.begin(), state_->model.bos_id());
+  if (!ids.empty()) return ids;
+  if (end_of_text() < 0) {
+    throw Error(Code::kBadConfig,
+                "the prompt is empty, and the tokenizer has no token that begins or ends a text\n  fix: a prompt of at "
+                "least one character");
+  }
+  return {end_of_text()};
+}
+
 std::string Tokenizer::decode(const std::vector<int>& ids) const {
   std::string text, line;
   std::vector<int> line_ids;
@@ -168,6 +182,7 @@ std::string Tokenizer::decode(const std::vector<int>& ids) const {
       throw Error(Code::kBadConfig, "id " + std::to_string(id) + " is not in the tokenizer's vocabulary [0, " +
                                         std::to_string(vocabulary()) + ")");
     }
+    if (line_ids.empty() && id == state_->model.bos_id() && !is_herds()) continue;  // shows as nothing
     if (id != state_->line_feed) {
       line_ids.push_back(id);
       continue;

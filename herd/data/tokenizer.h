@@ -1,8 +1,10 @@
 // Turns text into token ids and back, by byte-pair encoding of sentencepiece. The vocabulary that train() learns has
 // all 256 bytes, so UTF-8 text comes back from decode(encode(text)) byte for byte. The one exception is U+2581, which
-// sentencepiece writes for a space: it comes back as one. Bytes that are no UTF-8 come back as U+FFFD. Ids 0, 1, 2 are
-// unknown (never produced), begin and end of text. Id 3 + b is byte b, so a line feed is 13, always alone. A model from
-// elsewhere that load() reads may differ in all of this: ask end_of_text(). Threads: const methods from any.
+// sentencepiece writes for a space: it comes back as one. Bytes that are no UTF-8 come back as U+FFFD
+// (text_encoding.h). Ids 0, 1, 2 are unknown (never produced), begin and end of text. Id 3 + b is byte b, so a line
+// feed is 13, always alone: lines are encoded one by one. A model from elsewhere that load() reads may differ in all of
+// this: ask end_of_text(). Its text is encoded as a whole, as LlamaTokenizer of Hugging Face's transformers does.
+// Threads: const methods from any.
 #pragma once
 
 #include <filesystem>
@@ -26,10 +28,14 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
+  bool is_herds() const;  // false: a model from elsewhere (learned_by_herd.h)
   int vocabulary() const;
   int end_of_text() const;
   std::string piece(int id) const;  // returns the text of an id, as sentencepiece writes it
   std::vector<int> encode(std::string_view text) const;
+  // Returns the ids that a model continues. A tokenizer from elsewhere puts its begin of text, if it has one, before
+  // those of encode(). Where that gives none, it is the end of text. Throws kBadConfig where there is no such token.
+  std::vector<int> encode_prompt(std::string_view text) const;
   std::string decode(const std::vector<int>& ids) const;  // throws kBadConfig for an id outside the vocabulary
   void save(const std::filesystem::path& path) const;     // replaces the file at once or not at all
 

@@ -27,13 +27,16 @@ namespace {
 
 std::filesystem::path find_tokenizer(const GenerateTextOptions& options, const convert::WeightSource& source) {
   if (!options.tokenizer.empty()) return options.tokenizer;
-  const auto& notes = source.manifest().notes;
-  if (const auto note = notes.find("tokenizer"); note != notes.end()) {
-    throw Error(Code::kBadConfig, "the tokenizer of this checkpoint is not herd's: " + note->second +
-                                      "\n  fix: --ids with the token ids of the prompt, or --tokenizer");
-  }
   const std::filesystem::path beside = source.path() / convert::kSentencePiece;
-  if (std::filesystem::exists(beside)) return beside;
+  const bool is_beside = std::filesystem::exists(beside);
+  const auto& notes = source.manifest().notes;
+  const auto note = notes.find("tokenizer");
+  if (is_beside && (note == notes.end() || Tokenizer::load(beside).is_herds())) return beside;
+  if (note != notes.end()) {
+    throw Error(Code::kBadConfig, "the tokenizer of this checkpoint is not herd's: " + note->second +
+                                      "\n  fix: --ids with the token ids of the prompt, or --tokenizer" +
+                                      (is_beside ? " " + beside.string() + " to encode as LlamaTokenizer does" : ""));
+  }
   const auto in_data = std::filesystem::path(source.run().data.path) / convert::kSentencePiece;
   if (source.run().data.kind == "tokens" && std::filesystem::exists(in_data)) return in_data;
   throw Error(Code::kBadConfig, "there is no tokenizer for " + source.path().string() + ": neither " + beside.string() +
@@ -89,8 +92,7 @@ void generate_ids(Generation& generation, const convert::TextEnds& ends, const G
 }
 
 std::vector<int64_t> ids_of(const Tokenizer& tokenizer, const std::string& text) {
-  const std::vector<int> ids = tokenizer.encode(text);
-  if (ids.empty()) return {tokenizer.end_of_text()};
+  const std::vector<int> ids = tokenizer.encode_prompt(text);
   return {ids.begin(), ids.end()};
 }
 

@@ -16,8 +16,9 @@ struct GenerateTextOptions {
   bool replace_bad_bytes = false;  // U+FFFD for each byte of the prompt that is no UTF-8, in place of an error
   // Token ids to continue, in place of `prompt`; then ids are written, without a tokenizer.
   std::vector<int64_t> prompt_ids;
-  // Path of the tokenizer's file; empty = tokenizer.model beside the weights, else in the data folder of their run
-  // file.
+  // Path of the tokenizer's file, of sentencepiece; empty = tokenizer.model beside the weights, else in the data folder
+  // of their run file. One that herd did not learn encodes as LlamaTokenizer of transformers does, and is never taken
+  // without being named where the weights came from transformers.
   std::string tokenizer;
   int64_t budget_bytes = 0;                                              // device memory that it may use; 0 = no limit
   models::GenerateOptions sampling = {.temperature = 0.7, .top_k = 40};  // says how tokens are drawn, and how many

@@ -59,7 +59,7 @@ void add_generate(CLI::App& app, herd::train::GenerateTextOptions& options) {
       "device memory that it may take, as 4GiB: where it needs more, it says so and does not begin");
   generate->add_option(
       "--tokenizer", options.tokenizer,
-      "tokenizer.model; default: the one beside the weights or in the run's data folder");
+      "tokenizer.model, herd's or a Llama's; default: the one beside the weights or in the run's data folder");
 }
 
 int run_command(int argc, char** argv) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -45,6 +47,36 @@ TEST(Tokenizer, ALineFeedIsATokenOfItsOwn) {
   const auto rest = tokenizer.encode("was");
   ids.insert(ids.end(), rest.begin(), rest.end());
   EXPECT_EQ(tokenizer.encode("the herd\nwas"), ids);
+}
+
+// A model with the settings of Llama's tokenizer.model (bpe, byte_fallback, split_digits, allow_whitespace_only_pieces,
+// no normalisation) that sentencepiece 0.2.3 learned of 63 lines. The ids are those of LlamaTokenizer, transformers
+// 4.57.6, with add_special_tokens.
+TEST(Tokenizer, EncodesAsLlamaTokenizerDoes_WithAModelFromElsewhere) {
+  const Tokenizer tokenizer =
+      Tokenizer::load(std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/data/golden/llama_like.model");
+  EXPECT_FALSE(tokenizer.is_herds());
+  const std::pair<const char*, std::vector<int>> cases[] = {
+      {"the herd", {1, 263, 291}},
+      {"the herd\nwas gathered", {1, 263, 291, 13, 304, 262, 282, 260, 281}},
+      {" two  spaces\n\n after\n",
+       {1, 292, 292, 293, 304, 309, 292, 292, 299, 303, 295, 302, 294, 299, 13, 13, 292, 295, 321, 293, 270, 13}},
+      {"\n", {1, 292, 13}},
+      {"", {1}},
+      {"tab\tx\r\ny", {1, 292, 293, 295, 101, 323, 322, 16, 13, 310}},
+      {"\xC3\xA9t\xC3\xA9 \xE6\xBC\xA2\xF0\x9F\x99\x82 mark",
+       {1, 292, 198, 172, 293, 198, 172, 292, 233, 191, 165, 243, 162, 156, 133, 292, 308, 268, 110}},
+      {"a\n b", {1, 292, 295, 13, 292, 101}},
+      {"  ", {1, 292, 292, 292}}};
+  for (const auto& [text, ids] : cases) {
+    EXPECT_EQ(tokenizer.encode_prompt(text), ids) << text;
+    EXPECT_EQ(tokenizer.encode(text), std::vector<int>(ids.begin() + 1, ids.end())) << text;
+    EXPECT_EQ(tokenizer.decode(ids), text);
+  }
+  const Tokenizer own = Tokenizer::train(some_text(), 400);
+  EXPECT_TRUE(own.is_herds());
+  EXPECT_EQ(own.encode_prompt("the herd"), own.encode("the herd")) << "herd's texts begin with no mark";
+  EXPECT_EQ(own.encode_prompt(""), std::vector<int>{own.end_of_text()});
 }
 
 TEST(Tokenizer, TheSameTextGivesTheSameModel_AndLoadReadsWhatSaveWrote) {

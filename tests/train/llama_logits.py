@@ -3,6 +3,8 @@
   python llama_logits.py make BY FOLDER TIED DTYPE   writes a folder with random weights, in several files with an index
   python llama_logits.py logits BY FOLDER            reads FOLDER and ids.bin in it (int64, rows of 11), writes logits.bin
                                                      (fp32) and greedy.txt: the first row and 12 more tokens
+  python llama_logits.py encode sentencepiece FOLDER  reads text.txt there with tokenizer.model, writes the ids of LlamaTokenizer
+                                                     (the begin of text, then the text as a whole) to ids.txt
 
 BY is "torch" (this file's own reading of the format, with the model of tests/models/llama_parity.py) or "transformers".
 """
@@ -79,7 +81,12 @@ def read_by_transformers(folder):
 def main(action, by, folder, tied="true", dtype="float32"):
     torch.set_num_threads(1)
     torch.manual_seed(5)
-    if action == "make" and by == "torch":
+    if action == "encode":
+        import sentencepiece
+        model = sentencepiece.SentencePieceProcessor(f"{folder}/tokenizer.model")
+        ids = model.encode(open(f"{folder}/text.txt", newline="").read(), add_bos=True)
+        open(f"{folder}/ids.txt", "w").write(" ".join(map(str, ids)))
+    elif action == "make" and by == "torch":
         make_plain(folder, tied == "true")
     elif action == "make":
         from transformers import LlamaConfig, LlamaForCausalLM

@@ -2,7 +2,10 @@
 // transformers where that is installed; an import and an export give the same bits.
 #include <gmock/gmock.h>
 
+#include <iterator>
+
 #include "against_python.h"
+#include "herd/data/tokenizer.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/safetensors.h"
 
@@ -79,6 +82,26 @@ TEST_P(Llama, GivesTheSameLogitsTokensAndBits_WhenImported) {
       EXPECT_GT(text.output.size(), first_ids(97).size() + 1);
     }
   }
+}
+
+class LlamaText : public AgainstPython {
+ protected:
+  LlamaText() : AgainstPython("llama_logits.py") {}
+  void SetUp() override { need("sentencepiece"); }
+};
+
+TEST_F(LlamaText, HasTheIdsOfSentencepiece_WithABeginOfText) {
+  RunFolder folder;
+  const fs::path model = folder.root / "tokenizer.model";
+  fs::copy(std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/data/golden/llama_like.model", model);
+  std::string text = "  two  spaces\n\n after\ttabs\nünïcode 日本語 😀\r\n<s> 12345\n";
+  for (int i = 0; i < 100; ++i) text += "verse " + std::to_string(i * i) + " of the herd,\n  and its year;\n";
+  std::ofstream(folder.root / "text.txt") << text;
+  ASSERT_EQ(python("encode sentencepiece " + folder.root.string()), 0);
+  std::istringstream theirs(slurp(folder.root / "ids.txt"));
+  const std::vector<int> ids(std::istream_iterator<int>(theirs), {});
+  EXPECT_EQ(Tokenizer::load(model).encode_prompt(text), ids);
+  EXPECT_EQ(Tokenizer::load(model).decode(ids), text);
 }
 
 INSTANTIATE_TEST_SUITE_P(By, Llama,
