@@ -262,7 +262,7 @@ void CheckpointSaver::commit(const std::filesystem::path& folder, const Checkpoi
   manifest.notes = state.notes;
   if (!options_.run.empty()) manifest.notes[kRunNote] = options_.run;
   if (state.extra_files) {
-    for (const auto& [name, bytes] : *state.extra_files) write_file_atomically(folder / name, bytes, files_);
+    for (const auto& [name, file] : *state.extra_files) write_small_file(folder / name, file, files_);
   }
   commit_checkpoint(folder, std::move(manifest), manifests, files_);
   for (const auto& path : keep_newest(options_.root, {options_.keep, options_.run, folder}, files_)) {

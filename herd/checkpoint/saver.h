@@ -28,6 +28,7 @@
 #include "herd/checkpoint/peers.h"
 #include "herd/storage/file_system.h"
 #include "herd/storage/manifest.h"
+#include "herd/storage/small_file.h"
 
 namespace herd {
 
@@ -37,8 +38,8 @@ struct CheckpointState {
   std::string config = {};  // the run file with every default filled in
   // What bits depend on: algorithms, topology, threads.
   std::map<std::string, std::string> notes = {};
-  // Small files, name -> bytes, that rank 0 puts beside the shards, such as a tokenizer.
-  std::shared_ptr<const std::map<std::string, std::string>> extra_files = {};
+  // Small files by name that rank 0 puts beside the shards, such as a tokenizer.
+  std::shared_ptr<const std::map<std::string, SmallFile>> extra_files = {};
 };
 
 class CheckpointSaver {

@@ -8,7 +8,7 @@
 #include "herd/cli/progress_line.h"
 #include "herd/data/tokenizer.h"
 #include "herd/data/transformers_tokenizer.h"
-#include "herd/storage/mapped_file.h"
+#include "herd/storage/small_file.h"
 
 namespace herd::cli {
 namespace {
@@ -43,12 +43,11 @@ convert::Companions tokenizer_of_data(const convert::WeightSource& source, conve
   if (!std::filesystem::exists(path)) return {};
   const Tokenizer tokenizer = Tokenizer::load(path);
   if (tokenizer.vocabulary() > run.model.vocab) return {};  // that folder holds other data by now
-  const MappedFile model(path);
   convert::Companions files;
-  files[convert::kSentencePiece].assign(reinterpret_cast<const char*>(model.bytes().data()), model.bytes().size());
+  const SmallFile& model = files[convert::kSentencePiece] = read_small_file(path);
   if (to != convert::Format::kHerd) {
-    files["tokenizer.json"] = transformers_tokenizer(tokenizer);
-    files["tokenizer_config.json"] = transformers_tokenizer_config();
+    files["tokenizer.json"] = {transformers_tokenizer(tokenizer), model.mode};
+    files["tokenizer_config.json"] = {transformers_tokenizer_config(), model.mode};
   }
   return files;
 }

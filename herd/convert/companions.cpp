@@ -1,9 +1,7 @@
 #include "herd/convert/companions.h"
 
-#include "herd/storage/atomic_file.h"
 #include "herd/storage/file_kind.h"
 #include "herd/storage/manifest.h"
-#include "herd/storage/mapped_file.h"
 
 namespace herd::convert {
 namespace {
@@ -20,14 +18,13 @@ Companions read_companions(const std::filesystem::path& folder) {
   const FileSystem& files = is_taken(folder / kManifestName) ? of_checkpoint : FileSystem::system();
   for (const char* name : kNames) {
     if (!is_file(folder / name, files)) continue;
-    const MappedFile file(folder / name, files);
-    companions[name].assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    companions[name] = read_small_file(folder / name, files);
   }
   return companions;
 }
 
 void write_companions(const std::filesystem::path& folder, const Companions& companions, FileSystem& files) {
-  for (const auto& [name, bytes] : companions) write_file_atomically(folder / name, bytes, files);
+  for (const auto& [name, file] : companions) write_small_file(folder / name, file, files);
 }
 
 }  // namespace herd::convert

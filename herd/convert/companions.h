@@ -1,17 +1,17 @@
 // Reads and writes the companions of a model's weights: the small files in its folder that are no weights. These are a
-// tokenizer, as transformers or sentencepiece writes it, and generation_config.json. Their bytes never change.
-// Threads: any.
+// tokenizer, as transformers or sentencepiece writes it, and generation_config.json. Their bytes never change, and a
+// copy is open to no more users than its source. Threads: any.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <string>
 
-#include "herd/storage/file_system.h"
+#include "herd/storage/small_file.h"
 
 namespace herd::convert {
 
-using Companions = std::map<std::string, std::string>;  // name -> bytes
+using Companions = std::map<std::string, SmallFile>;  // by name
 
 inline constexpr char kGenerationConfig[] = "generation_config.json", kSentencePiece[] = "tokenizer.model";
 

@@ -37,8 +37,9 @@ void write_checkpoint(const std::filesystem::path& folder, WeightSource& source,
 Companions companions_of(const WeightSource& source, const ConvertOptions& options) {
   Companions companions = read_companions(source.path());
   if (const auto config = companions.find(kGenerationConfig); config != companions.end())
-    config->second = with_text_ends(config->second, text_ends_of(source.manifest().notes, default_text_ends()),
-                                    (source.path() / kGenerationConfig).string());
+    config->second.bytes =
+        with_text_ends(config->second.bytes, text_ends_of(source.manifest().notes, default_text_ends()),
+                       (source.path() / kGenerationConfig).string());
   if (options.extra_companions) companions.merge(options.extra_companions(source));
   return companions;
 }

@@ -27,10 +27,11 @@ bool is_out_of_room(int errno_value) { return errno_value == ENOSPC || errno_val
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path path, FileSystem& files) : files_(files), path_(std::move(path)) {
+AtomicFile::AtomicFile(std::filesystem::path path, FileSystem& files, int permissions)
+    : files_(files), path_(std::move(path)) {
   do {
     temporary_ = temporary_name(path_);
-    fd_ = files_.create(temporary_);
+    fd_ = files_.create(temporary_, permissions);
   } while (fd_ == -EEXIST);  // left by a killed process that had this one's id
   if (fd_ < 0) {
     throw_errno(Code::kStorage, "create " + temporary_.string() + " (to become " + path_.string() + ")", -fd_);

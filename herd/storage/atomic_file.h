@@ -24,7 +24,9 @@ namespace herd {
 
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path path, FileSystem& files = FileSystem::system());  // creates the temporary
+  // Creates the temporary file.
+  explicit AtomicFile(std::filesystem::path path, FileSystem& files = FileSystem::system(),
+                      int permissions = kFilePermissions);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

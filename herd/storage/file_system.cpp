@@ -84,10 +84,11 @@ class FileSystem::Place {
 
 FileSystem::FileSystem(fs::path folder) : folder_(folder.empty() ? "." : std::move(folder)) {}
 
-int FileSystem::create(const fs::path& path) {
+int FileSystem::create(const fs::path& path, int permissions) {
   const Place at(folder_, path);
   if (at.error() < 0) return at.error();
-  return or_errno(::openat(at.folder(), at.name(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  return or_errno(
+      ::openat(at.folder(), at.name(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, static_cast<mode_t>(permissions)));
 }
 
 int64_t FileSystem::write_at(int fd, const void* data, size_t bytes, int64_t offset) {

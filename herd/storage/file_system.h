@@ -16,12 +16,15 @@
 
 namespace herd {
 
+inline constexpr int kFilePermissions = 0644;  // of files that copy none with others
+
 class FileSystem {
  public:
   FileSystem() = default;
   explicit FileSystem(std::filesystem::path folder);  // need not be there yet
   virtual ~FileSystem() = default;
-  virtual int create(const std::filesystem::path& path);  // makes a new file for writing; -EEXIST if there is one
+  // Makes a new file for writing, with these permissions less the umask; -EEXIST if there is one.
+  virtual int create(const std::filesystem::path& path, int permissions);
   virtual int64_t write_at(int fd, const void* data, size_t bytes, int64_t offset);  // may write less than asked
   virtual int reserve(int fd, int64_t bytes);  // returns -EOPNOTSUPP where the file system can't
   virtual int sync(int fd);                    // makes data and length durable

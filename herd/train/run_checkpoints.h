@@ -15,6 +15,7 @@
 #include "herd/runtime/model_bindings.h"
 #include "herd/runtime/weight_refresher.h"
 #include "herd/spec/run_file.h"
+#include "herd/storage/small_file.h"
 #include "herd/train/owned_folder.h"
 
 namespace herd::train {
@@ -71,7 +72,7 @@ class RunCheckpoints {
   // weights.
   std::map<std::string, std::string> inherited_;
   // Holds, on rank 0, the tokenizer files of what the run began with; each checkpoint of the run gets a copy.
-  std::shared_ptr<const std::map<std::string, std::string>> companions_;
+  std::shared_ptr<const std::map<std::string, SmallFile>> companions_;
 };
 
 }  // namespace herd::train

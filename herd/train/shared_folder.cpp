@@ -25,7 +25,7 @@ class Probe {
  public:
   explicit Probe(fs::path path) : path_(std::move(path)) {
     FileSystem& files = FileSystem::system();
-    const int fd = files.create(path_);
+    const int fd = files.create(path_, kFilePermissions);
     if (fd >= 0) files.close(fd);
     if (fd < 0) failure_ = std::generic_category().message(-fd);
   }

@@ -28,9 +28,9 @@ class FaultyFileSystem final : public FileSystem {
   int calls() const { return calls_; }
   int64_t written() const { return written_; }  // bytes
 
-  int create(const std::filesystem::path& path) override {
+  int create(const std::filesystem::path& path, int permissions) override {
     if (is_faulty()) return -errno_;
-    const int fd = FileSystem::create(path);
+    const int fd = FileSystem::create(path, permissions);
     if (fd >= 0) {
       open_[fd] = path;
       unsynced_.insert(path);

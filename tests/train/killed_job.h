@@ -70,7 +70,9 @@ class LethalFileSystem final : public FileSystem {
  public:
   LethalFileSystem(int64_t death, const std::filesystem::path& log) : death_(death), log_(log) {}
   ~LethalFileSystem() override { log_ << at_ << '\n'; }
-  int create(const std::filesystem::path& path) override { return pass(), FileSystem::create(path); }
+  int create(const std::filesystem::path& path, int permissions) override {
+    return pass(), FileSystem::create(path, permissions);
+  }
   int64_t write_at(int fd, const void* data, size_t bytes, int64_t offset) override {
     log_ << at_ << '\n';
     if (death_ >= at_ && death_ < at_ + static_cast<int64_t>(bytes)) {
