@@ -20,7 +20,7 @@ program, or to start a training from (model.weights), not to resume one. A 16-bi
 Checksums of a herd checkpoint are compared while it is read; --out appears when it is whole, or not at all.
 The tokenizer goes along: the files of SOURCE that transformers knows, and generation_config.json; of a model that was
 trained on text from herd tokenize its tokenizer.model, for transformers as tokenizer.json as well. A tokenizer of theirs
-is kept and not read: herd generate --ids takes and prints ids.
+is kept and not read: herd generate --ids takes and prints ids, and --tokenizer reads the tokenizer.model of a Llama.
   herd checkpoint convert runs/mine --to gpt2 --out gpt2-mine
   python -c "from transformers import GPT2LMHeadModel as M; print(M.from_pretrained('gpt2-mine'))"
   herd checkpoint convert gpt2 --to herd --out gpt2-herd && herd train run.toml model.weights=gpt2-herd)help";
@@ -45,7 +45,7 @@ convert::Companions tokenizer_of_data(const convert::WeightSource& source, conve
   if (tokenizer.vocabulary() > run.model.vocab) return {};  // that folder holds other data by now
   convert::Companions files;
   const SmallFile& model = files[convert::kSentencePiece] = read_small_file(path);
-  if (to != convert::Format::kHerd) {
+  if (to != convert::Format::kHerd && tokenizer.is_herds()) {
     files["tokenizer.json"] = {transformers_tokenizer(tokenizer), model.mode};
     files["tokenizer_config.json"] = {transformers_tokenizer_config(), model.mode};
   }
@@ -62,6 +62,7 @@ std::string convert_checkpoint(convert::ConvertOptions options) {
     };
     result = convert::convert(options);
   }
+  for (const std::string& warning : result.warnings) std::fprintf(stderr, "herd: warning: %s\n", warning.c_str());
   const auto& m = result.run.model;
   return options.out.string() + ": " +
          (options.to == convert::Format::kHerd ? "checkpoint" : "config.json and model.safetensors") + " of " + m.kind +

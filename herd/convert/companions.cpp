@@ -12,6 +12,13 @@ constexpr const char* kNames[] = {kGenerationConfig,         kSentencePiece, "to
 
 }  // namespace
 
+bool has_tokenizer(const Companions& companions) {
+  for (const char* name : {kSentencePiece, "tokenizer.json", "vocab.json"}) {
+    if (companions.contains(name)) return true;
+  }
+  return false;
+}
+
 Companions read_companions(const std::filesystem::path& folder) {
   Companions companions;
   const FileSystem of_checkpoint(folder);

@@ -15,6 +15,9 @@ using Companions = std::map<std::string, SmallFile>;  // by name
 
 inline constexpr char kGenerationConfig[] = "generation_config.json", kSentencePiece[] = "tokenizer.model";
 
+// Tells whether one of these is a tokenizer.
+bool has_tokenizer(const Companions& companions);
+
 // Returns the companions in a folder of weights. Of a checkpoint it follows no link; a Hugging Face folder may
 // be made of links. Throws kStorage where one cannot be read.
 Companions read_companions(const std::filesystem::path& folder);

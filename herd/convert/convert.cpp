@@ -44,6 +44,23 @@ Companions companions_of(const WeightSource& source, const ConvertOptions& optio
   return companions;
 }
 
+std::vector<std::string> warnings_of(const WeightSource& source, const Companions& companions, Format to) {
+  std::vector<std::string> warnings;
+  const auto& run = source.run();
+  if (!has_tokenizer(companions) && run.data.kind != "random")
+    warnings.push_back(
+        "no tokenizer goes along: neither " + source.path().string() +
+        (source.manifest().notes.contains("tokenizer") ? " holds one" : " nor " + run.data.path + " holds one") +
+        ", so the folder takes and gives token ids alone\n  fix: put the tokenizer of the weights (tokenizer.model, or "
+        "tokenizer.json) into the folder");
+  if (to == Format::kLlama && run.model.width % run.model.heads != 0)
+    warnings.push_back("model.width is no multiple of model.heads: " + std::to_string(run.model.width) + " % " +
+                       std::to_string(run.model.heads) + " = " + std::to_string(run.model.width % run.model.heads) +
+                       ". Newer versions of transformers refuse such a config.json (5.24 does, 4.57 and 5.0 load it); "
+                       "herd reads it\n  fix: model.heads that divides model.width, before the model is trained");
+  return warnings;
+}
+
 }  // namespace
 
 Converted convert(const ConvertOptions& options, FileSystem& files) {
@@ -70,6 +87,7 @@ Converted convert(const ConvertOptions& options, FileSystem& files) {
   for (const auto& [name, bytes] : companions) result.companions.push_back(name);
   for (const Weight& weight : source->weights()) result.parameters += weight.rows() * weight.columns();
   result.bytes = result.parameters * size_of(options.dtype);
+  result.warnings = warnings_of(*source, companions, options.to);
   return result;
 }
 

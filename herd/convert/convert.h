@@ -35,6 +35,7 @@ struct Converted {
   spec::RunFile run;  // describes the model
   int64_t parameters = 0, bytes = 0;
   std::vector<std::string> companions = {};  // names of the companions that were written
+  std::vector<std::string> warnings = {};    // what may go wrong with the folder, each with a fix on a last line
 };
 
 Converted convert(const ConvertOptions& options, FileSystem& files = FileSystem::system());

@@ -43,11 +43,29 @@ Position RunCheckpoints::start() {
   return position;
 }
 
+// Gives the checkpoints the tokenizer that made the data. One that the weights came with is kept where it is the same;
+// otherwise the weights learn other tokens by now.
+void RunCheckpoints::take_tokenizer_of_data() {
+  const fs::path path = fs::path(run_.data.path) / kTokenizerFile;
+  if (!fs::exists(path)) return;  // the tokens alone suffice to train
+  SmallFile tokenizer = read_small_file(path);
+  convert::Companions companions;
+  if (companions_) companions = *companions_;
+  const auto given = companions.find(convert::kSentencePiece);
+  if (given != companions.end() && given->second.bytes == tokenizer.bytes) return;
+  companions_ =
+      std::make_shared<convert::Companions>(convert::Companions{{convert::kSentencePiece, std::move(tokenizer)}});
+}
+
 // Notes which ids end a text of another tokenizer: those that the data folder states, else those of the weights.
 void RunCheckpoints::note_data() {
   if (run_.data.kind != "tokens") return;
   const TokenFolderFacts data = read_token_folder(run_.data.path);
-  if (data.has_tokenizer) return;
+  if (data.has_tokenizer) {
+    for (const char* name : {"tokenizer", "begin_of_text", "end_of_text"}) inherited_.erase(name);
+    if (comm_.rank() == 0) take_tokenizer_of_data();
+    return;
+  }
   convert::Notes data_notes;
   convert::TextEnds ends;
   if (data.end_of_text) ends.end = {*data.end_of_text};

@@ -59,6 +59,7 @@ class RunCheckpoints {
   // Takes over notes and tokenizer files of the checkpoint or folder that the run begins with.
   void inherit(const Manifest& manifest, const std::filesystem::path& folder);
   void note_data();
+  void take_tokenizer_of_data();
   void saving(const std::function<void()>& action) const;
   void say(const std::string& text) const;
 
@@ -71,7 +72,8 @@ class RunCheckpoints {
   // Holds the notes of the checkpoint that the run began with, which say the tokenizer and the ends of text of its
   // weights.
   std::map<std::string, std::string> inherited_;
-  // Holds, on rank 0, the tokenizer files of what the run began with; each checkpoint of the run gets a copy.
+  // Holds, on rank 0, the tokenizer files of the data, else of what the run began with; each checkpoint of the run gets
+  // a copy.
   std::shared_ptr<const std::map<std::string, SmallFile>> companions_;
 };
 

@@ -16,6 +16,7 @@ namespace herd::convert {
 namespace {
 
 namespace fs = std::filesystem;
+using Strings = std::vector<std::string>;
 
 std::vector<float> floats_in(const SafetensorsFile& file, const std::string& name) {
   const TensorEntry* entry = file.find(name);
@@ -310,6 +311,40 @@ TEST(Convert, CopiesATokenizerThatIsLinkedTo_WithItsPermissions) {
     EXPECT_EQ(status.type(), fs::file_type::regular) << name;
     EXPECT_EQ(status.permissions(), fs::perms::owner_read | fs::perms::owner_write) << name;
   }
+}
+
+TEST(Convert, WarnsWhereNoTokenizerGoesAlong) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run({"data.path=data/mine"}));
+  const Converted without = to_gpt2(checkpoint, root / "gpt2");
+  ASSERT_EQ(without.warnings.size(), 1u);
+  EXPECT_NE(without.warnings[0].find("no tokenizer goes along"), std::string::npos);
+  EXPECT_NE(without.warnings[0].find("data/mine"), std::string::npos);
+  EXPECT_NE(without.warnings[0].find("fix: put the tokenizer"), std::string::npos);
+  write_text(root / "gpt2/tokenizer.json", "{}");
+  EXPECT_TRUE(convert({.source = root / "gpt2", .out = root / "herd"}, unsynced_files()).warnings.empty());
+  const auto random = save_model(root / "random", small_run({"data.kind=random"}));
+  EXPECT_TRUE(to_gpt2(random, root / "of_random").warnings.empty()) << "random data has no tokenizer";
+}
+
+TEST(ConvertLlama, WarnsOfAWidthThatIsNoMultipleOfTheHeads) {
+  TemporaryFolder root;
+  const Strings llama = {"model.kind=llama", "model.head_width=10", "model.tie_embeddings=false", "data.kind=random"};
+  const auto warnings = [&](const std::string& width) {
+    Strings overrides = llama;
+    overrides.push_back("model.width=" + width);
+    const auto checkpoint = save_model(root / ("runs" + width), small_run(overrides));
+    return convert({.source = checkpoint, .out = root / ("llama" + width), .to = Format::kLlama}, unsynced_files())
+        .warnings;
+  };
+  EXPECT_TRUE(warnings("36").empty());
+  const Strings found = warnings("38");
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_NE(found[0].find("38 % 3 = 2"), std::string::npos);
+  EXPECT_NE(found[0].find("fix: model.heads"), std::string::npos);
+  convert({.source = root / "llama38", .out = root / "back"}, unsynced_files());
+  EXPECT_EQ(floats_of(root / "back", "h.1.attn.qkv.weight"),
+            floats_of(find_weights(root / "runs38"), "h.1.attn.qkv.weight"));
 }
 
 TEST(Convert, AddsWhatTheSourceDoesNotHold) {

@@ -36,7 +36,7 @@ TEST(FileSystem, OfAFolderChangesNothingThroughALink) {
   Folders at;
   FileSystem files(at.run);
   for (const char* link : {"to_folder", "to_sub"}) {
-    EXPECT_EQ(files.create(at.run / link / "new"), -ELOOP);
+    EXPECT_EQ(files.create(at.run / link / "new", kFilePermissions), -ELOOP);
     EXPECT_EQ(files.make_folder(at.run / link / "new"), -ELOOP);
     EXPECT_EQ(files.remove(at.run / link / "inner"), -ELOOP);
     EXPECT_EQ(files.rename(at.run / "file", at.run / link / "moved"), -ELOOP);
@@ -51,7 +51,7 @@ TEST(FileSystem, OfAFolderChangesNothingThroughALink) {
     EXPECT_EQ(kind_of(at.run / link, files), FileKind::kOther);
   }
   EXPECT_EQ(files.open(at.run / "to_file", O_RDWR | O_CREAT), -ELOOP);
-  EXPECT_EQ(files.create(at.run / "to_file"), -EEXIST);
+  EXPECT_EQ(files.create(at.run / "to_file", kFilePermissions), -EEXIST);
   EXPECT_EQ(files.rename(at.run / "file", at.run / "to_file"), 0) << "replaces the link itself";
   EXPECT_EQ(files.remove(at.run / "to_folder"), 0) << "removes the link itself";
   EXPECT_EQ(read_text(at.outside / "secret"), "old");
@@ -64,7 +64,7 @@ TEST(FileSystem, OfAFolderServesWhatIsBelowIt_ThoughItsOwnPathIsALink) {
   for (const fs::path& folder : {at.run, at.root / "named", at.root / "named/", at.root / "./named"}) {
     FileSystem files(folder);
     const fs::path sub = folder / "sub";
-    files.close(files.create(sub / "a"));
+    files.close(files.create(sub / "a", kFilePermissions));
     EXPECT_EQ(files.make_folder(sub / "b"), 0);
     EXPECT_EQ(files.make_folder(sub / "b"), -EEXIST);
     EXPECT_EQ(files.rename(sub / "a", folder / "c"), 0);
@@ -84,7 +84,7 @@ TEST(FileSystem, OfAFolderServesNoPathOutsideIt) {
   FileSystem files(at.run);
   for (const fs::path& path : {at.outside / "secret", at.run / ".." / "outside/secret", at.run / "sub/../file",
                                at.root / "runner", at.root.path(), fs::path("run/file")}) {
-    EXPECT_EQ(files.create(path), -EXDEV) << path;
+    EXPECT_EQ(files.create(path, kFilePermissions), -EXDEV) << path;
     EXPECT_EQ(files.remove(path), -EXDEV) << path;
     EXPECT_EQ(files.open(path, O_RDONLY), -EXDEV) << path;
     EXPECT_EQ(files.rename(at.run / "file", path), -EXDEV) << path;

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <iterator>
 
 #include "command.h"
+#include "herd/data/tokenizer.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_reader.h"
 #include "herd/storage/metrics.h"
@@ -175,28 +177,82 @@ Ended herd(const RunFolder& folder, std::vector<std::string> words) {
   return {status, command.output()};
 }
 
-TEST(CheckpointCommand, ExportsHerdsOwnTokenizer_AndGeneratesWithItBesideTheWeights) {
+TEST(CheckpointCommand, CarriesTheTokenizerOfItsData_WhichGeneratesAndGoesToTransformersAndBack) {
   RunFolder folder;
   std::string text;
   for (int i = 0; i < 400; ++i) text += "verse " + std::to_string(i) + " of a text about a herd\n";
   std::ofstream(folder.root / "text.txt") << text;
   const fs::path data = folder.root / "data", half = folder.root / "half", gpt2 = folder.root / "gpt2";
   ASSERT_EQ(herd(folder, {"tokenize", folder.root / "text.txt", "--vocab", "300", "--out", data}).status, 0);
+  fs::permissions(data / "tokenizer.model", fs::perms::owner_read | fs::perms::owner_write);
   const Ended run =
-      folder.train("run", 1, {"train.steps=1", "train.eval_every=0", "data.kind=tokens", "data.path=" + data.string()});
+      folder.train("run", 2, {"train.steps=1", "train.eval_every=0", "data.kind=tokens", "data.path=" + data.string()});
   ASSERT_EQ(run.status, 0) << run.output;
+  const std::string model = slurp(data / "tokenizer.model");
+  fs::remove_all(data);  // as if herd generate ran in another directory, with a data.path that is relative
+  const fs::path saved = folder.root / "run/checkpoints" / checkpoint_folder_name(1) / "tokenizer.model";
+  EXPECT_EQ(slurp(saved), model);
+  EXPECT_EQ(fs::status(saved).permissions(), fs::perms::owner_read | fs::perms::owner_write);
   ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "run", "--dtype", "bf16", "--out", half}).status, 0);
-  fs::remove_all(data);
-  ASSERT_EQ(checkpoint(folder, {"convert", half, "--to", "gpt2", "--out", gpt2}).status, 0);
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "run", "--to", "gpt2", "--out", gpt2}).status, 0);
   for (const char* name : {"tokenizer.model", "tokenizer.json", "tokenizer_config.json"})
     EXPECT_TRUE(fs::exists(gpt2 / name)) << name;
-  const Ended said = herd(folder, {"generate", half, "--prompt", "verse", "--tokens", "3"});
-  EXPECT_EQ(said.status, 0) << said.output;
-  EXPECT_THAT(said.output, testing::StartsWith("verse"));
+  const fs::path back = folder.root / "back";
+  const Ended taken_back = checkpoint(folder, {"convert", gpt2, "--out", back});
+  ASSERT_EQ(taken_back.status, 0) << taken_back.output;
+  EXPECT_THAT(taken_back.output, testing::Not(HasSubstr("warning")));
+  const Ended on = folder.train("on", 1, {"train.steps=1", "train.eval_every=0", "model.weights=" + gpt2.string()});
+  ASSERT_EQ(on.status, 0) << on.output;
+  const std::vector<std::string> greedy = {"--prompt", "verse", "--tokens", "3", "--temperature", "0"};
+  const auto said = [&](const fs::path& weights) {
+    std::vector<std::string> words = {"generate", weights};
+    words.insert(words.end(), greedy.begin(), greedy.end());
+    const Ended ended = herd(folder, words);
+    EXPECT_EQ(ended.status, 0) << ended.output;
+    EXPECT_THAT(ended.output, testing::StartsWith("verse"));
+    return ended.output;
+  };
+  const std::string text_of_run = said(folder.root / "run");
+  EXPECT_EQ(said(gpt2), text_of_run);
+  EXPECT_EQ(said(back), text_of_run);
+  said(half);
+  said(folder.root / "on");
+  fs::remove(saved);
   const Ended lost = herd(folder, {"generate", folder.root / "run", "--prompt", "verse"});
   EXPECT_EQ(lost.status, 2);
   EXPECT_THAT(lost.output, AllOf(HasSubstr("there is no tokenizer for"), HasSubstr((data / "tokenizer.model").string()),
                                  HasSubstr("fix: --tokenizer")));
+  const Ended without = checkpoint(folder, {"convert", folder.root / "run", "--out", folder.root / "without"});
+  EXPECT_EQ(without.status, 0) << without.output;
+  EXPECT_THAT(without.output, AllOf(HasSubstr("warning: no tokenizer goes along"), HasSubstr(data.string())));
+}
+
+TEST(CheckpointCommand, GeneratesWithATokenizerOfLlama_AsLlamaTokenizerEncodes) {
+  RunFolder folder;
+  const std::string llama = std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/data/golden/llama_like.model";
+  ASSERT_EQ(folder.train("run", 1, {"train.steps=1", "train.eval_every=0", "model.vocab=330"}).status, 0);
+  const auto generated = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"generate", folder.root / "run", "--tokens", "5", "--temperature", "0"});
+    const Ended text = herd(folder, words);
+    EXPECT_EQ(text.status, 0) << text.output;
+    return text.output;
+  };
+  std::istringstream numbers(generated({"--ids", "1,263,291,13,304,262,282,260,281"}));
+  const std::vector<int> ids(std::istream_iterator<int>(numbers), {});
+  EXPECT_EQ(generated({"--prompt", "the herd\nwas gathered", "--tokenizer", llama}),
+            Tokenizer::load(llama).decode(ids) + "\n");
+  const Ended bad = herd(folder, {"generate", folder.root / "run", "--prompt", "caf\xE9", "--tokenizer", llama});
+  EXPECT_EQ(bad.status, 2);
+  EXPECT_THAT(bad.output, AllOf(HasSubstr("--prompt at byte 3: E9 is no UTF-8"), HasSubstr("--replace-bad-bytes")));
+  generated({"--prompt", "caf\xE9", "--tokenizer", llama, "--replace-bad-bytes"});
+
+  const fs::path theirs = folder.root / "theirs";
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "run", "--to", "gpt2", "--out", theirs}).status, 0);
+  fs::copy(llama, theirs / "tokenizer.model");
+  const Ended unnamed = herd(folder, {"generate", theirs, "--prompt", "x"});
+  EXPECT_EQ(unnamed.status, 2);
+  EXPECT_THAT(unnamed.output, AllOf(HasSubstr("is not herd's"), HasSubstr("or --tokenizer " + theirs.string()),
+                                    HasSubstr("to encode as LlamaTokenizer does")));
 }
 
 TEST(CheckpointCommand, KnowsTheEndOfTextOfIdsFromElsewhere) {
