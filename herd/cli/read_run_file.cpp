@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 std::optional<spec::GivenModel> model_of_checkpoint(const fs::path& checkpoint) {
   const Manifest manifest = read_manifest(checkpoint);
   if (manifest.config.empty()) return {};
-  return spec::GivenModel{spec::parse_run_text(manifest.config, checkpoint / kManifestName).model, checkpoint};
+  const std::string name = "the run file in " + (checkpoint / kManifestName).string();
+  return spec::GivenModel{spec::parse_run_text(manifest.config, name).model, checkpoint};
 }
 
 // Returns the model of the checkpoint that the run resumes from, if there is one: its weights count, not those that the

@@ -25,7 +25,7 @@ spec::RunFile run_of(const Manifest& manifest) {
         "the checkpoint holds no run file, so how ranks would share its tensors is not known\n  fix: --ranks 1, "
         "which puts all into one file");
   }
-  return spec::parse_run_text(manifest.config, kManifestName);
+  return spec::parse_run_text(manifest.config, std::string("the run file in ") + kManifestName);
 }
 
 // Returns the suffixes of optimizer states, such as ".exp_avg" if "w" and "w.exp_avg" are both there. Weights have "".

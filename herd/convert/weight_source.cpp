@@ -23,7 +23,7 @@ class CheckpointWeights final : public WeightSource {
       throw Error(Code::kBadConfig, file + " holds no run file, so which of its tensors are weights is not known" +
                                         "\n  fix: save it with CheckpointState::config");
     }
-    run_ = spec::parse_run_text(manifest_.config, file);
+    run_ = spec::parse_run_text(manifest_.config, "the run file in " + file);
     weights_ = weights_of(run_);
     for (Weight& weight : weights_) check(weight);
   }

@@ -313,6 +313,18 @@ TEST(Convert, CopiesATokenizerThatIsLinkedTo_WithItsPermissions) {
   }
 }
 
+TEST(Convert, NamesTheLineOfTheRunFileInAManifest) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run());
+  Manifest manifest = read_manifest(checkpoint);
+  manifest.config = "[model]\nlayers = 0\n";
+  write_manifest(checkpoint, manifest, unsynced_files());
+  const std::string place = "model.layers (the run file in " + (checkpoint / "manifest.json").string() + ", line 2)";
+  EXPECT_ERROR(open_weights(checkpoint), Code::kBadConfig, place);
+  EXPECT_ERROR(reshard({.source = checkpoint, .out = root / "out"}), Code::kBadConfig,
+               "model.layers (the run file in manifest.json, line 2)");
+}
+
 TEST(Convert, WarnsWhereNoTokenizerGoesAlong) {
   TemporaryFolder root;
   const auto checkpoint = save_model(root / "runs", small_run({"data.path=data/mine"}));
