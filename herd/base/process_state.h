@@ -11,4 +11,12 @@ char process_state_letter(int pid);
 // which no parent has reaped, does not. A process that exists but that /proc hides (hidepid) counts as running.
 bool is_running(int pid);
 
+// Returns the process's parent, which is another one (1, as a rule) once the first has ended; 0 where /proc does not
+// show the process.
+int parent_of(int pid);
+
+// Tells whether the process has ended or is about to: it is a zombie, it exits, or SIGKILL is on its way to it. Its
+// files and locks may still be open.
+bool is_ending(int pid);
+
 }  // namespace herd

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <ctime>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "herd/base/descriptor.h"
@@ -16,6 +17,7 @@
 #include "herd/base/host_name.h"
 #include "herd/base/log.h"
 #include "herd/base/printable.h"
+#include "herd/base/process_state.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/run_id.h"
 #include "herd/storage/temporary_name.h"
@@ -73,7 +75,7 @@ void refuse_other_names(int fd, const fs::path& path) {
 // Holds what a lock's record says of the job that wrote it.
 struct Owner {
   std::string id, host, kernel, since;
-  int64_t process = 0;
+  int64_t process = 0, parent = 0;
   std::string text() const {
     return "process " + std::to_string(process) + " on host " + printable(host) + ", since " + printable(since);
   }
@@ -90,9 +92,38 @@ Owner owner_of(const std::string& record) {
   text("host", owner.host);
   text("kernel", owner.kernel);
   text("since", owner.since);
-  if (const auto found = json.find("process"); found != json.end() && found->is_number_integer())
-    owner.process = found->get<int64_t>();
+  const auto number = [&](const char* name, int64_t& value) {
+    if (const auto found = json.find(name); found != json.end() && found->is_number_integer()) value = *found;
+  };
+  number("process", owner.process);
+  number("parent", owner.parent);
   return owner;
+}
+
+// Says whether the owner, a process of this kernel, is about to let go of the lock. A rank whose launcher has been
+// killed is ended within a moment by the launcher's guardian.
+bool is_about_to_end(const Owner& owner) {
+  const int process = static_cast<int>(owner.process), parent = parent_of(process);
+  return is_ending(process) || (owner.parent > 0 && parent > 0 && parent != owner.parent);
+}
+
+// Waits for a moment while the lock's owner ends. Returns whether `take` has returned true; it is called until then.
+bool wait_for_ending_owner(const fs::path& folder, const fs::path& lock, const std::function<bool()>& take) {
+  constexpr std::chrono::milliseconds kLongest{2000}, kPause{10};
+  const auto begin = Clock::now();
+  for (bool said = false;;) {
+    const std::string record = read_record(lock);  // empty: its owner is just about to write it, or to let go
+    const Owner owner = owner_of(record);
+    const bool ends = record.empty() || (owner.kernel == kernel_id() && is_about_to_end(owner));
+    if (take()) return true;
+    if (!ends || Clock::now() > begin + kLongest) return false;
+    if (!said && !record.empty()) {
+      log_warning("waiting for up to " + std::to_string(kLongest.count() / 1000) + " s: " + owner.text() +
+                  ", which owned " + folder.string() + ", is ending");
+      said = true;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 [[noreturn]] void refuse(const fs::path& folder, const std::string& record) {
@@ -109,7 +140,8 @@ RunLock::RunLock(fs::path folder, Times times)
       files_(folder_),
       times_(times),
       id_(new_run_id()),
-      since_(utc_now()) {
+      since_(utc_now()),
+      parent_(::getppid()) {
   make_folders(folder_);
   try {
     acquire();
@@ -168,7 +200,7 @@ bool RunLock::try_lock() {
 }
 
 void RunLock::acquire() {
-  bool locked = try_lock();
+  const bool locked = wait_for_ending_owner(folder_, path_, [this] { return try_lock(); });
   const std::string record = read_record(path_);
   const bool same_kernel = file_locks_ && owner_of(record).kernel == kernel_id();
   if (!locked && same_kernel) refuse(folder_, record);
@@ -192,7 +224,7 @@ void RunLock::wait_for_end_of(const std::string& record, bool locked) {
 void RunLock::write_record() {
   const nlohmann::ordered_json json = {{"format", "herd-lock"}, {"version", 1},          {"id", id_},
                                        {"host", host_name()},   {"kernel", kernel_id()}, {"process", ::getpid()},
-                                       {"since", since_},       {"beat", beats_++}};
+                                       {"parent", parent_},     {"since", since_},       {"beat", beats_++}};
   std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   text.resize(std::max(text.size() + 1, kRecordBytes), ' ');
   text.back() = '\n';
@@ -219,9 +251,11 @@ void refuse_owned_run(const fs::path& folder) {
   const fs::path path = folder / kLockName;
   const Descriptor file(FileSystem(folder).open(path, O_RDWR));
   if (file.fd < 0) return;
-  struct flock range = whole_file(F_WRLCK);
-  const bool owned = ::fcntl(file.fd, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
-  if (owned) refuse(folder, read_record(path));
+  const bool is_free = wait_for_ending_owner(folder, path, [&file] {
+    struct flock range = whole_file(F_WRLCK);
+    return ::fcntl(file.fd, F_OFD_GETLK, &range) != 0 || range.l_type == F_UNLCK;
+  });
+  if (!is_free) refuse(folder, read_record(path));
 }
 
 }  // namespace herd

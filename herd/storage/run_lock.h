@@ -53,6 +53,7 @@ class RunLock {
   int fd_ = -1;
   bool file_locks_ = true;  // whether this file system has locks
   const std::string id_, since_;
+  const int parent_;  // process that started this one, which may end earlier
   int64_t beats_ = 0;
   std::atomic<bool> lost_ = false;
   std::mutex mutex_;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "herd/base/log.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -51,6 +52,42 @@ class OwnerProcess {
 
  private:
   pid_t pid_ = -1;
+};
+
+// An owner that is killed while a child of it still has the lock open, as when the system takes long to end it.
+class DyingOwner {
+ public:
+  explicit DyingOwner(const std::filesystem::path& folder) {
+    int ready[2], hold[2];
+    if (::pipe(ready) != 0 || ::pipe(hold) != 0) std::abort();
+    const pid_t owner = ::fork();
+    if (owner == 0) {
+      const RunLock lock(folder, kQuick);
+      if (::fork() == 0) {
+        ::close(hold[1]);
+        char byte;
+        while (::read(hold[0], &byte, 1) > 0) {
+        }
+        ::_exit(0);
+      }
+      if (::write(ready[1], "x", 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }
+    char byte;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    ::kill(owner, SIGKILL);
+    ::waitpid(owner, nullptr, 0);
+    for (const int end : {ready[0], ready[1], hold[0]}) ::close(end);
+    hold_ = hold[1];
+  }
+  ~DyingOwner() { let_go(); }
+  void let_go() {
+    if (hold_ >= 0) ::close(hold_);
+    hold_ = -1;
+  }
+
+ private:
+  int hold_ = -1;
 };
 
 std::string record_of_another_host(int beat) {
@@ -112,6 +149,65 @@ TEST(RunLock, ADeadOwnerLeavesNothingThatRefuses) {
     EXPECT_LT(Clock::now() - begin, 10s) << "nothing is waited for";
     EXPECT_TRUE(read_text(root / "run/lock").empty());
   }
+}
+
+TEST(RunLock, WaitsForAnOwnerThatIsEnding) {
+  for (const bool only_looks : {true, false}) {
+    TemporaryFolder root;
+    DyingOwner owner(root / "run");
+    const auto begin = Clock::now();
+    std::thread later([&] {
+      std::this_thread::sleep_for(300ms);
+      owner.let_go();
+    });
+    std::string said;
+    set_log_output([&](const std::string& line) { said += line; });
+    if (only_looks)
+      EXPECT_NO_THROW(refuse_owned_run(root / "run"));
+    else
+      EXPECT_NO_THROW(RunLock(root / "run", kQuick));
+    set_log_output(nullptr);
+    EXPECT_GE(Clock::now() - begin, 250ms);
+    EXPECT_NE(said.find("waiting for up to 2 s: process "), std::string::npos) << said;
+    later.join();
+  }
+}
+
+TEST(RunLock, RefusesAnOwnerThatDoesNotEnd_AfterTwoSeconds) {
+  TemporaryFolder root;
+  const DyingOwner owner(root / "run");
+  const auto begin = Clock::now();
+  EXPECT_ERROR(RunLock(root / "run", kQuick), Code::kBadConfig, "is owned by process");
+  EXPECT_GE(Clock::now() - begin, 2s);
+}
+
+// A rank whose launcher is gone is about to be ended by the guardian, though nothing has reached it yet.
+TEST(RunLock, WaitsForAnOwnerWhoseParentIsGone) {
+  TemporaryFolder root;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    if (::fork() == 0) {
+      const RunLock lock(root / "run", kQuick);
+      const pid_t self = ::getpid();
+      if (::write(ready[1], &self, sizeof self) != sizeof self) ::_exit(1);
+      for (;;) ::pause();
+    }
+    for (;;) ::pause();
+  }
+  pid_t rank = 0;
+  ASSERT_EQ(::read(ready[0], &rank, sizeof rank), static_cast<ssize_t>(sizeof rank));
+  EXPECT_ERROR(refuse_owned_run(root / "run"), Code::kBadConfig, "is owned by process " + std::to_string(rank));
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+  std::thread guardian([rank] {
+    std::this_thread::sleep_for(300ms);
+    ::kill(rank, SIGKILL);
+  });
+  EXPECT_NO_THROW(RunLock(root / "run", kQuick));
+  guardian.join();
+  for (const int end : ready) ::close(end);
 }
 
 TEST(RunLock, RefusesAnOwnerOnAnotherHost_AsLongAsItsRecordChanges) {
