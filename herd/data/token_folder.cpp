@@ -9,8 +9,10 @@
 #include "herd/base/error.h"
 #include "herd/base/regular_file.h"
 #include "herd/data/text_encoding.h"
+#include "herd/data/token_file.h"
 #include "herd/data/token_folder_writer.h"
 #include "herd/data/tokenizer.h"
+#include "herd/storage/checksum.h"
 #include "herd/storage/file_kind.h"
 #include "herd/storage/mapped_file.h"
 
@@ -139,6 +141,14 @@ TokenFolderFacts read_token_folder(const std::filesystem::path& folder) {
   if (const auto end = meta.find("end_of_text"); end != meta.end() && end->is_number_integer())
     facts.end_of_text = end->get<int64_t>();
   return facts;
+}
+
+std::string identify_tokenizer(const std::filesystem::path& folder) {
+  const TokenFolderFacts facts = read_token_folder(folder);
+  if (facts.has_tokenizer && is_file(folder / kTokenizerFile))
+    return "crc32c " + format_crc32c(crc32c(MappedFile(folder / kTokenizerFile).bytes()));
+  return "ids below " + std::to_string(TokenFile(folder / "train.tokens").vocabulary()) + ", end of text " +
+         (facts.end_of_text ? std::to_string(*facts.end_of_text) : "unknown");
 }
 
 }  // namespace herd

@@ -51,4 +51,8 @@ struct TokenFolderFacts {
 // (token_folder_writer.h) writes.
 TokenFolderFacts read_token_folder(const std::filesystem::path& folder);
 
+// Returns what tells the tokenizer of a folder's ids from another: the checksum of tokenizer.model, or the vocabulary
+// and the end of text of ids whose tokenizer is elsewhere. Throws as read_token_folder() and TokenFile.
+std::string identify_tokenizer(const std::filesystem::path& folder);
+
 }  // namespace herd

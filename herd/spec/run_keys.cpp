@@ -23,133 +23,155 @@ constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon();
     return run.member;          \
   }
 
-Key integer(std::string_view section, std::string_view name, IntegerField field, double min, std::string_view doc,
-            double max = kMany) {
-  return {section, name, field, min, max, false, {}, doc};
+Key integer(std::string_view section, std::string_view name, Effect effect, IntegerField field, double min,
+            std::string_view doc, double max = kMany) {
+  return {section, name, effect, field, min, max, false, {}, doc};
 }
-Key number(std::string_view section, std::string_view name, NumberField field, double min, double max,
+Key number(std::string_view section, std::string_view name, Effect effect, NumberField field, double min, double max,
            std::string_view doc, bool above_min = false) {
-  return {section, name, field, min, max, above_min, {}, doc};
+  return {section, name, effect, field, min, max, above_min, {}, doc};
 }
-Key flag(std::string_view section, std::string_view name, BoolField field, std::string_view doc) {
-  return {section, name, field, 0, 0, false, {}, doc};
+Key flag(std::string_view section, std::string_view name, Effect effect, BoolField field, std::string_view doc) {
+  return {section, name, effect, field, 0, 0, false, {}, doc};
 }
-Key text(std::string_view section, std::string_view name, TextField field, std::vector<std::string_view> choices,
-         std::string_view doc) {
-  return {section, name, field, 0, 0, false, std::move(choices), doc};
+Key text(std::string_view section, std::string_view name, Effect effect, TextField field,
+         std::vector<std::string_view> choices, std::string_view doc) {
+  return {section, name, effect, field, 0, 0, false, std::move(choices), doc};
 }
-Key bytes(std::string_view section, std::string_view name, int64_t& (*field)(RunFile&), double min,
+Key bytes(std::string_view section, std::string_view name, Effect effect, int64_t& (*field)(RunFile&), double min,
           std::string_view doc) {
-  return {section, name, BytesField{field}, min, kMany, false, {}, doc};
+  return {section, name, effect, BytesField{field}, min, kMany, false, {}, doc};
 }
 
 std::vector<Key> make_keys() {
   return {
-      text("model", "kind", HERD_FIELD(model.kind), {"gpt", "llama", "bert", "t5", "moe"}, "family of the model"),
-      integer("model", "layers", HERD_FIELD(model.layers), 1, "transformer layers; of each of t5's two stacks",
-              kMostLayers),
-      integer("model", "width", HERD_FIELD(model.width), 1,
+      text("model", "kind", Effect::kModel, HERD_FIELD(model.kind), {"gpt", "llama", "bert", "t5", "moe"},
+           "family of the model"),
+      integer("model", "layers", Effect::kModel, HERD_FIELD(model.layers), 1,
+              "transformer layers; of each of t5's two stacks", kMostLayers),
+      integer("model", "width", Effect::kModel, HERD_FIELD(model.width), 1,
               "width of the residual stream; heads divides it where head_width is 0", kMostWidth),
-      integer("model", "heads", HERD_FIELD(model.heads), 1, "attention heads", kMostWidth),
-      integer("model", "kv_heads", HERD_FIELD(model.kv_heads), 0, "key and value heads; divides heads; 0 = heads",
-              kMostWidth),
-      integer("model", "head_width", HERD_FIELD(model.head_width), 0, "width of a head; 0 = width / heads", kMostWidth),
-      integer("model", "ffn", HERD_FIELD(model.ffn), 0, "width of the feed-forward layer; 0 = 4 * width", kMostFfn),
-      integer("model", "context", HERD_FIELD(model.context), 1,
+      integer("model", "heads", Effect::kModel, HERD_FIELD(model.heads), 1, "attention heads", kMostWidth),
+      integer("model", "kv_heads", Effect::kModel, HERD_FIELD(model.kv_heads), 0,
+              "key and value heads; divides heads; 0 = heads", kMostWidth),
+      integer("model", "head_width", Effect::kModel, HERD_FIELD(model.head_width), 0,
+              "width of a head; 0 = width / heads", kMostWidth),
+      integer("model", "ffn", Effect::kModel, HERD_FIELD(model.ffn), 0,
+              "width of the feed-forward layer; 0 = 4 * width", kMostFfn),
+      integer("model", "context", Effect::kModel, HERD_FIELD(model.context), 1,
               "tokens in a sequence; at most as many as model.weights have positions", kMostTokens),
-      integer("model", "vocab", HERD_FIELD(model.vocab), 2, "token ids; not smaller than the data's", kMostTokens),
-      number("model", "dropout", HERD_FIELD(model.dropout), 0, kBelowOne,
+      integer("model", "vocab", Effect::kModel, HERD_FIELD(model.vocab), 2, "token ids; not smaller than the data's",
+              kMostTokens),
+      number("model", "dropout", Effect::kTraining, HERD_FIELD(model.dropout), 0, kBelowOne,
              "share of activations dropped after the embedding, in attention and after both projections"),
-      flag("model", "tie_embeddings", HERD_FIELD(model.tie_embeddings),
+      flag("model", "tie_embeddings", Effect::kModel, HERD_FIELD(model.tie_embeddings),
            "the output layer uses the embedding's weights"),
-      text("model", "norm", HERD_FIELD(model.norm), {"layernorm", "rmsnorm"},
+      text("model", "norm", Effect::kModel, HERD_FIELD(model.norm), {"layernorm", "rmsnorm"},
            "kind of normalisation; llama and t5 have rmsnorm"),
-      number("model", "norm_eps", HERD_FIELD(model.norm_eps), 0, 1,
+      number("model", "norm_eps", Effect::kModel, HERD_FIELD(model.norm_eps), 0, 1,
              "added to the variance (layernorm) or the mean square (rmsnorm)", true),
-      number("model", "rope_theta", HERD_FIELD(model.rope_theta), 1, kMany,
+      number("model", "rope_theta", Effect::kModel, HERD_FIELD(model.rope_theta), 1, kMany,
              "llama's positions: pair i of a head of width d turns by theta^(-2i/d) a token", true),
-      text("model", "rope_scaling", HERD_FIELD(model.rope_scaling), {"none", "linear", "llama3"},
+      text("model", "rope_scaling", Effect::kModel, HERD_FIELD(model.rope_scaling), {"none", "linear", "llama3"},
            "llama's turns for contexts that are longer than those of the first training; linear = each by rope_factor "
            "less; llama3 = slow ones by rope_factor less, fast ones as they are, between them a blend"),
-      number("model", "rope_factor", HERD_FIELD(model.rope_factor), 1, kMany, "by which turns are less"),
-      number("model", "rope_low_freq_factor", HERD_FIELD(model.rope_low_freq_factor), 0, kMany,
+      number("model", "rope_factor", Effect::kModel, HERD_FIELD(model.rope_factor), 1, kMany,
+             "by which turns are less"),
+      number("model", "rope_low_freq_factor", Effect::kModel, HERD_FIELD(model.rope_low_freq_factor), 0, kMany,
              "of llama3: turns are slow that complete fewer rounds than this in rope_original_context", true),
-      number("model", "rope_high_freq_factor", HERD_FIELD(model.rope_high_freq_factor), 0, kMany,
+      number("model", "rope_high_freq_factor", Effect::kModel, HERD_FIELD(model.rope_high_freq_factor), 0, kMany,
              "of llama3: turns are fast that complete more rounds; above rope_low_freq_factor", true),
-      integer("model", "rope_original_context", HERD_FIELD(model.rope_original_context), 1,
+      integer("model", "rope_original_context", Effect::kModel, HERD_FIELD(model.rope_original_context), 1,
               "of llama3: context of the first training", kMostTokens),
-      text("model", "weights", HERD_FIELD(model.weights), {},
+      text("model", "weights", Effect::kBeginning, HERD_FIELD(model.weights), {},
            "a checkpoint, a run's folder or a GPT-2 or Llama folder of transformers whose weights the"
            " run starts from, in any precision; keys of [model] that are left out are those of the weights; none = "
            "what the seed gives"),
-      text("model", "frozen", HERD_FIELD(model.frozen), {},
+      text("model", "frozen", Effect::kRun, HERD_FIELD(model.frozen), {},
            "parameters that are not trained: patterns of their names, separated by spaces, `*` for any text: "
            "`wte.weight h.0.*`"),
 
-      text("data", "kind", HERD_FIELD(data.kind), {"tokens", "random"},
+      text("data", "kind", Effect::kRun, HERD_FIELD(data.kind), {"tokens", "random"},
            "tokens = a folder that `herd tokenize` wrote; random = made-up tokens, for benches"),
-      text("data", "path", HERD_FIELD(data.path), {}, "folder of the tokens"),
+      text("data", "path", Effect::kTraining, HERD_FIELD(data.path), {}, "folder of the tokens"),
 
-      integer("train", "steps", HERD_FIELD(train.steps), 1, "optimizer steps", kMostSteps),
-      integer("train", "batch", HERD_FIELD(train.batch), 1, "sequences per optimizer step, over all ranks", kMostBatch),
-      integer("train", "micro_batch", HERD_FIELD(train.micro_batch), 1, "sequences per rank and micro-batch",
-              kMostBatch),
-      integer("train", "seed", HERD_FIELD(train.seed), 0, "of initial weights, order of samples, dropout"),
-      integer("train", "eval_every", HERD_FIELD(train.eval_every), 0, "steps between validations; 0 = never",
+      integer("train", "steps", Effect::kTraining, HERD_FIELD(train.steps), 1, "optimizer steps", kMostSteps),
+      integer("train", "batch", Effect::kTraining, HERD_FIELD(train.batch), 1,
+              "sequences per optimizer step, over all ranks", kMostBatch),
+      integer("train", "micro_batch", Effect::kLayout, HERD_FIELD(train.micro_batch), 1,
+              "sequences per rank and micro-batch", kMostBatch),
+      integer("train", "seed", Effect::kRun, HERD_FIELD(train.seed), 0,
+              "of initial weights, order of samples, dropout"),
+      integer("train", "eval_every", Effect::kNone, HERD_FIELD(train.eval_every), 0,
+              "steps between validations; 0 = never", kMostSteps),
+      integer("train", "eval_batches", Effect::kNone, HERD_FIELD(train.eval_batches), 1, "batches of one validation",
               kMostSteps),
-      integer("train", "eval_batches", HERD_FIELD(train.eval_batches), 1, "batches of one validation", kMostSteps),
-      number("train", "max_minutes", HERD_FIELD(train.max_minutes), 0, 1e7,
+      number("train", "max_minutes", Effect::kNone, HERD_FIELD(train.max_minutes), 0, 1e7,
              "minutes after which the job saves and stops, from its start, restarts included; 0 = no limit"),
-      integer("train", "threads", HERD_FIELD(train.threads), 0,
+      integer("train", "threads", Effect::kLayout, HERD_FIELD(train.threads), 0,
               "torch threads of a rank; 0 = cores / ranks of the host", 4096),
 
-      text("optimizer", "kind", HERD_FIELD(optimizer.kind), {"adamw", "sgd"}, "update rule"),
-      number("optimizer", "lr", HERD_FIELD(optimizer.lr), 0, kMany, "peak learning rate", true),
-      number("optimizer", "lr_min", HERD_FIELD(optimizer.lr_min), 0, kMany, "learning rate that the schedule ends at"),
-      Key{"optimizer", "betas", HERD_FIELD(optimizer.betas), 0, kBelowOne, false, {}, "decay of AdamW's two moments"},
-      number("optimizer", "eps", HERD_FIELD(optimizer.eps), 0, 1, "added to AdamW's denominator", true),
-      number("optimizer", "momentum", HERD_FIELD(optimizer.momentum), 0, kBelowOne, "of SGD"),
-      text("optimizer", "momentum_precision", HERD_FIELD(optimizer.momentum_precision), {"fp32", "bf16"},
-           "of AdamW's first moment and of SGD's momentum; bf16 takes 2 bytes a parameter less"),
+      text("optimizer", "kind", Effect::kRun, HERD_FIELD(optimizer.kind), {"adamw", "sgd"}, "update rule"),
+      number("optimizer", "lr", Effect::kTraining, HERD_FIELD(optimizer.lr), 0, kMany, "peak learning rate", true),
+      number("optimizer", "lr_min", Effect::kTraining, HERD_FIELD(optimizer.lr_min), 0, kMany,
+             "learning rate that the schedule ends at"),
+      Key{"optimizer",
+          "betas",
+          Effect::kTraining,
+          HERD_FIELD(optimizer.betas),
+          0,
+          kBelowOne,
+          false,
+          {},
+          "decay of AdamW's two moments"},
+      number("optimizer", "eps", Effect::kTraining, HERD_FIELD(optimizer.eps), 0, 1, "added to AdamW's denominator",
+             true),
+      number("optimizer", "momentum", Effect::kTraining, HERD_FIELD(optimizer.momentum), 0, kBelowOne, "of SGD"),
+      text("optimizer", "momentum_precision", Effect::kTraining, HERD_FIELD(optimizer.momentum_precision),
+           {"fp32", "bf16"}, "of AdamW's first moment and of SGD's momentum; bf16 takes 2 bytes a parameter less"),
       number(
-          "optimizer", "weight_decay", HERD_FIELD(optimizer.weight_decay), 0, kMany,
+          "optimizer", "weight_decay", Effect::kTraining, HERD_FIELD(optimizer.weight_decay), 0, kMany,
           "adamw shrinks weights by lr * weight_decay beside the update (decoupled); sgd adds weight_decay * weight to "
           "the gradient, after clipping and before momentum; norms, biases and positions are exempt"),
-      integer("optimizer", "warmup_steps", HERD_FIELD(optimizer.warmup_steps), 0, "steps of linear rise to lr"),
-      text("optimizer", "schedule", HERD_FIELD(optimizer.schedule), {"cosine", "linear", "constant"},
+      integer("optimizer", "warmup_steps", Effect::kTraining, HERD_FIELD(optimizer.warmup_steps), 0,
+              "steps of linear rise to lr"),
+      text("optimizer", "schedule", Effect::kTraining, HERD_FIELD(optimizer.schedule), {"cosine", "linear", "constant"},
            "learning rate after the warm-up"),
-      number("optimizer", "clip", HERD_FIELD(optimizer.clip), 0, kMany,
+      number("optimizer", "clip", Effect::kTraining, HERD_FIELD(optimizer.clip), 0, kMany,
              "largest global gradient norm; 0 = no clipping, and with health.check_finite = false no norm at all, so "
              "that ranks "
              "update without waiting for each other"),
 
-      integer("mesh", "dp", HERD_FIELD(mesh.dp), 0, "data-parallel replicas; 0 = what is left over of the ranks", 1e6),
-      integer("mesh", "fsdp", HERD_FIELD(mesh.fsdp), 1, "ranks that share one copy of the states", 1e6),
-      integer("mesh", "tp", HERD_FIELD(mesh.tp), 1, "tensor-parallel ranks", 1e6),
-      integer("mesh", "pp", HERD_FIELD(mesh.pp), 1, "ranks of a pipeline; at most layers + 2 stages, t5 2 * layers + 2",
+      integer("mesh", "dp", Effect::kLayout, HERD_FIELD(mesh.dp), 0,
+              "data-parallel replicas; 0 = what is left over of the ranks", 1e6),
+      integer("mesh", "fsdp", Effect::kLayout, HERD_FIELD(mesh.fsdp), 1, "ranks that share one copy of the states",
               1e6),
-      integer("mesh", "cp", HERD_FIELD(mesh.cp), 1, "context-parallel ranks", 1e6),
-      integer("mesh", "ep", HERD_FIELD(mesh.ep), 1,
+      integer("mesh", "tp", Effect::kLayout, HERD_FIELD(mesh.tp), 1, "tensor-parallel ranks", 1e6),
+      integer("mesh", "pp", Effect::kLayout, HERD_FIELD(mesh.pp), 1,
+              "ranks of a pipeline; at most layers + 2 stages, t5 2 * layers + 2", 1e6),
+      integer("mesh", "cp", Effect::kLayout, HERD_FIELD(mesh.cp), 1, "context-parallel ranks", 1e6),
+      integer("mesh", "ep", Effect::kLayout, HERD_FIELD(mesh.ep), 1,
               "expert-parallel ranks; divides dp * fsdp * cp, no factor of the world", 1e6),
 
-      flag("strategy", "auto", HERD_FIELD(strategy.automatic),
+      flag("strategy", "auto", Effect::kLayout, HERD_FIELD(strategy.automatic),
            "choose the ZeRO stage (from zero up), recompute, micro_batch and keep_gathered whose step is predicted to "
            "be "
            "shortest within memory's budgets"),
-      integer("strategy", "zero", HERD_FIELD(strategy.zero), 0,
+      integer("strategy", "zero", Effect::kLayout, HERD_FIELD(strategy.zero), 0,
               "what ZeRO shards: 1 states, 2 gradients too, 3 weights too", 3),
-      flag("strategy", "sequence_parallel", HERD_FIELD(strategy.sequence_parallel),
+      flag("strategy", "sequence_parallel", Effect::kLayout, HERD_FIELD(strategy.sequence_parallel),
            "with mesh.tp, norms, sums and dropout work on a part of the rows, and their inputs are kept in parts"),
-      flag("strategy", "keep_gathered", HERD_FIELD(strategy.keep_gathered),
+      flag("strategy", "keep_gathered", Effect::kLayout, HERD_FIELD(strategy.keep_gathered),
            "with sequence_parallel, attention and feed-forward keep the inputs that they gather until their backward; "
            "false = these are gathered again, so that parts of them are kept: less memory, two gathers a layer more"),
       integer(
-          "strategy", "interleave_micro_batches", HERD_FIELD(strategy.interleave_micro_batches), 1,
+          "strategy", "interleave_micro_batches", Effect::kLayout, HERD_FIELD(strategy.interleave_micro_batches), 1,
           "with mesh.tp, so many micro-batches take turns, so that collectives inside the layers of one are on their "
           "way while another computes; takes the activations of as many; 1 = each by itself",
           16),
       Key{"strategy",
           "prefetch",
+          Effect::kLayout,
           AutoField{HERD_FIELD(strategy.prefetch)},
           0,
           64,
@@ -158,6 +180,7 @@ std::vector<Key> make_keys() {
           "how many blocks ahead zero = 3 gathers weights; a buffer for each; auto = as many as shorten the step"},
       Key{"strategy",
           "keep_whole",
+          Effect::kLayout,
           AutoField{HERD_FIELD(strategy.keep_whole)},
           0,
           1e6,
@@ -165,73 +188,78 @@ std::vector<Key> make_keys() {
           {},
           "of how many blocks zero = 3 keeps the weights whole through all passes of a step, gathered once, after the "
           "update; auto = as many as shorten the step within memory.device_budget"},
-      text("strategy", "recompute", HERD_FIELD(strategy.recompute), {"none", "full", "selective", "sqrt", "every:K"},
-           "which activations backward computes again"),
-      text("strategy", "precision", HERD_FIELD(strategy.precision), {"fp32", "bf16", "fp16"},
+      text("strategy", "recompute", Effect::kLayout, HERD_FIELD(strategy.recompute),
+           {"none", "full", "selective", "sqrt", "every:K"}, "which activations backward computes again"),
+      text("strategy", "precision", Effect::kTraining, HERD_FIELD(strategy.precision), {"fp32", "bf16", "fp16"},
            "16 bits: weights and gradients; updates are of fp32 weights, whose lower halves bf16 keeps, fp16 a whole "
            "copy"),
-      text("strategy", "gradient_precision", HERD_FIELD(strategy.gradient_precision), {"same", "fp32"},
+      text("strategy", "gradient_precision", Effect::kTraining, HERD_FIELD(strategy.gradient_precision),
+           {"same", "fp32"},
            "of what is summed over micro-batches and ranks; same: as precision says; fp32 takes 2 bytes a parameter "
            "more than 16 bits"),
-      text("strategy", "pipeline", HERD_FIELD(strategy.pipeline),
+      text("strategy", "pipeline", Effect::kLayout, HERD_FIELD(strategy.pipeline),
            {"gpipe", "1f1b", "interleaved", "zero_bubble_h1", "zero_bubble_v", "file:PATH"},
            "order of micro-batches in a pipeline; a file's form: docs/formats/pipeline_order.md"),
       Key{"strategy",
           "stages_per_rank",
+          Effect::kLayout,
           AutoField{HERD_FIELD(strategy.stages_per_rank)},
           1,
           1e6,
           false,
           {},
           "stages of the pipeline on each of its ranks; auto = 2 for interleaved and zero_bubble_v, else 1"},
-      text("strategy", "offload", HERD_FIELD(strategy.offload), {"none", "states", "window", "nvme"},
+      text("strategy", "offload", Effect::kLayout, HERD_FIELD(strategy.offload), {"none", "states", "window", "nvme"},
            "what leaves the device's memory"),
-      text("strategy", "compression", HERD_FIELD(strategy.compression), {"none", "bf16", "topk", "int8"},
+      text("strategy", "compression", Effect::kTraining, HERD_FIELD(strategy.compression),
+           {"none", "bf16", "topk", "int8"},
            "of gradients between ranks; bf16 = they are sent and summed in 16 bits, and half as many bytes move"),
       bytes(
-          "strategy", "bucket", +[](RunFile& run) -> int64_t& { return run.strategy.bucket; }, 1,
+          "strategy", "bucket", Effect::kLayout, +[](RunFile& run) -> int64_t& { return run.strategy.bucket; }, 1,
           "gradient bytes that are reduced together, as soon as they are complete"),
 
       bytes(
-          "memory", "device_budget", +[](RunFile& run) -> int64_t& { return run.memory.device_budget; }, 0,
-          "memory of a rank's device; going over stops the run with a table of what is live; 0 = no limit"),
+          "memory", "device_budget", Effect::kNone, +[](RunFile& run) -> int64_t& { return run.memory.device_budget; },
+          0, "memory of a rank's device; going over stops the run with a table of what is live; 0 = no limit"),
       bytes(
-          "memory", "host_budget", +[](RunFile& run) -> int64_t& { return run.memory.host_budget; }, 0,
+          "memory", "host_budget", Effect::kNone, +[](RunFile& run) -> int64_t& { return run.memory.host_budget; }, 0,
           "host memory of a rank; 0 = no limit"),
 
-      text("comm", "transport", HERD_FIELD(comm.transport), {"auto", "shm", "inproc"},
+      text("comm", "transport", Effect::kLayout, HERD_FIELD(comm.transport), {"auto", "shm", "inproc"},
            "how ranks reach each other; auto = shared memory within a host, TCP inside TLS between hosts"),
-      text("comm", "algorithm", HERD_FIELD(comm.algorithm), {},
+      text("comm", "algorithm", Effect::kLayout, HERD_FIELD(comm.algorithm), {},
            "of the gradient all-reduce, which ZeRO has among copies of shards alone; `herd explain all_reduce` lists "
            "them; "
            "auto = the fastest predicted"),
       text(
-          "comm", "topology", HERD_FIELD(comm.topology), {},
+          "comm", "topology", Effect::kLayout, HERD_FIELD(comm.topology), {},
           "machines that algorithms are chosen for: a file of docs/formats/topology.md, torus:4x4, mesh:4x4, hosts:4x8 "
           "or racks:2x4x8, of as many ranks as the run; auto = HERD_TOPOLOGY, else what is found"),
-      number("comm", "deadline_s", HERD_FIELD(comm.deadline_s), 0, 1e6, "seconds that a collective may take", true),
+      number("comm", "deadline_s", Effect::kNone, HERD_FIELD(comm.deadline_s), 0, 1e6,
+             "seconds that a collective may take", true),
 
-      integer("checkpoint", "every", HERD_FIELD(checkpoint.every), -1,
+      integer("checkpoint", "every", Effect::kNone, HERD_FIELD(checkpoint.every), -1,
               "steps between checkpoints; 0 = only the last, -1 = none"),
-      integer("checkpoint", "keep", HERD_FIELD(checkpoint.keep), 1, "newest checkpoints that are kept", 1e6),
+      integer("checkpoint", "keep", Effect::kNone, HERD_FIELD(checkpoint.keep), 1, "newest checkpoints that are kept",
+              1e6),
       text(
-          "checkpoint", "resume", HERD_FIELD(checkpoint.resume), {},
+          "checkpoint", "resume", Effect::kNone, HERD_FIELD(checkpoint.resume), {},
           "auto = go on at the newest whole one of the folder's run; none = a new run; else the folder of a checkpoint "
           "that a new run begins with. A restart goes on with its own run"),
-      text("checkpoint", "used_folder", HERD_FIELD(checkpoint.used_folder), {"refuse", "set_aside"},
+      text("checkpoint", "used_folder", Effect::kNone, HERD_FIELD(checkpoint.used_folder), {"refuse", "set_aside"},
            "what a new run does with a run that is in its folder; set_aside = moves it to set_aside/<its id> in it"),
 
       flag(
-          "health", "check_finite", HERD_FIELD(health.check_finite),
+          "health", "check_finite", Effect::kNone, HERD_FIELD(health.check_finite),
           "stop at a loss or gradient that is no finite number, naming block, rank and step; resume from no checkpoint "
           "that holds one"),
-      integer("health", "replica_hash_every", HERD_FIELD(health.replica_hash_every), 0,
+      integer("health", "replica_hash_every", Effect::kNone, HERD_FIELD(health.replica_hash_every), 0,
               "steps between comparisons of what ranks hold in common; 0 = never"),
 
-      text("log", "dir", HERD_FIELD(log.dir), {}, "folder of all runs"),
-      text("log", "name", HERD_FIELD(log.name), {}, "folder of this run in it"),
-      integer("log", "every", HERD_FIELD(log.every), 1, "steps between lines on the console"),
-      integer("log", "trace_steps", HERD_FIELD(log.trace_steps), 0,
+      text("log", "dir", Effect::kNone, HERD_FIELD(log.dir), {}, "folder of all runs"),
+      text("log", "name", Effect::kNone, HERD_FIELD(log.name), {}, "folder of this run in it"),
+      integer("log", "every", Effect::kNone, HERD_FIELD(log.every), 1, "steps between lines on the console"),
+      integer("log", "trace_steps", Effect::kNone, HERD_FIELD(log.trace_steps), 0,
               "steps that the trace of the run holds; 0 = no trace"),
   };
 }
@@ -279,6 +307,23 @@ std::string toml_quoted(const std::string& value) {
 std::string toml_number(double value) {
   std::string text = format_number(value);
   return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+
+std::string_view on_resume(Effect effect) {
+  switch (effect) {
+    case Effect::kModel:
+    case Effect::kRun:
+      return "refused";
+    case Effect::kTraining:
+      return "other losses";
+    case Effect::kLayout:
+      return "same losses";
+    case Effect::kBeginning:
+      return "not read";
+    case Effect::kNone:
+      return "same bits";
+  }
+  return "";
 }
 
 std::string Key::full_name() const { return std::string(section) + "." + std::string(name); }
@@ -361,6 +406,8 @@ std::string run_file_guide() {
       "or "
       "ceil each, and\na rank runs ceil(its share / `train.micro_batch`) micro-batches, the same count on all "
       "ranks.\n\n"
+      "What a run that goes on from a checkpoint gives with another value: refused; other losses from there on; the "
+      "same losses but for\nrounding; the same bits; or the value is not read, since the run has begun.\n\n"
       "This page is generated from the table in `herd/spec/run_keys.cpp`.\n";
   const RunFile defaults;
   std::string_view section;
@@ -368,12 +415,12 @@ std::string run_file_guide() {
     if (key.section != section) {
       section = key.section;
       out += "\n## [" + std::string(section) +
-             "]\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+             "]\n\n| key | type | default | allowed | resumed with another | meaning |\n|---|---|---|---|---|---|\n";
     }
     std::string allowed;
     for (const char c : range_text(key)) allowed += c == '|' ? std::string("\\|") : std::string(1, c);
     out += "| `" + std::string(key.name) + "` | " + type_name(key) + " | `" + value_toml(key, defaults) + "` | " +
-           allowed + " | " + std::string(key.doc) + " |\n";
+           allowed + " | " + std::string(on_resume(key.effect)) + " | " + std::string(key.doc) + " |\n";
   }
   return out;
 }

@@ -26,8 +26,22 @@ struct AutoField {
   int64_t& (*at)(RunFile&);
 };  // an integer, or "auto" = kAuto
 
+// Says what depends on a key's value, and so what another value means for a run that goes on from a checkpoint.
+enum class Effect {
+  kModel,      // what the weights compute: refused, also for weights that another run begins with
+  kRun,        // what holds for the whole life of a run, such as its order of samples: refused
+  kTraining,   // how training goes on: legal, and losses differ from there on
+  kLayout,     // where and in which order the same is computed: legal, and losses differ by rounding alone
+  kBeginning,  // what a run begins with: not read where it goes on
+  kNone,       // nothing that is computed: the same bits
+};
+// Returns what a resumed run gives with another value: "refused", "other losses", "same losses", "not read" or "same
+// bits".
+std::string_view on_resume(Effect effect);
+
 struct Key {
   std::string_view section, name;
+  Effect effect;
   std::variant<IntegerField, NumberField, BoolField, TextField, PairField, BytesField, AutoField> field;
   double min = 0, max = 0;                // bounds of integers and numbers, inclusive
   bool above_min = false;                 // true: the minimum itself is not allowed

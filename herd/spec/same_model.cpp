@@ -4,15 +4,6 @@
 #include "herd/spec/run_keys.h"
 
 namespace herd::spec {
-namespace {
-
-// Says whether the key may differ: such keys say how a run trains, not what the weights compute. The context has a rule
-// of its own.
-bool may_differ(std::string_view key) {
-  return key == "dropout" || key == "weights" || key == "frozen" || key == "context";
-}
-
-}  // namespace
 
 void check_same_model(const RunFile::Model& of_weights, const RunFile::Model& of_run, const std::string& source) {
   RunFile weights, run;
@@ -20,7 +11,7 @@ void check_same_model(const RunFile::Model& of_weights, const RunFile::Model& of
   run.model = of_run;
   std::string differences;
   for (const Key& key : run_keys()) {
-    if (key.section != "model" || may_differ(key.name)) continue;
+    if (key.effect != Effect::kModel || key.name == "context") continue;  // the context has a rule of its own
     const std::string in_weights = value_toml(key, weights), in_run = value_toml(key, run);
     if (in_weights != in_run)
       differences += "\n  " + key.full_name() + ": " + in_weights + " in the weights, " + in_run + " in this run";

@@ -17,11 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kCheckpoints[] = "checkpoints", kMetrics[] = "metrics.jsonl";
+constexpr char kCheckpoints[] = "checkpoints", kMetrics[] = "metrics.jsonl", kReport[] = "report.html";
 constexpr char kSetAside[] = "set_aside";
 
 // A run has these files and folders, which are moved in this order. Checkpoints come last, since they name the run.
-constexpr const char* kRunEntries[] = {"config.toml", "cluster.toml",         "trace.json", "report.html",
+constexpr const char* kRunEntries[] = {"config.toml", "cluster.toml",         "trace.json", kReport,
                                        kMetrics,      "predicted_trace.json", "run.json",   kCheckpoints};
 
 // Returns the folder of the run's checkpoints. Throws kStorage if it is a link.
@@ -153,6 +153,10 @@ bool is_used(const fs::path& folder) {
   const std::string_view text = file.text();
   const size_t header = text.find('\n');
   return header != text.npos && header + 1 < text.size() && text[header + 1] != '\n';
+}
+
+bool is_finished(const fs::path& folder, int64_t steps_done, int64_t steps) {
+  return steps_done > steps || (steps_done == steps && is_file(folder / kReport));
 }
 
 RunStart plan_start(const fs::path& folder, const StartRequest& request) {

@@ -4,6 +4,7 @@
 // (run_lock.h).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -23,6 +24,10 @@ RunRecord read_run_record(const std::filesystem::path& folder);
 // Tells whether there are checkpoints, or metrics of a step.
 bool is_used(const std::filesystem::path& folder);
 
+// Tells whether a run that has saved `steps_done` steps has nothing left to do: it is past the last step, or at the
+// last step and has written its report, which it does last.
+bool is_finished(const std::filesystem::path& folder, int64_t steps_done, int64_t steps);
+
 enum class UsedFolder { kRefuse, kSetAside };  // what a new run does with a used folder
 
 struct StartRequest {
@@ -38,6 +43,7 @@ struct RunStart {
   bool sets_aside = false;                          // true: call set_aside() before anything is written
   std::string began_from = {};                      // checkpoint that the run began with; empty: none
   std::vector<std::string> passed_over = {};        // what is wrong with newer checkpoints, which were left out
+  bool begins_with_checkpoint() const { return checkpoint && checkpoint->string() == began_from; }  // of another run
 };
 
 // Plans how a run starts:

@@ -8,13 +8,13 @@
 #include "herd/base/version.h"
 #include "herd/checkpoint/loader.h"
 #include "herd/convert/companions.h"
-#include "herd/convert/convert.h"
 #include "herd/convert/text_ends.h"
 #include "herd/convert/weight_source.h"
 #include "herd/data/token_folder.h"
 #include "herd/spec/same_model.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/train/check_finite.h"
+#include "herd/train/data_identity.h"
 #include "herd/train/loss_scale_notes.h"
 #include "herd/train/model_tensors.h"
 #include "herd/train/shared_error.h"
@@ -35,10 +35,11 @@ RunCheckpoints::RunCheckpoints(const spec::RunFile& run, OwnedFolder& folder, Co
               .keep = static_cast<int>(run.checkpoint.keep),
               .herd_version = version(),
               .run = folder.start().run},
-             peers, folder.files()) {}
+             peers, folder.files()),
+      data_notes_(data_notes(run)) {}
 
-Position RunCheckpoints::start() {
-  const Position position = load();
+Position RunCheckpoints::start(const std::string& changes) {
+  const Position position = load(changes);
   note_data();
   return position;
 }
@@ -77,8 +78,8 @@ void RunCheckpoints::note_data() {
   inherited_.try_emplace("tokenizer", "of the program that wrote the ids in " + run_.data.path);
 }
 
-Position RunCheckpoints::load() {
-  if (const auto& checkpoint = folder_.start().checkpoint) return resume_from(*checkpoint);
+Position RunCheckpoints::load(const std::string& changes) {
+  if (const auto& checkpoint = folder_.start().checkpoint) return resume_from(*checkpoint, changes);
   if (run_.model.weights != "none") begin_with_weights();
   return {};
 }
@@ -94,22 +95,17 @@ void RunCheckpoints::begin_with_weights() {
   say("starts with the weights of " + source->path().string());
 }
 
-Position RunCheckpoints::resume_from(const fs::path& checkpoint) {
+Position RunCheckpoints::resume_from(const fs::path& checkpoint, const std::string& changes) {
   CheckpointReader reader(checkpoint);
-  const auto& notes = reader.manifest().notes;
-  const auto holds = notes.find(convert::kContentNote);
-  if (holds != notes.end() && holds->second == convert::kWeightsOnly) {
-    throw Error(Code::kBadConfig, "the checkpoint " + checkpoint.string() + " holds weights alone, so no run resumes " +
-                                      "from it\n  fix: checkpoint.resume = \"none\" and model.weights = \"" +
-                                      checkpoint.string() + "\"");
-  }
   std::vector<NamedTensor> tensors = own_tensors(states_.parameters, states_.optimizer);
   load_tensors(reader, tensors, tensor_names(states_.parameters, states_.optimizer));
   if (run_.health.check_finite) check_finite(tensors, "the checkpoint " + checkpoint.string());
   states_.weights.refresh();
   inherit(reader.manifest(), checkpoint);
-  if (states_.bindings.loss_scale()) states_.bindings.set_loss_scale(loss_scale_of(notes, checkpoint.string()));
-  say("resumed from " + checkpoint.string() + ", step " + std::to_string(reader.manifest().step));
+  if (states_.bindings.loss_scale())
+    states_.bindings.set_loss_scale(loss_scale_of(reader.manifest().notes, checkpoint.string()));
+  say("resumed from " + checkpoint.string() + ", step " + std::to_string(reader.manifest().step) +
+      (changes.empty() ? "" : "; changed: " + changes));
   return {reader.manifest().step, reader.manifest().samples};
 }
 
@@ -125,6 +121,7 @@ void RunCheckpoints::save(const Position& done) {
   std::map<std::string, std::string> notes = {{"ranks", std::to_string(comm_.size())},
                                               {"threads", std::to_string(at::get_num_threads())}};
   notes.insert(inherited_.begin(), inherited_.end());
+  notes.insert(data_notes_.begin(), data_notes_.end());
   if (const auto& scale = states_.bindings.loss_scale()) note_loss_scale(*scale, notes);
   saving([&] {
     saver_.save({.step = done.step,

@@ -39,9 +39,10 @@ class RunCheckpoints {
   RunCheckpoints(const spec::RunFile& run, OwnedFolder& folder, Communicator& comm, CheckpointPeers& peers,
                  const States& states);
 
-  // Loads what the run begins with, and logs what that is. Throws as CheckpointReader and load_tensors(); kBadConfig
-  // for weights of another model, for NaN or infinity in what is loaded, or a checkpoint from which no run resumes.
-  Position start();
+  // Loads what the run begins with, and logs what that is; `changes` says what differs from the run that the checkpoint
+  // is of (resumed_run.h). Throws as CheckpointReader and load_tensors(); kBadConfig for weights of another model,
+  // and for NaN or infinity in what is loaded.
+  Position start(const std::string& changes);
 
   // Copies the states, and writes them while training goes on. REQUIRES that nothing updates them during the copy.
   // A failed save is thrown by the next save() or wait(), with the same words on all ranks.
@@ -53,9 +54,9 @@ class RunCheckpoints {
   std::string summary() const;  // says how long training waited for saves; empty if nothing was saved
 
  private:
-  Position resume_from(const std::filesystem::path& checkpoint);
+  Position resume_from(const std::filesystem::path& checkpoint, const std::string& changes);
   void begin_with_weights();
-  Position load();
+  Position load(const std::string& changes);
   // Takes over notes and tokenizer files of the checkpoint or folder that the run begins with.
   void inherit(const Manifest& manifest, const std::filesystem::path& folder);
   void note_data();
@@ -72,6 +73,7 @@ class RunCheckpoints {
   // Holds the notes of the checkpoint that the run began with, which say the tokenizer and the ends of text of its
   // weights.
   std::map<std::string, std::string> inherited_;
+  const std::map<std::string, std::string> data_notes_;  // data_identity.h
   // Holds, on rank 0, the tokenizer files of the data, else of what the run began with; each checkpoint of the run gets
   // a copy.
   std::shared_ptr<const std::map<std::string, SmallFile>> companions_;

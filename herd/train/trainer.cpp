@@ -51,6 +51,7 @@
 #include "herd/train/peer_listener.h"
 #include "herd/train/replica_hash.h"
 #include "herd/train/resolve_run.h"
+#include "herd/train/resumed_run.h"
 #include "herd/train/run_checkpoints.h"
 #include "herd/train/run_description.h"
 #include "herd/train/run_optimizer.h"
@@ -119,6 +120,7 @@ struct Trainer::State {
   std::unique_ptr<Evaluation> evaluation;  // null where the run has none
   std::unique_ptr<CheckpointPeers> peers;
   std::unique_ptr<OwnedFolder> owned;
+  ResumedRun before;  // what the run's checkpoint says of it
   std::unique_ptr<RunCheckpoints> checkpoints;
   fs::path folder;
   int64_t num_parameters = 0;
@@ -205,6 +207,8 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   s.peers = checkpoint_peers(comm, std::chrono::minutes(10));
   s.owned = std::make_unique<OwnedFolder>(run, *s.peers, attempt);
   s.folder = s.owned->path();
+  s.before = check_resumed_run(run, s.folder, s.owned->start(), comm.size(), *s.peers);
+  if (s.before.finished) return;
   const Topology topology = parse_topology(comm.topology());
   spec::refuse_transport(run, static_cast<int>(topology.hosts.size()));
   s.data = open_samples(run, Split::kTrain);
@@ -272,7 +276,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   }
   s.checkpoints = std::make_unique<RunCheckpoints>(
       run, *s.owned, comm, *s.peers, RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings});
-  s.resumed = s.checkpoints->start();
+  s.resumed = s.checkpoints->start(s.before.changes);
   if (s.root()) {
     s.owned->take_over();
     s.write("config.toml", spec::to_toml(run));
@@ -438,6 +442,10 @@ void Trainer::State::write_report(const std::string& failure) {
 TrainResult Trainer::State::train() {
   State& s = *this;
   StopSignal::note_first_step();
+  if (s.before.finished) {
+    comm.barrier({.name = "every rank knows that the run is finished"});
+    return {.steps_done = run.train.steps};
+  }
   bytes_counted = comm.bytes_moved();
   TrainResult result{.steps_done = s.resumed.step};
   double average_s = 0;

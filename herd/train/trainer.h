@@ -16,7 +16,7 @@ namespace herd::train {
 
 struct TrainResult {
   int64_t steps_done = 0;  // optimizer steps, resumed ones included
-  double loss = 0;         // mean loss of the last step, nats
+  double loss = 0;         // mean loss of the last step, nats; 0 where no step was left to train
   // A signal or train.max_minutes ended it before the last step; it has saved, if the run saves at all.
   bool stopped = false;
 };
@@ -24,8 +24,8 @@ struct TrainResult {
 class Trainer {
  public:
   // Collective. Shares the group of `comm`, and sets its deadline to the run's comm.deadline_s. Throws before anything
-  // large is allocated: kBadConfig (layout, data, vocabulary), kOverBudget with the table of what does not fit.
-  // `attempt` says whether an earlier start of the same job began the run, which then goes on.
+  // large is allocated: kBadConfig (layout, data, vocabulary, a checkpoint of another run), kOverBudget with the table
+  // of what does not fit. `attempt` says whether an earlier start of the same job began the run, which then goes on.
   Trainer(spec::RunFile run, Communicator& comm, const JobAttempt& attempt = {});
   ~Trainer();
 

@@ -114,6 +114,7 @@ TEST_F(IdFolder, SplitsByDocumentsAndByRuns_AndTrainingReadsIt) {
   EXPECT_EQ(all, std::vector<int64_t>(many.begin(), many.end())) << "every id once";
   EXPECT_GT(open_tokens(root_ / "out", Split::kTrain, 16, 1)->samples_per_epoch(), 4000);
   EXPECT_FALSE(fs::exists(root_ / "out/tokenizer.model"));
+  EXPECT_THAT(identify_tokenizer(root_ / "out"), testing::StartsWith("ids below "));
 }
 
 TEST_F(IdFolder, RefusesAnIdBeyondTheVocabulary_NamingItsPosition) {

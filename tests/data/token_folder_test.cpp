@@ -7,6 +7,7 @@
 #include "herd/data/sample_source.h"
 #include "herd/data/token_file.h"
 #include "herd/data/tokenizer.h"
+#include "herd/storage/checksum.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -56,6 +57,20 @@ TEST(TokenFolder, EveryFileEndsWithTheEndOfText) {
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 2);
   EXPECT_EQ(ids.back(), 2);
   EXPECT_EQ(TokenFile(folder / "out" / "val.tokens").count(), 0);
+}
+
+TEST(TokenFolder, IsToldFromOnesOfAnotherTokenizer) {
+  TemporaryFolder folder;
+  write_text(folder / "a.txt", verses(50));
+  const auto identity = [&](const char* out, int vocabulary, double validation) {
+    write_token_folder(
+        {.files = {folder / "a.txt"}, .out = folder / out, .vocabulary = vocabulary, .validation = validation});
+    return identify_tokenizer(folder / out);
+  };
+  const std::string one = identity("one", 300, 0.05);
+  EXPECT_EQ(one, "crc32c " + format_crc32c(crc32c(read_text(folder / "one/tokenizer.model"))));
+  EXPECT_EQ(identity("two", 300, 0.3), one) << "more or fewer tokens of the same tokenizer";
+  EXPECT_NE(identity("three", 310, 0.05), one);
 }
 
 TEST(TokenFolder, RefusesAFolderWithOtherThings_AndReplacesItsOwn) {

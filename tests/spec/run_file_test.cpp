@@ -9,6 +9,7 @@
 
 #include "herd/base/error.h"
 #include "herd/spec/run_keys.h"
+#include "other_value.h"
 #include "tests/golden.h"
 
 namespace herd::spec {
@@ -295,17 +296,6 @@ TEST(RunKeys, DeclareEveryMember_SoThatNoneIsLostInTheText) {
   EXPECT_EQ(run_keys().size(), static_cast<size_t>(kMembers));
 }
 
-// Changes the value that a key stands for.
-void change(const Key& key, RunFile& run) {
-  if (const auto* integer = std::get_if<IntegerField>(&key.field)) (*integer)(run) += 1;
-  if (const auto* number = std::get_if<NumberField>(&key.field)) (*number)(run) += 0.25;
-  if (const auto* flag = std::get_if<BoolField>(&key.field)) (*flag)(run) = !(*flag)(run);
-  if (const auto* text = std::get_if<TextField>(&key.field)) (*text)(run) += "x";
-  if (const auto* pair = std::get_if<PairField>(&key.field)) (*pair)(run)[1] += 0.01;
-  if (const auto* bytes = std::get_if<BytesField>(&key.field)) bytes->at(run) += 1;
-  if (const auto* number = std::get_if<AutoField>(&key.field)) number->at(run) += 1;
-}
-
 TEST(RunKeys, StandForAMemberEach_InTheTextToo) {
   const RunFile before = parse_run_text("", "run.toml");
   std::vector<RunFile> changed;
@@ -317,7 +307,7 @@ TEST(RunKeys, StandForAMemberEach_InTheTextToo) {
     }
     EXPECT_FALSE(key.doc.empty()) << key.full_name();
     RunFile after = before;
-    change(key, after);
+    set_other_value(key, after);
     EXPECT_NE(after, before) << key.full_name();
     EXPECT_EQ(std::count(changed.begin(), changed.end(), after), 0) << key.full_name() << " is another key's member";
     EXPECT_NE(to_toml(after), to_toml(before)) << key.full_name();

@@ -101,6 +101,26 @@ TEST(RunFolder, ANewRunIsRefusedInAUsedFolder_WithAllThreeWaysOut) {
   EXPECT_FALSE(plan_start(folder, {.resume = "none"}).sets_aside) << "it never made a step";
 }
 
+TEST(RunFolder, TellsWhetherARunBeginsWithACheckpointOrGoesOn) {
+  TemporaryFolder root;
+  const fs::path folder = used_folder(root);
+  EXPECT_FALSE(plan_start(folder, {}).begins_with_checkpoint());
+  EXPECT_FALSE(plan_start(root / "other", {}).begins_with_checkpoint());
+  EXPECT_TRUE(plan_start(root / "other", {.resume = folder}).begins_with_checkpoint());
+  const StartRequest older{.resume = folder / "checkpoints/step-00000004", .used = UsedFolder::kSetAside};
+  EXPECT_TRUE(plan_start(folder, older).begins_with_checkpoint());
+}
+
+TEST(RunFolder, IsFinished_AtTheLastStepWithItsReport_OrPastIt) {
+  TemporaryFolder root;
+  EXPECT_FALSE(is_finished(root.path(), 7, 8));
+  EXPECT_FALSE(is_finished(root.path(), 8, 8)) << "it has no report yet";
+  EXPECT_TRUE(is_finished(root.path(), 9, 8));
+  write_text(root / "report.html", "");
+  EXPECT_TRUE(is_finished(root.path(), 8, 8));
+  EXPECT_FALSE(is_finished(root.path(), 7, 8));
+}
+
 TEST(RunFolder, ItsOwnNewestCheckpointByPathIsAsAuto) {
   TemporaryFolder root;
   const fs::path folder = used_folder(root);
