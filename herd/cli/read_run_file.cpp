@@ -34,6 +34,11 @@ std::optional<spec::GivenModel> model_of_resumed_checkpoint(const spec::RunFile&
   return {};
 }
 
+// Says whether weights that a run was found to begin with are in what a run file states, or are just that.
+bool is_within(const std::string& found, const std::string& stated) {
+  return found == stated || found.starts_with(stated + "/");
+}
+
 }  // namespace
 
 spec::RunFile read_run_file(const std::string& path, std::span<const std::string> overrides) {
@@ -41,7 +46,10 @@ spec::RunFile read_run_file(const std::string& path, std::span<const std::string
   spec::RunFile run =
       spec::parse_run_file(path, overrides, [&](const spec::RunFile& stated) -> std::optional<spec::GivenModel> {
         if (stated.model.weights == "none") return {};
-        if (auto own = model_of_resumed_checkpoint(stated)) return own;
+        if (auto own = model_of_resumed_checkpoint(stated)) {
+          if (is_within(own->model.weights, stated.model.weights)) weights = own->model.weights;
+          return own;
+        }
         const auto source = convert::open_weights(stated.model.weights);
         weights = source->path();
         return spec::GivenModel{source->run().model, weights};

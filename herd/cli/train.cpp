@@ -7,6 +7,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/version.h"
+#include "herd/cli/finished_run.h"
 #include "herd/cli/read_run_file.h"
 #include "herd/cli/run.h"
 #include "herd/cli/trainer_process.h"
@@ -79,9 +80,17 @@ std::optional<Topology> known_machines(const std::string& given, int ranks, cons
   return one_host(ranks, launch::usable_cores());
 }
 
-// Checks the run and prepares its folders; adds what the launcher starts.
-void prepare_job(const TrainOptions& options, launch::LaunchOptions& job) {
+// Checks the run and prepares its folders; adds what the launcher starts. Returns false where nothing is left to train.
+bool prepare_job(const TrainOptions& options, launch::LaunchOptions& job) {
   const spec::RunFile run = read_run_file(options.file, options.overrides);
+  const auto folder = std::filesystem::path(run.log.dir) / run.log.name;
+  if (options.node_rank == 0) refuse_owned_run(folder);  // before a line is added to its logs
+  if (options.num_nodes == 1) {  // launchers of several nodes wait for each other, and their ranks find out together
+    if (const auto finished = find_finished_run(run)) {
+      std::fprintf(stderr, "herd train: %s\n", finished->c_str());
+      return false;
+    }
+  }
   const std::string trainer = trainer_path();
   if (options.num_nodes > 1 && options.ranks == 0) {
     throw Error(Code::kBadConfig, "herd train on " + std::to_string(options.num_nodes) +
@@ -102,8 +111,6 @@ void prepare_job(const TrainOptions& options, launch::LaunchOptions& job) {
     const std::vector<std::string> model = model_overrides(run);
     command.insert(command.end(), model.begin(), model.end());
   }
-  const auto folder = std::filesystem::path(run.log.dir) / run.log.name;
-  if (options.node_rank == 0) refuse_owned_run(folder);  // before a line is added to its logs
   const auto logs = folder / "logs";
   make_folders(folder);
   FileSystem files(folder);
@@ -114,6 +121,7 @@ void prepare_job(const TrainOptions& options, launch::LaunchOptions& job) {
   job.threads_per_rank = static_cast<int>(run.train.threads);
   job.deadline_s = run.comm.deadline_s;
   job.settings = settings_of(run);
+  return true;
 }
 
 }  // namespace
@@ -127,7 +135,7 @@ int run_train(const TrainOptions& options) {
                             .max_ranks_per_node = options.most_ranks,
                             .grace_s = options.grace_s};
   try {
-    prepare_job(options, job);
+    if (!prepare_job(options, job)) return 0;
   } catch (const std::exception& error) {
     launch::tell_other_nodes(job, error);
     throw;

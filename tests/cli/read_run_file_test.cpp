@@ -62,5 +62,12 @@ TEST_F(ReadRunFile, HasTheModelOfItsOwnCheckpoint_WhereTheRunGoesOn) {
   EXPECT_EQ(read(root_ / "gpt2", {"checkpoint.resume=none"}).model.context, 7);
 }
 
+TEST_F(ReadRunFile, StillNamesTheCheckpointThatARunBeganWith_WhereItGoesOn) {
+  convert::save_model(root_ / "runs/mine/checkpoints", convert::small_run({"model.weights=" + checkpoint_.string()}));
+  EXPECT_EQ(read(root_ / "runs/first").model.weights, checkpoint_);
+  EXPECT_EQ(read(checkpoint_).model.weights, checkpoint_);
+  EXPECT_EQ(read(root_ / "runs/firs").model.weights, root_ / "runs/firs") << "another folder";
+}
+
 }  // namespace
 }  // namespace herd::cli
