@@ -17,11 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kCheckpoints[] = "checkpoints", kMetrics[] = "metrics.jsonl", kReport[] = "report.html";
+constexpr char kCheckpoints[] = "checkpoints", kMetrics[] = "metrics.jsonl";
 constexpr char kSetAside[] = "set_aside";
 
 // A run has these files and folders, which are moved in this order. Checkpoints come last, since they name the run.
-constexpr const char* kRunEntries[] = {"config.toml", "cluster.toml",         "trace.json", kReport,
+constexpr const char* kRunEntries[] = {"config.toml", "cluster.toml",         "trace.json", "report.html",
                                        kMetrics,      "predicted_trace.json", "run.json",   kCheckpoints};
 
 // Returns the folder of the run's checkpoints. Throws kStorage if it is a link.
@@ -142,6 +142,8 @@ RunRecord read_run_record(const fs::path& folder) {
     throw Error(Code::kCorruptFile, path.string() + " names its run \"" + printable(record.run) + "\", but " +
                                         kRunIdRule + "\n  fix: move that file away, or take another log.name");
   }
+  if (const auto ended = json.find("ended_at"); ended != json.end() && ended->is_number_integer())
+    record.ended_at = *ended;
   return record;
 }
 
@@ -156,7 +158,7 @@ bool is_used(const fs::path& folder) {
 }
 
 bool is_finished(const fs::path& folder, int64_t steps_done, int64_t steps) {
-  return steps_done > steps || (steps_done == steps && is_file(folder / kReport));
+  return steps_done > steps || (steps_done == steps && read_run_record(folder).ended_at == steps);
 }
 
 RunStart plan_start(const fs::path& folder, const StartRequest& request) {

@@ -17,6 +17,7 @@ struct RunRecord {
   std::string run;         // id of the run
   std::string job;         // job that wrote the file last
   std::string began_from;  // checkpoint that the run began with; empty: none
+  int64_t ended_at = 0;    // steps done when its last start had written all of its files; 0 = it has not, or no record
 };
 // Throws kStorage where something else has the file's name, kCorruptFile where its run is no id (run_id.h).
 RunRecord read_run_record(const std::filesystem::path& folder);
@@ -25,7 +26,7 @@ RunRecord read_run_record(const std::filesystem::path& folder);
 bool is_used(const std::filesystem::path& folder);
 
 // Tells whether a run that has saved `steps_done` steps has nothing left to do: it is past the last step, or at the
-// last step and has written its report, which it does last.
+// last step and its record says that it ended there.
 bool is_finished(const std::filesystem::path& folder, int64_t steps_done, int64_t steps);
 
 enum class UsedFolder { kRefuse, kSetAside };  // what a new run does with a used folder

@@ -57,6 +57,7 @@ std::string format_run_description(const RunDescription& run) {
                                        {"run", run.run_id},
                                        {"job", run.launch_id},
                                        {"began", run.initial_checkpoint},
+                                       {"ended_at", run.ended_at},
                                        {"herd", run.herd_version},
                                        {"torch", run.torch_version},
                                        {"ranks", run.ranks},

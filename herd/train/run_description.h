@@ -2,6 +2,7 @@
 // machine, the resolved run file, the algorithms that were chosen, and the topology they were chosen for. Threads: any.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -11,6 +12,7 @@ struct RunDescription {
   std::string run_id;
   std::string launch_id;           // id of the job's start by its launcher, whose ranks wrote this; empty: unknown
   std::string initial_checkpoint;  // checkpoint that the run began with; empty: none
+  int64_t ended_at = 0;            // steps done when this start had written all of its files; 0 = it has not
   std::string herd_version;
   std::string torch_version;
   int ranks = 1;

@@ -168,7 +168,7 @@ struct Trainer::State {
   void set_up(const JobAttempt& attempt);
   std::optional<double> validate();
   void save(int64_t steps_done);
-  void write_manifest() const;
+  void write_manifest(int64_t ended_at = 0) const;
   void trace_step(double step_ms);
   void write_report(const std::string& failure = "");
   void report_failure(const std::exception& error);
@@ -373,8 +373,9 @@ void Trainer::State::save(int64_t steps_done) {
   checkpoints->save({.step = steps_done, .sample = samples_before(steps_done)});
 }
 
-// Writes run.json: at the start, so that a run that dies has one, and at the end, when all algorithms are known.
-void Trainer::State::write_manifest() const {
+// Writes run.json: at the start, so that a run that dies has one, and last of all at the end, when all algorithms are
+// known.
+void Trainer::State::write_manifest(int64_t ended_at) const {
   std::map<std::string, std::string> algorithms;
   for (const AlgorithmUse& use : groups->algorithms_used()) {
     algorithms[use.collective + " of " + std::to_string(use.bytes) + " bytes"] = use.algorithm;
@@ -382,6 +383,7 @@ void Trainer::State::write_manifest() const {
   write("run.json", format_run_description({.run_id = owned->start().run,
                                             .launch_id = owned->job(),
                                             .initial_checkpoint = owned->start().began_from,
+                                            .ended_at = ended_at,
                                             .herd_version = version(),
                                             .torch_version = TORCH_VERSION,
                                             .ranks = comm.size(),
@@ -495,8 +497,8 @@ TrainResult Trainer::State::train() {
   if (s.predicted.step_us > 0 && !steps_us.empty()) s.say(beside_prediction(s.predicted.step_us, median(steps_us)));
   if (s.peak_gflops > 0 && !steps_us.empty())
     s.say(beside_matmul(s.flops_per_step / median(steps_us) / 1e3, s.peak_gflops));
-  if (s.root()) s.write_manifest();
   if (s.root()) s.write_report();
+  if (s.root()) s.write_manifest(result.steps_done);
   if (result.stopped)
     s.say(why_stopped() + " after step " + std::to_string(result.steps_done) +
           (run.checkpoint.every >= 0 ? ", saved" : ", nothing saved: checkpoint.every is -1"));

@@ -8,7 +8,7 @@
 namespace herd::cli {
 namespace {
 
-TEST(FindFinishedRun, FindsARunWhoseLastStepIsSaved_OnceItHasItsReport) {
+TEST(FindFinishedRun, FindsARunWhoseLastStepIsSaved_OnceItHasEnded) {
   TemporaryFolder root;
   const auto run = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"log.dir=" + root.path().string(), "log.name=mine"});
@@ -17,8 +17,8 @@ TEST(FindFinishedRun, FindsARunWhoseLastStepIsSaved_OnceItHasItsReport) {
   const spec::RunFile whole = run({"train.steps=5", "optimizer.lr=0.25"});
   EXPECT_FALSE(find_finished_run(whole)) << "there is no run";
   const auto checkpoint = convert::save_model(root / "mine/checkpoints", whole);  // of step 5
-  EXPECT_FALSE(find_finished_run(whole)) << "its ranks have still to write its report";
-  write_text(root / "mine/report.html", "");
+  EXPECT_FALSE(find_finished_run(whole)) << "its ranks have still to write the rest";
+  write_text(root / "mine/run.json", R"({"ended_at":5})");
   const auto found = find_finished_run(whole);
   ASSERT_TRUE(found);
   EXPECT_NE(found->find("mine has done 5 steps"), std::string::npos) << *found;

@@ -111,12 +111,14 @@ TEST(RunFolder, TellsWhetherARunBeginsWithACheckpointOrGoesOn) {
   EXPECT_TRUE(plan_start(folder, older).begins_with_checkpoint());
 }
 
-TEST(RunFolder, IsFinished_AtTheLastStepWithItsReport_OrPastIt) {
+TEST(RunFolder, IsFinished_WhereItEndedAtTheLastStep_OrPastIt) {
   TemporaryFolder root;
   EXPECT_FALSE(is_finished(root.path(), 7, 8));
-  EXPECT_FALSE(is_finished(root.path(), 8, 8)) << "it has no report yet";
+  EXPECT_FALSE(is_finished(root.path(), 8, 8)) << "it has not ended";
   EXPECT_TRUE(is_finished(root.path(), 9, 8));
-  write_text(root / "report.html", "");
+  write_text(root / "run.json", R"({"ended_at":7})");
+  EXPECT_FALSE(is_finished(root.path(), 8, 8)) << "the start before it ended";
+  write_text(root / "run.json", R"({"ended_at":8})");
   EXPECT_TRUE(is_finished(root.path(), 8, 8));
   EXPECT_FALSE(is_finished(root.path(), 7, 8));
 }
