@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "herd/base/units.h"
 
@@ -26,21 +27,31 @@ void ProgressLine::update(int64_t done, int64_t all) {
   printed_ = true;
 }
 
-StatusLine::StatusLine(std::string what) : what_(std::move(what)), at_terminal_(::isatty(STDERR_FILENO)) {
-  if (!at_terminal_) last_ = begin_;  // what takes no longer than a few seconds says nothing to a file
-}
+StatusLine::StatusLine(std::string what)
+    : what_(std::move(what)), at_terminal_(::isatty(STDERR_FILENO) == 1), printer_([this] {
+        const auto period = at_terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(3000);
+        for (std::unique_lock lock(mutex_); !stopped_.wait_for(lock, period, [this] { return stops_; });) print();
+        if (at_terminal_) std::fputs("\r\033[K", stderr);
+      }) {}
 
 StatusLine::~StatusLine() {
-  if (rewrites_) std::fputs("\r\033[K", stderr);
+  {
+    const std::scoped_lock lock(mutex_);
+    stops_ = true;
+  }
+  stopped_.notify_one();
+  printer_.join();
 }
 
-void StatusLine::update(const std::string& doing) {
-  const auto now = Clock::now();
-  if (now - last_ < (at_terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(3000))) return;
-  std::fprintf(stderr, "%s%s: %s (%.0f s)%s", at_terminal_ ? "\r\033[K" : "", what_.c_str(), doing.c_str(),
-               std::chrono::duration<double>(now - begin_).count(), at_terminal_ ? "" : "\n");
-  last_ = now;
-  rewrites_ = at_terminal_;
+void StatusLine::update(std::string doing) {
+  const std::scoped_lock lock(mutex_);
+  doing_ = std::move(doing);
+}
+
+void StatusLine::print() const {
+  if (doing_.empty()) return;
+  std::fprintf(stderr, "%s%s: %s (%.0f s)%s", at_terminal_ ? "\r\033[K" : "", what_.c_str(), doing_.c_str(),
+               std::chrono::duration<double>(Clock::now() - begin_).count(), at_terminal_ ? "" : "\n");
 }
 
 }  // namespace herd::cli

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <thread>
 
 namespace herd::cli {
 
@@ -31,13 +34,20 @@ class StatusLine {
   ~StatusLine();
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
-  void update(const std::string& doing);
+  void update(std::string doing);
 
  private:
+  void print() const;
+
   using Clock = std::chrono::steady_clock;
-  std::string what_;
-  bool at_terminal_, rewrites_ = false;
-  Clock::time_point begin_ = Clock::now(), last_ = {};
+  const std::string what_;
+  const bool at_terminal_;
+  const Clock::time_point begin_ = Clock::now();
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stops_ = false;
+  std::string doing_;
+  std::thread printer_;  // prints what is done, also while that takes long
 };
 
 }  // namespace herd::cli

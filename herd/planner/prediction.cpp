@@ -24,7 +24,8 @@ using program::OpKind;
 using program::Program;
 using program::Tier;
 
-constexpr size_t kMaxSimulatedOps = 20000;  // ops of a rank's step; to simulate so many takes about 1 s
+constexpr size_t kMaxSimulatedOps = 20000;      // ops of a rank's step; to simulate so many takes about 1 s
+constexpr size_t kMaxSimulatedAllOps = 500000;  // ops of all ranks that a simulation of a host has
 
 TierBytes tier_bytes(const program::Peak& peak) {
   const program::BytesByUse bytes = by_use(peak.by_kind, peak.bytes);
@@ -105,10 +106,34 @@ double Prediction::sent_bytes() const {
   return sum;
 }
 
+namespace {
+
+// Estimates the ops of a step of one rank that has all blocks.
+size_t ops_of_step(const spec::RunFile& run, const spec::Layout& layout) {
+  const size_t blocks = static_cast<size_t>(2 * run.model.layers + 4);
+  return 2 * blocks * static_cast<size_t>(layout.micro_batches);
+}
+
+// Counts the ranks of the first host that a simulation needs. Ranks with a device of their own do not slow each other
+// down, so one rank of each stage is enough.
+size_t ranks_to_simulate(const Cluster& cluster) {
+  return cluster.device.has_own_device ? 1 : static_cast<size_t>(cluster.topology.hosts[0].ranks);
+}
+
+// Says why the programs of a host's ranks are not simulated; empty if they can be.
+std::string why_not_simulated(const spec::RunFile& run, const spec::Layout& layout, const Cluster& sized_cluster) {
+  if (std::string why = why_no_program(run, layout); !why.empty()) return why;
+  const size_t ranks = ranks_to_simulate(sized_cluster), ops = ops_of_step(run, layout);
+  if (ranks == 1 || ranks * ops <= kMaxSimulatedAllOps) return "";
+  return "steps of " + std::to_string(ops) + " ops on " + std::to_string(ranks) +
+         " ranks that share a host's cores are too long to simulate";
+}
+
+}  // namespace
+
 std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout) {
   if (const auto without = strategies::first_unsupported_setting(run)) return without->setting + " has no rewrite";
-  const size_t blocks = static_cast<size_t>(2 * run.model.layers + 4);
-  const size_t ops = 2 * blocks * static_cast<size_t>(layout.micro_batches);
+  const size_t ops = ops_of_step(run, layout);
   if (ops > kMaxSimulatedOps) return "a step of " + std::to_string(ops) + " ops is too long to simulate";
   return "";
 }
@@ -138,7 +163,8 @@ program::Simulation simulate_on(const std::vector<Program>& programs, const spec
 
 Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
-  const std::string why = why_no_program(run, layout);
+  const Cluster sized_cluster = with_ranks(cluster, ranks);
+  const std::string why = why_not_simulated(run, layout, sized_cluster);
   if (!why.empty()) {
     if (!strategies::first_unsupported_setting(run)) {
       if (auto extrapolated = extrapolate(run, ranks, cluster)) return std::move(*extrapolated);
@@ -153,11 +179,8 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
     out.why_equations = why;
     return out;
   }
-  const Cluster sized_cluster = with_ranks(cluster, ranks);
   const spec::ModelTable model = spec::program_table(run, layout.micro_batch, sized_cluster.device.kernels());
-  // Ranks with a device of their own do not slow each other down, so one rank of each stage is enough.
-  std::vector<int> ranks_of_host(
-      sized_cluster.device.has_own_device ? 1 : static_cast<size_t>(sized_cluster.topology.hosts[0].ranks));
+  std::vector<int> ranks_of_host(ranks_to_simulate(sized_cluster));
   std::iota(ranks_of_host.begin(), ranks_of_host.end(), 0);
   std::vector<Program> programs;
   for (const int rank : ranks_with_all_stages(ranks_of_host, layout))

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -507,6 +508,15 @@ TEST(Predict, ComesNearPublishedSteps_AtTheEfficiencyOfTheCluster) {
     EXPECT_NEAR(seconds("full", "false") / step.full_s, 1, largest) << step.model;
     EXPECT_NEAR(seconds("selective", "true") / step.selective_s, 1, largest) << step.model;
   }
+}
+
+// Thousands of ranks on one host's cores would be simulated for hours.
+TEST(Predict, UsesEquationsForMoreRanksOfAHostThanItCanSimulate) {
+  const auto start = std::chrono::steady_clock::now();
+  const Prediction p = predict(known("llama3-405b"), 16384, small_server(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+  EXPECT_FALSE(p.simulated);
+  EXPECT_NE(p.why_equations.find("on 16384 ranks that share a host's cores"), std::string::npos) << p.why_equations;
 }
 
 TEST(Predict, SaysWhyItUsesEquations) {
