@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
 
-spec::RunFile small_llama() {
+spec::RunFile small_llama_run() {
   return small_run({"model.kind=llama", "model.kv_heads=1", "model.head_width=16", "model.tie_embeddings=false"});
 }
 
@@ -71,7 +71,7 @@ TEST(ReadSlice, GivesTheElementsOfAnyBox_OfEveryFormat) {
   TemporaryFolder root;
   for (const bool llama : {false, true}) {
     const std::string kind = llama ? "llama" : "gpt2";
-    const auto checkpoint = save_model(root / (kind + "_runs"), llama ? small_llama() : small_run(), 3);
+    const auto checkpoint = save_model(root / (kind + "_runs"), llama ? small_llama_run() : small_run(), 3);
     convert({.source = checkpoint, .out = root / kind, .to = llama ? Format::kLlama : Format::kGpt2}, unsynced_files());
     expect_slices(checkpoint, checkpoint);
     expect_slices(root / kind, checkpoint);
