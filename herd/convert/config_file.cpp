@@ -62,6 +62,10 @@ ConfigFile::ConfigFile(std::string_view text, std::string file) : file_(std::mov
   } catch (const Json::parse_error& error) {
     const int wrong_line = line_at(text, std::min(text.size(), error.byte > 0 ? error.byte - 1 : 0));
     throw Error(Code::kCorruptFile, file_ + ", line " + std::to_string(wrong_line) + ": not a JSON object" + fix);
+  } catch (const Json::out_of_range&) {
+    const int wrong_line = line_at(text, static_cast<size_t>(read - text.data()));
+    throw Error(Code::kCorruptFile,
+                file_ + ", line " + std::to_string(wrong_line) + ": a number is too large for a double" + fix);
   }
   if (!json_.is_object()) throw Error(Code::kCorruptFile, file_ + ": not a JSON object" + fix);
 }

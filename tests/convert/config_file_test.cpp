@@ -61,6 +61,8 @@ TEST(ConfigFile, SaysWhereATextIsNoJsonObject) {
                                    {"{}\n}", 2}})
     EXPECT_ERROR(ConfigFile(text, "config.json"), Code::kCorruptFile,
                  "config.json, line " + std::to_string(line) + ": not a JSON object", "fix:");
+  EXPECT_ERROR(ConfigFile("{\"a\": 1,\n\"b\": 1e999}", "config.json"), Code::kCorruptFile,
+               "config.json, line 2: a number is too large for a double", "fix:");
   EXPECT_ERROR(ConfigFile("[]", "config.json"), Code::kCorruptFile, "config.json: not a JSON object", "fix:");
 }
 
