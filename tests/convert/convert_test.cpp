@@ -301,12 +301,13 @@ TEST(Convert, NamesTheEndsThatTheModelKnowsByNow_InTheGenerationConfig) {
 TEST(Convert, CopiesATokenizerThatIsLinkedTo_WithItsPermissions) {
   TemporaryFolder root;
   const auto checkpoint = save_model(root / "runs", small_run());
+  to_gpt2(checkpoint, root / "gpt2");
   write_text(root / "secret.model", "mine");
   fs::permissions(root / "secret.model", fs::perms::owner_read | fs::perms::owner_write);
-  fs::create_symlink(root / "secret.model", checkpoint / "tokenizer.model");
-  to_gpt2(checkpoint, root / "gpt2");
-  reshard({.source = checkpoint, .out = root / "two", .ranks = 2}, unsynced_files());
-  for (const char* name : {"gpt2", "two"}) {
+  fs::create_symlink(root / "secret.model", root / "gpt2/tokenizer.model");
+  convert({.source = root / "gpt2", .out = root / "one"}, unsynced_files());
+  reshard({.source = root / "one", .out = root / "two", .ranks = 2}, unsynced_files());
+  for (const char* name : {"one", "two"}) {
     const auto status = fs::symlink_status(root / name / "tokenizer.model");
     EXPECT_EQ(status.type(), fs::file_type::regular) << name;
     EXPECT_EQ(status.permissions(), fs::perms::owner_read | fs::perms::owner_write) << name;
