@@ -20,7 +20,7 @@ Json plan(const std::string& arguments) {
   std::istringstream words(arguments);
   for (std::string word; words >> word;) command.push_back(word);
   command.push_back("--json");
-  ChildProcess child(std::move(command));
+  ChildProcess child(testing_support::without_status_lines(std::move(command)));
   const int status = child.wait();
   EXPECT_EQ(status, 0) << arguments << "\n" << child.output();
   return status == 0 ? Json::parse(child.output()) : Json();

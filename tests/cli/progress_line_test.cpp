@@ -20,10 +20,13 @@ std::string shown_at_a_terminal(const Body& body) {
   dup2(inside, STDERR_FILENO);
   body();
   dup2(before, STDERR_FILENO);
+  close(inside);  // the last one: reads end once all has come through the terminal, which takes a moment
+  close(before);
+  std::string shown;
   char text[1024];
-  const ssize_t bytes = read(terminal, text, sizeof text);
-  for (const int fd : {terminal, inside, before}) close(fd);
-  return {text, bytes > 0 ? static_cast<size_t>(bytes) : 0};
+  for (ssize_t bytes; (bytes = read(terminal, text, sizeof text)) > 0;) shown.append(text, static_cast<size_t>(bytes));
+  close(terminal);
+  return shown;
 }
 
 TEST(ProgressLine, ShowsShareAndBytesAtATerminal_AndLeavesNothingBehind) {
