@@ -76,8 +76,14 @@ Program passes_over(const Program& step, const std::set<int>& blocks) {
   std::vector<Op> kept;
   std::set<Value> written;
   for (Op op : step.ops) {
-    if (op.micro_batch != 0 || !(is_pass(op) || op.kind == OpKind::kLoad)) continue;
-    if (op.kind != OpKind::kLoad && !blocks.contains(op.block)) continue;
+    const bool kept_here =
+        op.micro_batch == 0 && (op.kind == OpKind::kLoad || (is_pass(op) && blocks.contains(op.block)));
+    if (!kept_here) {
+      // What it writes is received where it is read next, and not held from before until then: a collective that
+      // recompute runs again.
+      for (const Value& value : op.writes) written.erase(value);
+      continue;
+    }
     for (const Value& value : op.reads) {
       // A receive stands for the ops that would have written the value.
       const bool needs_receive = is_activation_or_gradient(value) && written.insert(value).second;

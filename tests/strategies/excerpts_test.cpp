@@ -65,7 +65,8 @@ TEST(PassesOver, TakeWhatOtherBlocksWouldHaveGivenFromNobody) {
         EXPECT_TRUE(written.contains(value)) << describe(passes, op) << " reads " << value_name(passes.mesh, value);
       written.insert(op.writes.begin(), op.writes.end());
     }
-    EXPECT_EQ(received, 4) << "x2, x4, dx3 and dx1";
+    // Where a recompute writes one of these again, the step does not hold it until then.
+    EXPECT_EQ(received, run.strategy.recompute == "every:2" ? 5 : 4) << "x2, x4, dx3 and dx1";
     for (const auto& [value, info] : passes.values) EXPECT_EQ(info, step.values.at(value));
   }
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <random>
 
+#include "command.h"
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/fork_world.h"
 #include "herd/program/memory_bound.h"
@@ -159,6 +160,33 @@ TEST(PredictedMemory, IsNeverBelowWhatARankHolds_AndHardlyAbove) {
     }
   }
   EXPECT_GT(near, 5);
+}
+
+// The whole command: what is measured before the first step counts, too.
+TEST(PredictedMemory, ABudgetThatARefusalNamesIsOneThatTheRunKeeps) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  RunFolder folder;
+  int refused_runs = 0;
+  for (uint64_t seed = 1001; seed <= 1100; seed += static_cast<uint64_t>(one_in(17, 100))) {
+    DrawnRun drawn = drawn_run(seed);
+    drawn.run.train.steps = 2;
+    drawn.run.train.eval_every = 0;
+    drawn.run.checkpoint.every = -1;
+    drawn.run.log.dir = folder.root;
+    const std::string name = "run" + std::to_string(seed);
+    std::ofstream(folder.root / "run.toml") << spec::to_toml(drawn.run);
+    const Ended refused = folder.train(name, drawn.ranks, {"memory.device_budget=1KiB"});
+    EXPECT_NE(refused.status, 0) << drawn.text;
+    const std::string before = "memory.device_budget = \"";
+    const size_t at = refused.output.find(before);
+    ASSERT_NE(at, std::string::npos) << drawn.text << "\n" << refused.output;
+    const size_t begin = at + before.size();
+    const std::string named = refused.output.substr(begin, refused.output.find('"', begin) - begin);
+    const Ended ended = folder.train(name, drawn.ranks, {"memory.device_budget=" + named});
+    EXPECT_EQ(ended.status, 0) << drawn.text << " with " << named << ":\n" << ended.output;
+    ++refused_runs;
+  }
+  EXPECT_GT(refused_runs, 0);
 }
 
 }  // namespace
