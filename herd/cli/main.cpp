@@ -25,6 +25,7 @@
 #include "herd/cli/show.h"
 #include "herd/cli/tokenize.h"
 #include "herd/cli/train.h"
+#include "herd/spec/foreign_keys.h"
 
 namespace {
 
@@ -95,6 +96,12 @@ int run_command(int argc, char** argv) {
     const int status = app.exit(wrong, out, problems);
     std::fputs(herd::printable_lines(out.str()).c_str(), stdout);
     std::fputs(herd::printable_lines(problems.str()).c_str(), stderr);
+    for (int i = 1; i < argc && status != 0; ++i) {
+      const std::string word = std::string(argv[i]).substr(0, std::string(argv[i]).find('='));
+      const std::string ours = word.starts_with("--") ? herd::spec::key_for_foreign(word) : "";
+      if (!ours.empty())
+        std::fputs((herd::printable(word) + ": herd has " + ours + ", as section.key=value\n").c_str(), stderr);
+    }
     return status == 0 ? 0 : 2;
   } catch (const herd::Error& error) {
     std::fprintf(stderr, "herd: %s\n", error.what());

@@ -50,6 +50,12 @@ TEST(HerdOutput, ThatCanNotBeWrittenIsAnError) {
   }
 }
 
+TEST(HerdHelp, AnswersOptionsOfOtherSystemsWithTheKey) {
+  ChildProcess wrong({kHerd, "train", "run.toml", "--learning-rate=3"});
+  EXPECT_EQ(wrong.wait(), 2);
+  EXPECT_THAT(wrong.output(), HasSubstr("--learning-rate: herd has optimizer.lr, as section.key=value"));
+}
+
 TEST(HerdHelp, ListsAFirstSession) {
   ChildProcess help({kHerd, "--help"}), of_one({kHerd, "explain", "--help"});
   EXPECT_EQ(help.wait(), 0);
