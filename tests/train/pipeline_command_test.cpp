@@ -123,7 +123,8 @@ TEST(PipelineCommand, TrainsInABudgetThatNoneOfItsTechniquesFitsAlone) {
   const std::vector<std::string> all = {"mesh.pp=2", "mesh.fsdp=2", "strategy.zero=3", "strategy.recompute=full"};
   ASSERT_EQ(folder.train("all", 4, with(model, all)).status, 0);
   const int64_t peak = metrics_of(folder.root / "all").back().device_bytes_peak;
-  const auto budget = with(model, {"memory.device_budget=" + std::to_string(peak + peak / 20)});
+  const auto budget =
+      with(model, {"memory.device_budget=" + std::to_string(peak + peak / 12)});  // a stage's bound is some 6 % above
   const Ended together = folder.train("together", 4, with(budget, all));
   EXPECT_EQ(together.status, 0) << together.output;
   const std::vector<std::vector<std::string>> each = {
