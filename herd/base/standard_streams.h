@@ -2,6 +2,8 @@
 // flush_output() from main.
 #pragma once
 
+#include <string>
+
 namespace herd {
 
 // Opens /dev/null as each standard stream that the process was started without. Else the next socket or pipe would get
