@@ -15,17 +15,30 @@ namespace {
 class PlainStepWriter {
  public:
   PlainStepWriter(const spec::RunFile& run, const spec::ModelTable& model)
-      : run_(run), model_(model), first_(model.first_trained()) {}
+      : run_(run), model_(model), first_(model.first_trained()), readers_(model.readers()) {
+    for (const auto& [tensor, readers] : readers_) read_tensors_[tensor.producer].push_back(tensor);
+  }
 
   void write(Program& step) {
     declare_values(step);
     const int last = step.num_blocks - 1;
-    step.ops.push_back(
-        {.kind = OpKind::kLoad, .reads = {}, .writes = {activation(0, 0), target(0)}, .block = 0, .micro_batch = 0});
+    Op load{.kind = OpKind::kLoad, .writes = activations(read_tensors_[0]), .block = 0, .micro_batch = 0};
+    std::vector<Value> loss_reads = activations(model_.inputs_of(last));
+    if (model_.target_bytes > 0) {
+      load.writes.push_back(target(0));
+      loss_reads.push_back(target(0));
+    }
+    step.ops.push_back(std::move(load));
     for (int b = 0; b < last; ++b) step.ops.push_back(forward(b));
-    step.ops.push_back(backward(OpKind::kLoss, last, {activation(last, 0), target(0)}, {loss(0)}));
-    for (int b = last - 1; b >= first_; --b)
-      step.ops.push_back(backward(OpKind::kBackward, b, {graph(b, 0), activation_gradient(b + 1, 0)}, {}));
+    step.ops.push_back(backward(OpKind::kLoss, last, loss_reads, {loss(0)}));
+    for (int b = last - 1; b >= first_; --b) {
+      if (!model_.has_backward(b, first_)) continue;
+      std::vector<Value> reads = {graph(b, 0)};
+      for (const spec::TensorId tensor : read_tensors_[b + 1]) {
+        if (model_.has_gradient(tensor, first_)) reads.push_back(activation_gradient(tensor, 0));
+      }
+      step.ops.push_back(backward(OpKind::kBackward, b, reads, {}));
+    }
     for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
       if (frozen(g)) continue;
       step.ops.push_back(
@@ -47,8 +60,6 @@ class PlainStepWriter {
     }
     for (int b = 0; b < step.num_blocks; ++b) {
       const spec::BlockShape& block = model_.blocks[static_cast<size_t>(b)];
-      step.values[activation(b, 0)] = {.bytes = block.input_bytes};
-      if (b > first_) step.values[activation_gradient(b, 0)] = {.bytes = block.input_bytes};
       if (b >= first_ && b + 1 < step.num_blocks) step.values[graph(b, 0)] = {.bytes = block.graph_bytes};
       const bool is_last = b + 1 == step.num_blocks;
       if (block.forward.scratch_bytes > 0)
@@ -56,7 +67,12 @@ class PlainStepWriter {
       if (b >= first_ && block.backward.scratch_bytes != 0)
         step.scratch[{OpKind::kBackward, b}] = block.backward.scratch_bytes;
     }
-    step.values[target(0)] = {.bytes = model_.target_bytes};
+    for (const auto& [tensor, readers] : readers_) {
+      step.values[activation(tensor, 0)] = {.bytes = model_.tensor_bytes(tensor)};
+      if (model_.has_gradient(tensor, first_))
+        step.values[activation_gradient(tensor, 0)] = {.bytes = model_.tensor_bytes(tensor)};
+    }
+    if (model_.target_bytes > 0) step.values[target(0)] = {.bytes = model_.target_bytes};
     step.values[loss(0)] = {.bytes = 16, .persistent = true};  // sum and count of the loss, 8 bytes each
   }
 
@@ -66,19 +82,28 @@ class PlainStepWriter {
     return out;
   }
 
-  Op forward(int b) const {
-    Op op{
-        .kind = OpKind::kForward, .reads = weights(b), .writes = {activation(b + 1, 0)}, .block = b, .micro_batch = 0};
-    if (b >= first_) op.writes.push_back(graph(b, 0));
-    for (const int input : model_.inputs_of(b)) op.reads.push_back(activation(input, 0));
+  static std::vector<Value> activations(const std::vector<spec::TensorId>& tensors) {
+    std::vector<Value> out;
+    for (const spec::TensorId tensor : tensors) out.push_back(activation(tensor, 0));
+    return out;
+  }
+
+  Op forward(int b) {
+    Op op{.kind = OpKind::kForward,
+          .reads = weights(b),
+          .writes = activations(read_tensors_[b + 1]),
+          .block = b,
+          .micro_batch = 0};
+    if (model_.has_backward(b, first_)) op.writes.push_back(graph(b, 0));
+    for (const spec::TensorId input : model_.inputs_of(b)) op.reads.push_back(activation(input, 0));
     return op;
   }
 
   // The first op of a gradient writes it; later ops read it, too, and add to it.
   Op backward(OpKind kind, int b, const std::vector<Value>& reads, const std::vector<Value>& results) {
     Op op{.kind = kind, .reads = {}, .writes = {}, .block = b, .micro_batch = 0};
-    for (const int input : model_.inputs_of(b)) {
-      if (input > first_) op.writes.push_back(activation_gradient(input, 0));
+    for (const spec::TensorId input : model_.inputs_of(b)) {
+      if (model_.has_gradient(input, first_)) op.writes.push_back(activation_gradient(input, 0));
     }
     const std::vector<Value> inputs = op.writes;
     op.writes.insert(op.writes.end(), results.begin(), results.end());
@@ -97,8 +122,10 @@ class PlainStepWriter {
 
   const spec::RunFile& run_;
   const spec::ModelTable& model_;
-  const int first_;                 // first block with a trained group; blocks before it have no backward
-  std::set<int> written_groups_;    // gradients of groups that have their first contribution
+  const int first_;  // first block with a trained group; blocks before it have no backward
+  const std::map<spec::TensorId, std::vector<int>> readers_;  // by tensor
+  std::map<int, std::vector<spec::TensorId>> read_tensors_;   // by producer: its tensors that blocks read
+  std::set<int> written_groups_;                              // gradients of groups that have their first contribution
   std::set<Value> written_inputs_;  // gradients of activations that have their first contribution
 };
 

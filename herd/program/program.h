@@ -12,8 +12,9 @@
 // Values belong to parameter groups, not to blocks. A block lists the groups it reads; a tied embedding is one group
 // that two blocks read. Blocks 0 .. num_blocks-1 are a chain, and the last one is the loss block. Its single op kLoss
 // computes loss, input gradient and weight gradient of one micro-batch. Tokens have no gradient.
-// The number of an activation says what made it: x0 are the tokens, x<b+1> is the output of block b. Any later block
-// may read an activation. The gradients of its readers add up, as those of weights do.
+// The number of an activation says what made it: x0 is the batch (its tokens), x<b+1> the output of block b. What gives
+// several tensors numbers them: x<b+1>, x<b+1>:1, .. Any later block may read an activation. The gradients of its
+// readers add up, as those of weights do.
 //
 // A value is one buffer of a rank. Its key says what it holds: kind, index and micro-batch. The key also says how the
 // value lies on each axis of the mesh (placement.h), its codec, and its tier of memory. Only collectives change the
@@ -44,9 +45,9 @@ namespace herd::program {
 // Names what an op does. Each line shows what it reads -> what it writes, for block b and micro-batch m. The weights
 // and gradients of the block's groups are w.. and g..; what stands in [] is optional.
 enum class OpKind : uint8_t {
-  kLoad,       // -> x0.m, target.m. It takes the tokens of a micro-batch and their labels from the batch.
-  kForward,    // w.., x<b>.m [, cache<b>] -> x<b+1>.m [, graph<b>.m] [, cache<b>]. It runs block b.
-  kLoss,       // w.., x<b>.m, target.m [, g..] -> loss.m [, dx<b>.m] [, g.. or pending<b>.m]. It runs the loss block.
+  kLoad,       // -> x0.m.. [, target.m]. It takes tensors of a micro-batch, and the labels of tokens, from the batch.
+  kForward,    // w.., x<b>.m.. [, cache<b>] -> x<b+1>.m.. [, graph<b>.m] [, cache<b>]. It runs block b.
+  kLoss,       // w.., x<b>.m.. [, target.m] [, g..] -> loss.m [, dx<b>.m..] [, g.. or pending<b>.m]. It runs the loss.
   kRecompute,  // w.., x<b>.m -> graph<b>.m. It runs the forward of block b again, for its graph alone.
   // w.., graph<b>.m, dx<b+1>.m [, x<b>.m] [, g..] -> dx<b>.m, g.. or pending<b>.m. It runs the backward of block b.
   // Where it writes `pending`, it is the first of two halves, and leaves the gradients of weights to kBackwardWeight.
@@ -114,6 +115,7 @@ struct Value {
   Placement placement = {};
   Codec codec = Codec::kPlain;
   Tier tier = Tier::kDevice;
+  int tensor = 0;  // which tensor of its block or of the batch it is, for activations and their gradients
   auto operator<=>(const Value&) const = default;
 };
 

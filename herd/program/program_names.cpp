@@ -90,6 +90,7 @@ std::string value_name(const Mesh& mesh, const Value& value) {
   const ValueSpelling& spelling = kValues[static_cast<size_t>(value.kind)];
   std::string text(spelling.prefix);
   if (spelling.indexed) text += std::to_string(value.index);
+  if (value.tensor > 0) text += ":" + std::to_string(value.tensor);
   if (value.micro_batch >= 0) text += "." + std::to_string(value.micro_batch);
   for (int axis = 0; axis < kMaxAxes; ++axis) {
     if (value.placement.is_shard(axis)) text += ".shard(" + axis_name(mesh, axis) + ")";
@@ -126,6 +127,13 @@ std::optional<Value> parse_value(const Mesh& mesh, std::string_view text) {
     const auto index = rest.empty() ? std::nullopt : take_number(rest);
     if (!index) return std::nullopt;
     value.index = *index;
+  }
+  const bool numbers_tensors = value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient;
+  if (numbers_tensors && rest.size() > 1 && rest[0] == ':') {
+    rest.remove_prefix(1);
+    const auto tensor = take_number(rest);
+    if (!tensor) return std::nullopt;
+    value.tensor = *tensor;
   }
   if (spelling->per_micro_batch) {
     if (rest.size() < 2 || rest[0] != '.') return std::nullopt;
@@ -164,7 +172,7 @@ std::string subject(const Program& step, const Op& op) {
     for (const Value& value : op.writes) {
       if (value.kind == ValueKind::kState) continue;
       append(out, value_name(step.mesh, {value.kind, value.index, value.micro_batch, kWhole, Codec::kPlain,
-                                         usual_tier(value.kind)}));
+                                         usual_tier(value.kind), value.tensor}));
     }
   }
   if (op.axis != kNoAxis) append(out, "on " + axis_name(step.mesh, op.axis));
@@ -198,10 +206,17 @@ Value value_of(ValueKind kind, int index, int micro_batch, Placement placement =
 Value weight(int group, Placement placement) { return value_of(ValueKind::kWeight, group, -1, placement); }
 Value gradient(int group, Placement placement) { return value_of(ValueKind::kGradient, group, -1, placement); }
 Value state(int group, Placement placement) { return value_of(ValueKind::kState, group, -1, placement); }
-Value activation(int block, int micro_batch) { return value_of(ValueKind::kActivation, block, micro_batch); }
-Value activation_gradient(int block, int micro_batch) {
-  return value_of(ValueKind::kActivationGradient, block, micro_batch);
+Value activation(spec::TensorId tensor, int micro_batch) {
+  Value value = value_of(ValueKind::kActivation, tensor.producer, micro_batch);
+  value.tensor = tensor.tensor;
+  return value;
 }
+Value activation_gradient(spec::TensorId tensor, int micro_batch) {
+  Value value = activation(tensor, micro_batch);
+  value.kind = ValueKind::kActivationGradient;
+  return value;
+}
+spec::TensorId tensor_of(const Value& value) { return {value.index, value.tensor}; }
 Value graph(int block, int micro_batch) { return value_of(ValueKind::kGraph, block, micro_batch); }
 Value pending(int block, int micro_batch) { return value_of(ValueKind::kPending, block, micro_batch); }
 Value target(int micro_batch) { return value_of(ValueKind::kTarget, 0, micro_batch); }

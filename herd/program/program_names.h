@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "herd/program/program.h"
+#include "herd/spec/tensor_shape.h"
 
 namespace herd::program {
 
@@ -16,8 +17,8 @@ std::string_view tier_name(Tier tier);       // returns "device"
 std::string_view codec_name(Codec codec);    // returns "bf16"
 std::string_view kind_name(ValueKind kind);  // returns the plural for tables and charts: "weights"
 
-// Returns "w7", "w7.shard(dp)", "x3.0.partial(tp)", "g7.bf16", "w7.shard(dp).host" or "factor". A name leaves out the
-// tier where values of the kind usually lie: the host for losses, norms and the factor, else the device.
+// Returns "w7", "w7.shard(dp)", "x3.0.partial(tp)", "x3:1.0", "g7.bf16", "w7.shard(dp).host" or "factor". A name leaves
+// out the tier where values of the kind usually lie: the host for losses, norms and the factor, else the device.
 std::string value_name(const Mesh& mesh, const Value& value);
 
 // Each is the inverse of the function of its name above, and returns nothing for a text that names no value.
@@ -42,8 +43,9 @@ std::string axis_name(const Mesh& mesh, int axis);  // returns "dp"
 Value weight(int group, Placement placement = kWhole);
 Value gradient(int group, Placement placement = kWhole);
 Value state(int group, Placement placement = kWhole);
-Value activation(int block, int micro_batch);
-Value activation_gradient(int block, int micro_batch);
+Value activation(spec::TensorId tensor, int micro_batch);
+Value activation_gradient(spec::TensorId tensor, int micro_batch);
+spec::TensorId tensor_of(const Value& value);  // returns the tensor that is an activation, or has the gradient
 Value graph(int block, int micro_batch);
 Value pending(int block, int micro_batch);
 Value target(int micro_batch);

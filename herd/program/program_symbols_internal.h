@@ -1,6 +1,7 @@
 // Defines the symbols of verify_program.h: what a value stands for while programs are verified. Threads: plain data.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -21,6 +22,7 @@ struct Symbol {
   int shard = 0, shards = 1;  // which shard it is, of how many; 0 of 1 for a whole
   bool partial = false;       // true for a partial sum of an activation or its gradient
   std::set<Atom> atoms = {};  // contributions that it holds
+  int tensor = 0;             // which tensor of its block it is, for activations and their gradients
   bool operator==(const Symbol&) const = default;
 };
 
@@ -40,10 +42,12 @@ class Model {
   const Expectation& expected() const { return expected_; }
   int num_blocks() const { return static_cast<int>(expected_.block_groups.size()); }
   int data_rank(int rank) const { return expected_.mesh.index(expected_.data_axis, rank); }
-  bool runs(int rank, int block) const;                // tells whether the pipeline's stages give the block to the rank
-  std::set<int> groups_of(int rank) const;             // returns the groups of the blocks that the rank runs
-  const std::vector<int>& inputs_of(int block) const;  // returns the activations that a block reads
-  const std::vector<int>& readers_of(int activation) const;  // returns the blocks that read an activation
+  bool runs(int rank, int block) const;     // tells whether the pipeline's stages give the block to the rank
+  std::set<int> groups_of(int rank) const;  // returns the groups of the blocks that the rank runs
+  const std::vector<spec::TensorId>& inputs_of(int block) const;    // returns the tensors that a block reads
+  const std::vector<int>& readers_of(spec::TensorId tensor) const;  // returns the blocks that read a tensor
+  // Returns the tensors of a block that have readers and get a gradient from them.
+  std::vector<spec::TensorId> outputs_with_gradient(int block) const;
   spec::Split split_of(int block) const;    // returns how ranks share the block so far (Proof::blocks_split)
   bool keeps_cache(int block) const;        // tells whether the pass keeps a cache of the block's keys and values
   bool is_cut(int group) const;             // tells whether ranks of the tensor axis hold parts of the group
@@ -58,8 +62,9 @@ class Model {
 
  private:
   const Expectation& expected_;
-  std::vector<std::vector<int>> inputs_, readers_;  // inputs by block; readers by activation
-  std::set<int> cut_;                               // groups that the tensor axis cuts
+  std::vector<std::vector<spec::TensorId>> inputs_;     // by block
+  std::map<spec::TensorId, std::vector<int>> readers_;  // by tensor
+  std::set<int> cut_;                                   // groups that the tensor axis cuts
 };
 
 // Returns the symbols that an op of one rank writes, in the order of op.writes. Adds to context.wrong what is wrong.

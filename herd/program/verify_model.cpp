@@ -4,11 +4,11 @@
 
 namespace herd::program {
 
-Model::Model(const Expectation& expected) : expected_(expected), readers_(static_cast<size_t>(num_blocks()) + 1) {
+Model::Model(const Expectation& expected) : expected_(expected) {
   for (int b = 0; b < num_blocks(); ++b) {
     const auto block = static_cast<size_t>(b);
-    inputs_.push_back(expected.block_inputs.empty() ? std::vector<int>{b} : expected.block_inputs[block]);
-    for (const int input : inputs_.back()) readers_.at(static_cast<size_t>(input)).push_back(b);
+    inputs_.push_back(expected.block_inputs.empty() ? std::vector<spec::TensorId>{b} : expected.block_inputs[block]);
+    for (const spec::TensorId input : inputs_.back()) readers_[input].push_back(b);
     if (split_of(b) == spec::Split::kCut)
       cut_.insert(expected.block_groups[block].begin(), expected.block_groups[block].end());
   }
@@ -28,12 +28,23 @@ bool Model::runs(int rank, int block) const {
          expected_.block_rank[static_cast<size_t>(block)] == expected_.mesh.index(expected_.stage_axis, rank);
 }
 
-const std::vector<int>& Model::inputs_of(int block) const { return inputs_[static_cast<size_t>(block)]; }
+const std::vector<spec::TensorId>& Model::inputs_of(int block) const { return inputs_[static_cast<size_t>(block)]; }
 
-const std::vector<int>& Model::readers_of(int activation) const {
+const std::vector<int>& Model::readers_of(spec::TensorId tensor) const {
   static const std::vector<int> nobody;
-  const bool known = activation >= 0 && activation < static_cast<int>(readers_.size());
-  return known ? readers_[static_cast<size_t>(activation)] : nobody;
+  const auto found = readers_.find(tensor);
+  return found == readers_.end() ? nobody : found->second;
+}
+
+std::vector<spec::TensorId> Model::outputs_with_gradient(int block) const {
+  if (expected_.block_outputs.empty()) return {block + 1};
+  std::vector<spec::TensorId> out;
+  const std::vector<bool>& differentiable = expected_.block_outputs[static_cast<size_t>(block)];
+  for (int tensor = 0; tensor < static_cast<int>(differentiable.size()); ++tensor) {
+    const spec::TensorId id = {block + 1, tensor};
+    if (differentiable[static_cast<size_t>(tensor)] && !readers_of(id).empty()) out.push_back(id);
+  }
+  return out;
 }
 
 spec::Split Model::split_of(int block) const {

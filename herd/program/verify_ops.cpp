@@ -67,23 +67,26 @@ class LocalOp {
   void wrong(const std::string& text) { context_.wrong.push_back(text); }
   Atom own_atom(int block, int part = 0) const { return {block, context_.op.micro_batch, context_.data_rank, part}; }
 
-  // Returns what an op of a block must read, besides weights and the gradients that it adds to: the kind, and the index
-  // of the block or activation.
-  std::multiset<std::pair<ValueKind, int>> inputs() const {
-    std::multiset<std::pair<ValueKind, int>> out;
+  // Returns what an op of a block must read, besides weights and the gradients that it adds to: the kind, and the block
+  // or tensor.
+  using Input = std::pair<ValueKind, spec::TensorId>;
+  std::multiset<Input> inputs() const {
+    std::multiset<Input> out;
     const int block = context_.op.block;
     if (context_.op.kind == OpKind::kLoad) return out;
     if (context_.op.kind == OpKind::kBackwardWeight) return {{ValueKind::kPending, block}};
     if (context_.op.kind == OpKind::kBackward) {
-      out = {{ValueKind::kGraph, block}, {ValueKind::kActivationGradient, block + 1}};
+      out = {{ValueKind::kGraph, block}};
+      for (const spec::TensorId tensor : model_.outputs_with_gradient(block))
+        out.insert({ValueKind::kActivationGradient, tensor});
       // A graph that is a shard lacks the block's inputs, so backward reads them, too.
       const auto without_inputs = [&](const Value& value) {
         return value.kind == ValueKind::kGraph && value.placement.is_shard(model_.expected().tensor_axis);
       };
       if (std::none_of(context_.op.reads.begin(), context_.op.reads.end(), without_inputs)) return out;
     }
-    for (const int input : model_.inputs_of(block)) out.insert({ValueKind::kActivation, input});
-    if (context_.op.kind == OpKind::kLoss) out.insert({ValueKind::kTarget, 0});
+    for (const spec::TensorId input : model_.inputs_of(block)) out.insert({ValueKind::kActivation, input});
+    if (context_.op.kind == OpKind::kLoss && model_.expected().has_targets) out.insert({ValueKind::kTarget, 0});
     if (keeps_cache() && model_.expected().continues_caches) out.insert({ValueKind::kCache, block});
     return out;
   }
@@ -96,7 +99,7 @@ class LocalOp {
     if (value.kind == ValueKind::kTarget) return {own_atom(-1)};
     if (value.kind != ValueKind::kActivationGradient) return {own_atom(value.index)};
     std::set<Atom> out;
-    for (const int reader : model_.readers_of(value.index)) out.insert(own_atom(reader));
+    for (const int reader : model_.readers_of(tensor_of(value))) out.insert(own_atom(reader));
     return out;
   }
 
@@ -149,7 +152,7 @@ class LocalOp {
     const std::vector<int> none;
     const auto& groups = loads ? none : model_.expected().block_groups[static_cast<size_t>(op.block)];
     std::multiset<int> weights;
-    std::multiset<std::pair<ValueKind, int>> other_reads;
+    std::multiset<Input> other_reads;
     if (op.kind == OpKind::kLoss || op.kind == OpKind::kLogits) {
       const int expected_axis =
           model_.split_of(op.block) == spec::Split::kCut ? model_.expected().tensor_axis : kNoAxis;
@@ -169,8 +172,10 @@ class LocalOp {
       } else if (differentiates && adds_to(op.reads[i])) {
         continue;
       } else {
-        other_reads.insert({kind, op.reads[i].index});
+        other_reads.insert({kind, tensor_of(op.reads[i])});
         check_placement(op.reads[i], symbol);
+        if (symbol.tensor != op.reads[i].tensor)
+          wrong("reads " + name(op.reads[i]) + ", which holds tensor " + std::to_string(symbol.tensor));
         if (symbol.atoms != expected_of(op.reads[i]) || symbol.version != context_.step) {
           wrong("reads " + name(op.reads[i]) + ", which holds that of " + blocks_text(symbol.atoms) + ", step " +
                 std::to_string(symbol.version));
@@ -197,6 +202,8 @@ class LocalOp {
         case ValueKind::kActivation:
           out.push_back(loads ? made_symbol(value.kind, 0, true)
                               : as_split(made_symbol(value.kind, op.block + 1, op.kind == OpKind::kForward)));
+          out.back().tensor = value.tensor;
+          if (value.index != (loads ? 0 : op.block + 1)) wrong("writes " + name(value) + ", which is another block's");
           break;
         case ValueKind::kTarget:
           out.push_back(made_symbol(value.kind, -1, loads));
@@ -246,16 +253,17 @@ class LocalOp {
   }
 
   Symbol added_activation(const Value& value, bool fits) {
-    const std::vector<int>& inputs = model_.inputs_of(context_.op.block);
+    const std::vector<spec::TensorId>& inputs = model_.inputs_of(context_.op.block);
     Symbol symbol = as_split(made_symbol(value.kind, context_.op.block, fits));
-    if (std::find(inputs.begin(), inputs.end(), value.index) == inputs.end())
+    symbol.tensor = value.tensor;
+    if (std::find(inputs.begin(), inputs.end(), tensor_of(value)) == inputs.end())
       wrong("writes " + name(value) + ", which is no gradient of what its block reads");
     for (size_t i = 0; i < context_.op.reads.size(); ++i) {
       if (context_.op.reads[i] != value) continue;
       const Symbol& so_far = context_.reads[i];
       const std::set<Atom> readers = expected_of(value);
       if (so_far.version != context_.step || so_far.shards != symbol.shards || so_far.shard != symbol.shard ||
-          so_far.partial != symbol.partial ||
+          so_far.tensor != symbol.tensor || so_far.partial != symbol.partial ||
           !std::includes(readers.begin(), readers.end(), so_far.atoms.begin(), so_far.atoms.end()))
         wrong("adds to " + name(value) + ", which holds " + blocks_text(so_far.atoms) + " of step " +
               std::to_string(so_far.version));

@@ -3,8 +3,9 @@
 // follows from the model and the mesh, never from the programs under test. These are the symbols:
 //   weight      is a version. Uses in step t must see version t, and the step leaves t+1. A frozen one stays at 0.
 //   gradient    is a set of contributions (block, micro-batch, data rank). kStep and kNorm must see the expected set.
-//   activation  is what made it (block, micro-batch, data rank, step). It must be whole, a shard or partial along the
-//               tensor axis, as the blocks that make and read it need. Its gradient is the set of its readers.
+//   activation  is what made it (block, tensor, micro-batch, data rank, step). It must be whole, a shard or partial
+//               along the tensor axis, as the blocks that make and read it need. Its gradient is the set of its
+//               readers.
 //   factor      is the set of groups whose norms it has seen, each with all contributions.
 //   cache       is (block, data rank) and a version. A pass that continues caches must read version t of its own
 //               block's cache in step t, and leave t+1.
@@ -52,9 +53,13 @@ struct Proof {
 struct Expectation {
   std::vector<std::vector<int>> block_groups;       // parameter groups that a block reads
   std::vector<bool> backward_without_weights = {};  // by block; empty = every backward reads its block's weights
-  std::vector<std::vector<int>> block_inputs = {};  // activations that a block reads; empty = x<b> alone
-  std::vector<spec::Split> block_splits = {};       // empty = ranks share no block
-  std::set<int> frozen_groups = {};                 // groups without gradient, whose weights no step may change
+  std::vector<std::vector<spec::TensorId>> block_inputs = {};  // tensors that a block reads; empty = x<b> alone
+  // By block, tells of each tensor that it gives whether the tensor gets a gradient; empty = every block gives one
+  // tensor, which gets one.
+  std::vector<std::vector<bool>> block_outputs = {};
+  bool has_targets = true;  // true: the loss reads targets; false: it reads tensors of the batch alone
+  std::vector<spec::Split> block_splits = {};  // empty = ranks share no block
+  std::set<int> frozen_groups = {};            // groups without gradient, whose weights no step may change
   int micro_batches = 1;
   bool trains = true;  // false: the programs compute losses alone, and no version changes
   Mesh mesh = {};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "herd/spec/pass_cost.h"
+#include "herd/spec/tensor_shape.h"
 
 namespace herd::spec {
 
@@ -56,9 +57,9 @@ struct BlockShape {
   int num_program_blocks = 1;
   // Index of its layer in the chain of whole layers: embedding 0, h.0 1, .., head last; not the number in its name.
   int layer = -1;
-  // Lists the activations that it reads: 0 the tokens, b + 1 the output of block b; empty = the output of the block
-  // before it.
-  std::vector<int> inputs = {};
+  // Lists the tensors that it reads, in order; empty = the first tensor of the block before it, or of the batch.
+  std::vector<TensorId> inputs = {};
+  std::vector<TensorShape> outputs = {};  // tensors that it gives; empty = one, of output_bytes
   Split split = Split::kNone;
 };
 

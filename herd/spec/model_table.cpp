@@ -26,9 +26,46 @@ int ModelTable::first_trained() const {
 
 int64_t ModelTable::group_elements(int group) const { return groups[static_cast<size_t>(group)].elements_of_rank(tp); }
 
-std::vector<int> ModelTable::inputs_of(int block) const {
+std::vector<TensorId> ModelTable::inputs_of(int block) const {
   const auto& inputs = blocks[static_cast<size_t>(block)].inputs;
-  return inputs.empty() ? std::vector<int>{block} : inputs;
+  return inputs.empty() ? std::vector<TensorId>{{block, 0}} : inputs;
+}
+
+std::map<TensorId, std::vector<int>> ModelTable::readers() const {
+  std::map<TensorId, std::vector<int>> out;
+  for (int b = 0; b < static_cast<int>(blocks.size()); ++b) {
+    for (const TensorId input : inputs_of(b)) out[input].push_back(b);
+  }
+  return out;
+}
+
+namespace {
+
+// Returns the tensors that the batch or a block gives, where the table lists them.
+const std::vector<TensorShape>& tensors_of(const ModelTable& model, int producer) {
+  return producer == 0 ? model.batch : model.blocks[static_cast<size_t>(producer) - 1].outputs;
+}
+
+}  // namespace
+
+int64_t ModelTable::tensor_bytes(TensorId tensor) const {
+  const auto& listed = tensors_of(*this, tensor.producer);
+  if (listed.empty()) return blocks[static_cast<size_t>(tensor.producer)].input_bytes;
+  return listed[static_cast<size_t>(tensor.tensor)].bytes;
+}
+
+bool ModelTable::has_gradient(TensorId tensor, int first) const {
+  if (tensor.producer <= first) return false;
+  const auto& listed = tensors_of(*this, tensor.producer);
+  return listed.empty() || listed[static_cast<size_t>(tensor.tensor)].differentiable;
+}
+
+bool ModelTable::has_backward(int block, int first) const {
+  if (block < first) return false;
+  const auto& block_groups = blocks[static_cast<size_t>(block)].groups;
+  const std::vector<TensorId> inputs = inputs_of(block);
+  return std::ranges::any_of(block_groups, [&](int group) { return !groups[static_cast<size_t>(group)].frozen; }) ||
+         std::ranges::any_of(inputs, [&](TensorId input) { return has_gradient(input, first); });
 }
 
 bool ModelTable::is_split() const {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "herd/base/dtype.h"
@@ -22,21 +23,28 @@ enum class Attention : uint8_t {
 struct ModelTable {
   std::vector<BlockShape> blocks;  // embedding, transformer blocks, head (final norm, output layer, loss)
   std::vector<ParameterGroupShape> groups;
-  DType compute_dtype = DType::kF32;   // type of weights and activations
-  DType gradient_dtype = DType::kF32;  // type of weights' gradients
-  int tp = 1;                          // ranks that share each block's heads and feed-forward width
-  int64_t micro_batch = 1;             // B, sequences of a micro-batch
-  int64_t tokens = 0;                  // B*T, tokens of a micro-batch on this rank
-  int64_t target_bytes = 0;            // bytes of a micro-batch's targets
+  std::vector<TensorShape> batch = {};  // tensors of a micro-batch; empty = its tokens alone
+  DType compute_dtype = DType::kF32;    // type of weights and activations
+  DType gradient_dtype = DType::kF32;   // type of weights' gradients
+  int tp = 1;                           // ranks that share each block's heads and feed-forward width
+  int64_t micro_batch = 1;              // B, sequences of a micro-batch
+  int64_t tokens = 0;                   // B*T, tokens of a micro-batch on this rank
+  int64_t target_bytes = 0;             // bytes of a micro-batch's targets; 0 where the loss reads tensors of `batch`
   Attention attention = Attention::kFlash;
   // True with selective recompute: backward computes the T x T matrices again instead of keeping them.
   bool recomputes_attention = false;
   int64_t parameters() const;         // returns the parameters of the model
   int64_t frozen_parameters() const;  // returns the parameters that are not trained
   int first_trained() const;  // returns the first block that reads a trained group; blocks.size() where none does
-  int64_t group_elements(int group) const;      // returns the most elements that one rank holds of a group
-  std::vector<int> inputs_of(int block) const;  // returns the activations that a block reads (BlockShape::inputs)
-  bool is_split() const;                        // tells whether layers are cut into blocks for tensor parallelism
+  int64_t group_elements(int group) const;               // returns the most elements that one rank holds of a group
+  std::vector<TensorId> inputs_of(int block) const;      // returns the tensors that a block reads (BlockShape::inputs)
+  std::map<TensorId, std::vector<int>> readers() const;  // returns the blocks that read each tensor, ascending
+  int64_t tensor_bytes(TensorId tensor) const;           // returns the bytes of a tensor of a full micro-batch
+  // Tells whether a tensor that some block reads gets a gradient: it is differentiable, and the first trained block or
+  // a later one gives it. `first` is first_trained().
+  bool has_gradient(TensorId tensor, int first) const;
+  bool has_backward(int block, int first) const;  // tells whether it has a trained group, or an input with a gradient
+  bool is_split() const;                          // tells whether layers are cut into blocks for tensor parallelism
   double flops() const;  // returns the FLOP of one rank for one micro-batch, forward and backward
 };
 

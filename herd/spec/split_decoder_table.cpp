@@ -199,7 +199,7 @@ ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels 
   const bool gpt = m.kind == "gpt";
   const LayerStyle style{.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};
   int blocks = 0;
-  const auto add = [&](BlockShape block, int layer, std::vector<int> groups, std::vector<int> inputs = {}) {
+  const auto add = [&](BlockShape block, int layer, std::vector<int> groups, std::vector<TensorId> inputs = {}) {
     block.layer = layer;
     block.inputs = std::move(inputs);
     table.add_block(std::move(block), std::move(groups));
@@ -225,10 +225,10 @@ ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels 
     const std::vector<int> biases = style.biases ? std::vector<int>{whole_group} : std::vector<int>{};
     add(table.norm(name + ".norm_1", true), layer, {whole_group});
     const int attended = add(table.cut_attention(name + ".attention", style), layer, attention_groups);
-    const int sum = add(table.add(name + ".add_1"), layer, biases, {x, attended});
+    const int sum = add(table.add(name + ".add_1"), layer, biases, {{x}, {attended}});
     add(table.norm(name + ".norm_2", true), layer, {whole_group});
     const int fed = add(table.cut_feed(name + ".mlp", style), layer, {cut_group});
-    x = add(table.add(name + ".add_2"), layer, biases, {sum, fed});
+    x = add(table.add(name + ".add_2"), layer, biases, {{sum}, {fed}});
   }
   const int last = static_cast<int>(m.layers) + 1;
   std::vector<ParameterShape> final_norm;

@@ -73,8 +73,11 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
     expected.block_groups.push_back(block.groups);
     expected.backward_without_weights.push_back(!block.backward_reads_weights);
     expected.block_inputs.push_back(model.inputs_of(b));
+    std::vector<bool>& outputs = expected.block_outputs.emplace_back(block.outputs.empty() ? 1 : 0, true);
+    for (const spec::TensorShape& tensor : block.outputs) outputs.push_back(tensor.differentiable);
     expected.block_splits.push_back(block.split);
   }
+  expected.has_targets = model.target_bytes > 0;
   expected.tensor_axis = layout.tensor_axis;
   expected.copies_axis = layout.key_copies_axis;
   for (const int group : groups_with_copies(model)) expected.copied_groups.insert(group);

@@ -31,7 +31,8 @@ bool is_shared(const Value& value) {
 // Rewrites a step so that tensor ranks share its cut blocks. Takes the ops in order.
 class TensorSplitter {
  public:
-  TensorSplitter(Program step, int axis, bool sequence, int64_t rows, const std::vector<std::vector<int>>& inputs)
+  TensorSplitter(Program step, int axis, bool sequence, int64_t rows,
+                 const std::vector<std::vector<spec::TensorId>>& inputs)
       : step_(std::move(step)),
         axis_(axis),
         shard_(kWhole.shard_on(axis)),
@@ -65,7 +66,7 @@ class TensorSplitter {
 
   // Leaves the gathered inputs of a block out of its graph; its backward reads them as values of their own.
   void leave_inputs_out(Op& op) {
-    const std::vector<int>& inputs = inputs_[static_cast<size_t>(op.block)];
+    const std::vector<spec::TensorId>& inputs = inputs_[static_cast<size_t>(op.block)];
     bool has_graph = false;
     for (auto* side : {&op.reads, &op.writes}) {
       for (Value& value : *side) {
@@ -77,7 +78,7 @@ class TensorSplitter {
       }
     }
     if (!has_graph || op.kind != OpKind::kBackward) return;
-    for (const int input : inputs) op.reads.push_back(program::activation(input, op.micro_batch));
+    for (const spec::TensorId input : inputs) op.reads.push_back(program::activation(input, op.micro_batch));
   }
 
   // Gathers the shards that the op reads. A backward after a recompute of its block finds what that has gathered: no
@@ -146,7 +147,7 @@ class TensorSplitter {
   const Placement shard_, partial_;
   const Placement uncut_placement_;  // of activations between cut blocks
   const int64_t rows_;
-  const std::vector<std::vector<int>>& inputs_;
+  const std::vector<std::vector<spec::TensorId>>& inputs_;
   std::set<Value> padded_wholes_;    // whole values whose bytes are those of all shards
   std::set<Value> recomputed_from_;  // what the last cut op gathered, if it was a recompute
   std::vector<Op> ops_;
@@ -171,8 +172,9 @@ TensorParallel::TensorParallel(int axis, const spec::ModelTable& model, bool kee
   sequence_parallel_ = std::ranges::count(splits_, Split::kSequence) > 0;
   if (!sequence_parallel_ || keeps_gathered) return;
   for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
-    std::vector<int> inputs = splits_[static_cast<size_t>(b)] == Split::kCut ? model.inputs_of(b) : std::vector<int>{};
-    std::erase(inputs, 0);  // tokens
+    std::vector<spec::TensorId> inputs;
+    if (splits_[static_cast<size_t>(b)] == Split::kCut) inputs = model.inputs_of(b);
+    std::erase_if(inputs, [](spec::TensorId input) { return input.producer == 0; });  // tokens
     inputs_.push_back(std::move(inputs));
   }
 }

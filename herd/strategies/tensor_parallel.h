@@ -34,8 +34,9 @@ class TensorParallel final : public Strategy {
 
  private:
   int axis_;
-  std::vector<spec::Split> splits_;       // by block
-  std::vector<std::vector<int>> inputs_;  // by block: activations that backward reads again; empty = graphs keep all
+  std::vector<spec::Split> splits_;  // by block
+  std::vector<std::vector<spec::TensorId>>
+      inputs_;  // by block: activations that backward reads again; empty = graphs keep all
   bool sequence_parallel_;
   int64_t rows_;  // token rows of a micro-batch
 };
