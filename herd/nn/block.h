@@ -53,6 +53,8 @@ class Block {
   const std::vector<std::shared_ptr<ParameterGroup>>& groups() const { return groups_; }
   virtual Tuple forward(const Tuple& x, const Context& context) = 0;
 
+  // Tells whether backward gives a gradient of an input that is a floating tensor.
+  virtual bool differentiates_input(size_t) const { return true; }
   // Tells whether the block has its own backward(). Such a block's graph holds no tensor.
   virtual bool has_backward() const { return false; }
   // Returns the gradients of the inputs from those of the outputs, and adds those of all its parameters.

@@ -39,6 +39,16 @@ void write_normal(const ParameterSpec& spec, uint64_t seed, int64_t begin, float
 
 namespace {
 
+// Writes fp32 numbers to a piece of any type; `halves` has room for the halves that are not asked for.
+void write_piece(const at::Tensor& values, const at::Tensor& piece, std::vector<uint16_t>& halves) {
+  if (piece.scalar_type() == at::kShort)
+    split_float(values, at::from_blob(halves.data(), piece.sizes(), at::kBFloat16), piece);
+  else if (piece.scalar_type() == at::kBFloat16)
+    split_float(values, piece, at::from_blob(halves.data(), piece.sizes(), at::kShort));
+  else
+    piece.copy_(values);
+}
+
 // Writes a contiguous run of a whole parameter from element `begin` on: as fp32, as 16 bits, or as the lower halves.
 void write_run(const ParameterSpec& spec, uint64_t seed, int64_t begin, const at::Tensor& out) {
   const bool is_low = out.scalar_type() == at::kShort;
@@ -55,17 +65,20 @@ void write_run(const ParameterSpec& spec, uint64_t seed, int64_t begin, const at
       const at::Tensor piece = out.view(-1).narrow(0, at, std::min(kPiece, out.numel() - at));
       const at::Tensor values = at::from_blob(drawn.data(), piece.sizes(), at::kFloat);
       write_normal(spec, seed, begin + at, drawn.data(), piece.numel());
-      if (is_low)
-        split_float(values, at::from_blob(halves.data(), piece.sizes(), at::kBFloat16), piece);
-      else if (out.scalar_type() == at::kBFloat16)
-        split_float(values, piece, at::from_blob(halves.data(), piece.sizes(), at::kShort));
-      else
-        piece.copy_(values);
+      write_piece(values, piece, halves);
     }
   }
 }
 
 }  // namespace
+
+void write_weights(const at::Tensor& values, const at::Tensor& out) {
+  std::vector<uint16_t> halves(static_cast<size_t>(std::min(kPiece, out.numel())));
+  for (int64_t at = 0; at < out.numel(); at += kPiece) {
+    const int64_t count = std::min(kPiece, out.numel() - at);
+    write_piece(values.narrow(0, at, count), out.narrow(0, at, count), halves);
+  }
+}
 
 void write_initial_weights(const ParameterSpec& spec, uint64_t seed, int64_t begin, const at::Tensor& out) {
   for_each_run(spec, begin, begin + out.numel(), [&](int64_t at, int64_t whole, int64_t count) {

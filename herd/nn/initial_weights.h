@@ -9,6 +9,9 @@
 
 namespace herd::nn {
 
+// Writes fp32 numbers, [n] and contiguous, to `out` of the same size and such a type.
+void write_weights(const at::Tensor& values, const at::Tensor& out);
+
 // Fills `out` with elements [begin, begin + out.numel()) of what the rank holds of the parameter, flattened. `out` is
 // contiguous, of any floating type. bf16 values are upper halves of the fp32 ones, and int16 asks for the lower halves
 // (bridge/split_float.h).

@@ -55,6 +55,14 @@ Parameter::Parameter(ParameterSpec spec, int64_t offset, const at::Tensor& flat,
   gradient_ = flat_gradient.narrow(0, offset, spec_.elements()).view(spec_.sizes).detach();
 }
 
+void Parameter::take_over(at::Tensor module_parameter) {
+  const bool is_trained = !frozen();
+  module_parameter.set_requires_grad(false);
+  module_parameter.set_data(value_.detach());
+  value_ = std::move(module_parameter);
+  value_.set_requires_grad(is_trained);
+}
+
 double Parameter::take_beta() { return std::exchange(written_, true) ? 1.0 : 0.0; }
 
 void Parameter::add_gradient(const at::Tensor& contribution) {

@@ -48,6 +48,9 @@ class Parameter {
   // Has spec().sizes; it is a leaf, which requires grad unless it is frozen.
   const at::Tensor& value() const { return value_; }
   const at::Tensor& gradient() const { return gradient_; }
+  // Makes a parameter of a torch module the value, in its place: it becomes a view of the flat tensor. REQUIRES
+  // spec().sizes.
+  void take_over(at::Tensor module_parameter);
   bool frozen() const { return !value_.requires_grad(); }  // is not trained: it never has a gradient
 
   // Returns the factor for what the gradient holds already: 0 at the first contribution since begin_gradient(), then 1.

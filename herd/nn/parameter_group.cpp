@@ -22,6 +22,7 @@ ParameterGroup::ParameterGroup(std::string name, std::vector<ParameterSpec> spec
     : name_(std::move(name)),
       frozen_(options.frozen),
       place_(options.place),
+      initial_weights_(options.initial_weights),
       elements_(sum_elements(specs)),
       weights_(elements_, options.dtype, options.device),
       gradient_(elements_, options.gradient_dtype.value_or(options.dtype), options.device) {
@@ -73,6 +74,7 @@ void ParameterGroup::initialize(uint64_t seed, const at::Tensor& out, int64_t be
   const int64_t end = begin + out.numel();
   HERD_CHECK(begin >= 0 && end <= elements_ && out.is_contiguous(), "initial weights of a range outside the group");
   at::NoGradGuard no_grad;
+  if (initial_weights_) return write_weights(initial_weights_(seed).narrow(0, begin, out.numel()), out.view(-1));
   for (const Parameter& parameter : parameters_) {
     const int64_t from = std::max(begin, parameter.offset());
     const int64_t to = std::min(end, parameter.offset() + parameter.spec().elements());

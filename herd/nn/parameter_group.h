@@ -12,6 +12,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,8 @@ struct GroupOptions {
   at::Device device = at::kCPU;
   bool frozen = false;
   int place = 0;  // index of this rank's part among ranks that share the group's parameters; 0 where all have the same
+  // Makes the initial weights from a seed: [elements], fp32, contiguous. Empty = those that each parameter's Init says.
+  std::function<at::Tensor(uint64_t seed)> initial_weights = {};
 };
 
 class ParameterGroup {
@@ -74,6 +77,7 @@ class ParameterGroup {
   std::string name_;
   bool frozen_;
   int place_;
+  std::function<at::Tensor(uint64_t seed)> initial_weights_;
   int64_t elements_ = 0;
   AttachableStorage weights_;
   AttachableStorage gradient_;

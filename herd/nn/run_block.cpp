@@ -20,8 +20,9 @@ Graph run_forward(Block& block, const Tuple& x, const Context& context) {
     return graph;
   }
   at::AutoGradMode with_grad(true);
-  for (const at::Tensor& tensor : x) {
-    graph.inputs.push_back(tensor.is_floating_point() ? tensor.detach().requires_grad_() : tensor.detach());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const bool differentiates = x[i].is_floating_point() && block.differentiates_input(i);
+    graph.inputs.push_back(differentiates ? x[i].detach().requires_grad_() : x[i].detach());
   }
   graph.outputs = block.forward(graph.inputs, context);
   return graph;

@@ -37,12 +37,19 @@ std::vector<int> indices(const std::vector<program::Value>& values, ValueKind ki
   return found;
 }
 
-// Returns the indices of the activations that an op reads, in the order of its block's inputs.
-std::vector<int> indices_in_order(const std::vector<program::Value>& values) {
-  std::vector<int> found;
+// Returns the tensors that an op reads as activations, in the order of its block's inputs.
+std::vector<spec::TensorId> tensors_in_order(const std::vector<program::Value>& values) {
+  std::vector<spec::TensorId> found;
   for (const program::Value& value : values)
-    if (value.kind == ValueKind::kActivation) found.push_back(value.index);
+    if (value.kind == ValueKind::kActivation) found.push_back(program::tensor_of(value));
   return found;
+}
+
+// Returns the tensor's shape as the table of a chain states it.
+const spec::TensorShape& shape_of(const spec::ModelTable& table, spec::TensorId tensor) {
+  const auto& tensors =
+      tensor.producer == 0 ? table.batch : table.blocks[static_cast<size_t>(tensor.producer) - 1].outputs;
+  return tensors.at(static_cast<size_t>(tensor.tensor));
 }
 
 // Gathers the logits of the whole vocabulary, of which each rank has a part.
@@ -178,6 +185,13 @@ int64_t ModelBindings::shard_rows(int micro_batch) const {
 }
 
 at::Tensor ModelBindings::empty(const program::Value& value) const {
+  if (options_.table != nullptr) {
+    const spec::TensorShape& shape = shape_of(*options_.table, program::tensor_of(value));
+    const auto samples = std::max<int64_t>(1, static_cast<int64_t>(batch(value.micro_batch).samples.size()));
+    std::vector<int64_t> sizes;
+    for (const spec::Extent& extent : shape.extents) sizes.push_back(extent.factor * (extent.per_sample ? samples : 1));
+    return at::empty(sizes, scalar_type_of(shape.dtype));
+  }
   const at::Tensor& inputs_BT = batch(value.micro_batch).inputs_BT;
   std::vector<int64_t> sizes = {inputs_BT.size(0), inputs_BT.size(1), options_.width};
   if (groups_.tensor_ranks() > 1) sizes = {rows(value.micro_batch), options_.width};
@@ -195,7 +209,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   context.samples = own.samples;
   context.layer = layer >= 0 ? layer : op.block;
   context.loss_weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
-  context.tokens = own.inputs_BT.size(1);
+  if (own.inputs_BT.defined()) context.tokens = own.inputs_BT.size(1);
   context.past = input_.cached_tokens;
   if (contains(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
   const auto is_shard_of_rows = [](const program::Value& value) {
@@ -211,7 +225,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
 void ModelBindings::load_inputs(const Op& op) {
   const Batch& own = batch(op.micro_batch);
   for (const program::Value& value : op.writes) {
-    const at::Tensor& from = value.kind == ValueKind::kTarget ? own.targets_BT : own.inputs_BT;
+    const at::Tensor& from = value.kind == ValueKind::kTarget ? own.targets_BT : own.tensor(value.tensor);
     if (from.defined()) set_tensor(value, from.clone());
   }
 }
@@ -225,7 +239,7 @@ nn::Tuple ModelBindings::inputs(const Op& op) const {
 }
 
 ModelBindings::KeptGraph ModelBindings::graph_of(const Op& op, int64_t step) {
-  KeptGraph kept{.graph = {}, .inputs = indices_in_order(op.reads)};
+  KeptGraph kept{.graph = {}, .inputs = tensors_in_order(op.reads)};
   nn::Tuple x = inputs(op);
   const auto without_inputs = [](const program::Value& value) {
     return value.kind == ValueKind::kGraph && value.placement.shard != 0;
@@ -254,7 +268,7 @@ void ModelBindings::forward(const Op& op, int64_t step) {
     y = nn::run_without_graph(*chain_[op.block], inputs(op), context(op, step));
   }
   for (const program::Value& value : op.writes) {
-    if (value.kind == ValueKind::kActivation) set_tensor(value, y.at(0));
+    if (value.kind == ValueKind::kActivation) set_tensor(value, y.at(static_cast<size_t>(value.tensor)));
   }
 }
 
@@ -308,8 +322,19 @@ void ModelBindings::loss(const Op& op, int64_t step) {
     output_.loss_sum += result.sum;
     output_.count += result.count;
   }
+  set_input_gradients(op, tensors_in_order(op.reads), result.dx);
+}
+
+void ModelBindings::set_input_gradients(const Op& op, const std::vector<spec::TensorId>& inputs, const nn::Tuple& dx) {
   for (const program::Value& value : op.writes) {
-    if (value.kind == ValueKind::kActivationGradient) set_tensor(value, std::move(result.dx.at(0)));
+    if (value.kind != ValueKind::kActivationGradient) continue;
+    const auto input = std::find(inputs.begin(), inputs.end(), program::tensor_of(value)) - inputs.begin();
+    const at::Tensor& own = dx.at(static_cast<size_t>(input));
+    const bool adds = std::find(op.reads.begin(), op.reads.end(), value) != op.reads.end();
+    if (!own.defined())
+      set_tensor(value, adds ? find_tensor(value) : empty(value).zero_());
+    else
+      set_tensor(value, adds ? find_tensor(value) + own : own);
   }
 }
 
@@ -319,20 +344,18 @@ void ModelBindings::backward(const Op& op) {
   begin_gradients(op);
   auto kept = graphs_.extract(program::graph(op.block, op.micro_batch));
   HERD_CHECK(!kept.empty(), "no graph for block " + std::to_string(op.block));
-  const std::vector<int> inputs = std::move(kept.mapped().inputs);
-  nn::Tuple dy;
+  const std::vector<spec::TensorId> inputs = std::move(kept.mapped().inputs);
+  if (batch(op.micro_batch).has_no_samples()) {  // what stands in for samples may give NaN, which times 0 is NaN
+    nn::finish_gradients(kept.mapped().graph.groups, nullptr);
+    return set_input_gradients(op, inputs, nn::Tuple(inputs.size()));
+  }
+  nn::Tuple dy(std::max<size_t>(1, kept.mapped().graph.outputs.size()));
   for (const program::Value& value : op.reads) {
-    if (value.kind == ValueKind::kActivationGradient && value.index == op.block + 1) dy = {find_tensor(value)};
+    if (value.kind == ValueKind::kActivationGradient && value.index == op.block + 1)
+      dy.at(static_cast<size_t>(value.tensor)) = find_tensor(value);
   }
   if (kept.mapped().gathered) kept.mapped().gathered->attach(this->inputs(op).at(0));
-  const nn::Tuple dx = nn::run_backward(std::move(kept.mapped().graph), dy, deferred_of(op));
-  for (const program::Value& value : op.writes) {
-    if (value.kind != ValueKind::kActivationGradient) continue;
-    const auto input = std::find(inputs.begin(), inputs.end(), value.index) - inputs.begin();
-    const bool adds = std::find(op.reads.begin(), op.reads.end(), value) != op.reads.end();
-    set_tensor(value,
-               adds ? find_tensor(value) + dx.at(static_cast<size_t>(input)) : dx.at(static_cast<size_t>(input)));
-  }
+  set_input_gradients(op, inputs, nn::run_backward(std::move(kept.mapped().graph), dy, deferred_of(op)));
 }
 
 // Returns what computes the gradients of weights later; null if the op computes them itself.

@@ -23,16 +23,24 @@
 #include "herd/runtime/axis_groups.h"
 #include "herd/runtime/bindings.h"
 #include "herd/runtime/flat_parameters.h"
+#include "herd/spec/model_table.h"
 
 namespace herd::runtime {
 
 using Chain = std::vector<std::shared_ptr<nn::Block>>;  // blocks in the order in which they run, a LossBlock last
 
-// Holds one micro-batch of a rank: B sequences of T tokens.
+// Holds one micro-batch of a rank: B sequences of T tokens, or the tensors of a chain of own blocks.
 struct Batch {
   at::Tensor inputs_BT;               // token ids, int64
   at::Tensor targets_BT;              // labels, int64; a negative one does not count
   std::vector<int64_t> samples = {};  // global sample index of each sequence, which keys dropout
+  // Tensors of a chain's batch, in the order of its table; the first dimension counts samples. A micro-batch without
+  // samples has one row, which stands in for them and adds nothing. Empty where inputs_BT is the batch.
+  nn::Tuple tensors = {};
+  const at::Tensor& tensor(int number) const {
+    return tensors.empty() ? inputs_BT : tensors.at(static_cast<size_t>(number));
+  }
+  bool has_no_samples() const { return !tensors.empty() && samples.empty(); }
 };
 
 // Holds what one step needs from outside.
@@ -71,6 +79,8 @@ class ModelBindings {
     std::string algorithm = {};
     int algorithm_axis = kNoAxis;
     int64_t width = 0;  // elements of an activation for each token; only receives need it
+    // Shapes of the tensors of a chain of own blocks; null where `width` says them. It must outlive the bindings.
+    const spec::ModelTable* table = nullptr;
   };
   // Borrows `chain`, `parameters` and `groups`, which must outlive this.
   ModelBindings(const Chain& chain, FlatParameters& parameters, const AxisGroups& groups, GroupUpdate update,
@@ -95,7 +105,7 @@ class ModelBindings {
  private:
   struct KeptGraph {
     nn::Graph graph;
-    std::vector<int> inputs;  // activations that the block has read, in order
+    std::vector<spec::TensorId> inputs;  // tensors that the block has read, in order
     // Memory of the graph's input where backward reads that again: attached for the pass, and none in between.
     std::unique_ptr<AttachableStorage> gathered = nullptr;
   };
@@ -106,6 +116,8 @@ class ModelBindings {
   void logits(const program::Op& op, int64_t step);
   void recompute(const program::Op& op, int64_t step);
   void backward(const program::Op& op);
+  // Gives the gradients of what a block has read to the op's values, or adds them; an undefined one is zero.
+  void set_input_gradients(const program::Op& op, const std::vector<spec::TensorId>& inputs, const nn::Tuple& dx);
   // Returns what collects the gradients of weights that an op leaves to kBackwardWeight; null where it leaves none.
   nn::DeferredGradients* deferred_of(const program::Op& op);
   void backward_weight(const program::Op& op);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "herd/base/error.h"
+#include "herd/spec/chain_table.h"
 #include "herd/spec/frozen.h"
 #include "herd/spec/table_builder_internal.h"
 
@@ -22,6 +23,10 @@ ModelTable table_of_kind(const RunFile& run, int64_t micro_batch, Kernels kernel
   if (kind == "gpt" || kind == "llama") return decoder_table(run, micro_batch, kernels);
   if (kind == "bert") return bert_table(run, micro_batch, kernels);
   if (kind == "t5") return t5_table(run, micro_batch, kernels);
+  if (kind == "chain")
+    throw Error(Code::kBadConfig,
+                "model.kind = \"chain\" is of a program that has the blocks, and this is another one\n"
+                "  fix: herd run -- PROGRAM FILE.toml, or model.kind = \"gpt\"");
   throw Error(Code::kBadConfig, "model.kind = \"" + kind + "\" has no layer table\n  fix: model.kind = \"gpt\"");
 }
 
@@ -56,6 +61,7 @@ void check_shares(const RunFile& run) {
 }  // namespace
 
 ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+  if (run.chain) return run.chain->at(micro_batch);
   check_shares(run);
   ModelTable table = table_of_kind(run, micro_batch, kernels);
   freeze(table, run.model.frozen);

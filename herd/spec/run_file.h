@@ -6,12 +6,15 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace herd::spec {
+
+class ChainTable;
 
 inline constexpr int64_t kAuto = -1;  // a number that herd chooses: "auto"
 
@@ -104,6 +107,9 @@ struct RunFile {
     int64_t trace_steps = 2;  // steps that the trace of a run holds; 0 = none
     bool operator==(const Log&) const = default;
   } log;
+  // Table of a chain of own blocks (herd/chain), which no key describes; set where model.kind = "chain", by the program
+  // that has the blocks. The text of a run file does not hold it.
+  std::shared_ptr<const ChainTable> chain = nullptr;
   bool operator==(const RunFile&) const = default;
 };
 

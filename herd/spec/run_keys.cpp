@@ -45,8 +45,8 @@ Key bytes(std::string_view section, std::string_view name, Effect effect, int64_
 
 std::vector<Key> make_keys() {
   return {
-      text("model", "kind", Effect::kModel, HERD_FIELD(model.kind), {"gpt", "llama", "bert", "t5", "moe"},
-           "family of the model"),
+      text("model", "kind", Effect::kModel, HERD_FIELD(model.kind), {"gpt", "llama", "bert", "t5", "moe", "chain"},
+           "family of the model; chain = blocks of a program of one's own (own_model.md)"),
       integer("model", "layers", Effect::kModel, HERD_FIELD(model.layers), 1,
               "transformer layers; of each of t5's two stacks", kMostLayers),
       integer("model", "width", Effect::kModel, HERD_FIELD(model.width), 1,
@@ -91,8 +91,9 @@ std::vector<Key> make_keys() {
            "parameters that are not trained: patterns of their names, separated by spaces, `*` for any text: "
            "`wte.weight h.0.*`"),
 
-      text("data", "kind", Effect::kRun, HERD_FIELD(data.kind), {"tokens", "random"},
-           "tokens = a folder that `herd tokenize` wrote; random = made-up tokens, for benches"),
+      text("data", "kind", Effect::kRun, HERD_FIELD(data.kind), {"tokens", "random", "function"},
+           "tokens = a folder that `herd tokenize` wrote; random = made-up tokens, for benches; function = the data "
+           "function of a program with blocks of its own"),
       text("data", "path", Effect::kTraining, HERD_FIELD(data.path), {}, "folder of the tokens"),
 
       integer("train", "steps", Effect::kTraining, HERD_FIELD(train.steps), 1, "optimizer steps", kMostSteps),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "herd/base/error.h"
+#include "herd/spec/chain_table.h"
 
 namespace herd::spec {
 
@@ -23,6 +24,7 @@ std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
   static const std::vector<SupportedValues> rules = {{"model.kind", {"gpt", "llama"}},
                                                      {"comm.transport", {"auto", "shm"}}};
   for (const SupportedValues& rule : rules) {
+    if (rule.key == "model.kind" && run.chain) continue;
     if (auto refused = unsupported(run, rule)) return refused;
   }
   return std::nullopt;

@@ -39,6 +39,7 @@ std::vector<Op> run_again(const std::map<int, Op>& forwards, const std::vector<i
     const bool makes_graph = !is_empty(*std::find_if(op.writes.begin(), op.writes.end(), is_graph));
     if (!writes_needed && !makes_graph) continue;
     if (!writes_needed) op = recompute_of(std::move(op));
+    std::erase_if(op.writes, [&](const Value& v) { return !is_graph(v) && !needed.contains(v); });
     if (!makes_graph) std::erase_if(op.writes, is_graph);
     needed.insert(op.reads.begin(), op.reads.end());
     ops.push_back(std::move(op));

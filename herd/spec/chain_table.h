@@ -1,0 +1,33 @@
+// Holds the model table of a chain of a user's own blocks (herd/chain), which comes from a trace and not from the keys
+// of [model]. Each block was run at two sizes of micro-batches; all else follows from these.
+//   Sizes of tensors are exact, since each is a factor, or a factor for each sample. Bytes that a pass keeps or needs,
+//   and its FLOP, are on the line through both traces.
+// Threads: pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "herd/spec/model_table.h"
+
+namespace herd::spec {
+
+class ChainTable {
+ public:
+  // REQUIRES tables of the same chain, traced with 1 <= small_samples < large_samples.
+  ChainTable(int64_t small_samples, ModelTable small, int64_t large_samples, ModelTable large);
+
+  ModelTable at(int64_t micro_batch) const;  // returns the table of micro-batches of so many samples
+  const ModelTable& traced() const { return large_; }
+
+  // The text is JSON, and parse() is the inverse of text(). Throws kCorruptFile naming `source` for any other text.
+  std::string text() const;
+  static ChainTable parse(std::string_view text, const std::string& source);
+
+ private:
+  int64_t small_samples_, large_samples_;
+  ModelTable small_, large_;
+};
+
+}  // namespace herd::spec
