@@ -1,10 +1,7 @@
 #include "herd/train/block_timer.h"
 
-#include <ATen/ops/arange.h>
-
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "herd/base/midmean.h"
 #include "herd/program/excerpts.h"
@@ -21,7 +18,7 @@ constexpr int kLayers = 2;  // layers that are timed in turn, so that the weight
 constexpr double kActivation = 1e-2, kWeight = 1e-3;
 
 // Returns the blocks of the first and the last layer, and of kLayers layers between.
-std::set<int> chosen_blocks(const program::Program& step, const spec::ModelTable& table) {
+std::set<int> chosen_blocks(const program::Program& step, const spec::ModelTable& table, bool is_own_chain) {
   std::map<int, std::set<int>> layers;  // the blocks of each that this rank runs
   for (const program::Op& op : step.ops) {
     if (op.kind == OpKind::kForward || op.kind == OpKind::kLoss)
@@ -31,7 +28,7 @@ std::set<int> chosen_blocks(const program::Program& step, const spec::ModelTable
   int between = 0;
   for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
     const bool is_outer = layer->first == 0 || layer->first == table.blocks.back().layer;
-    if (is_outer || between++ < kLayers) chosen.merge(layer->second);
+    if (is_own_chain || is_outer || between++ < kLayers) chosen.merge(layer->second);
   }
   return chosen;
 }
@@ -44,25 +41,19 @@ OpKind timed_as(const program::Op& op, const spec::BlockShape& block) {
   return op.kind;
 }
 
-runtime::StepInput made_up_tokens(const spec::RunFile& run, int64_t rows) {
-  const at::Tensor ids =
-      at::arange(rows * run.model.context, at::kLong).mul_(7919).remainder_(run.model.vocab).view({rows, -1});
-  std::vector<int64_t> samples(static_cast<size_t>(rows));
-  std::iota(samples.begin(), samples.end(), 0);
-  return {.micro_batches = {{ids, ids, samples}}, .weight = kWeight};
-}
-
 }  // namespace
 
 BlockTimer::BlockTimer(const spec::RunFile& run, const spec::Layout& layout, const program::Program& step,
                        const runtime::Chain& chain, runtime::FlatParameters& parameters,
-                       const runtime::AxisGroups& groups, Communicator& comm)
+                       const runtime::AxisGroups& groups, Communicator& comm, Example example)
     : run_(run),
       layout_(layout),
       table_(spec::program_table(run, layout.micro_batch)),
       comm_(comm),
-      bindings_(chain, parameters, groups, {}, {.width = run.model.width}),
-      executor_(program::passes_over(step, chosen_blocks(step, table_)), bindings(), peer_listener(groups.world())) {}
+      example_(std::move(example)),
+      bindings_(chain, parameters, groups, {}, {.width = run.model.width, .table = run.chain ? &table_ : nullptr}),
+      executor_(program::passes_over(step, chosen_blocks(step, table_, run.chain != nullptr)), bindings(),
+                peer_listener(groups.world())) {}
 
 runtime::BindingTable BlockTimer::bindings() {
   runtime::BindingTable table = bindings_.table();
@@ -74,7 +65,9 @@ runtime::BindingTable BlockTimer::bindings() {
 }
 
 void BlockTimer::run() {
-  bindings_.begin_step(made_up_tokens(run_, layout_.micro_batch));
+  runtime::StepInput input = example_(layout_.micro_batch);
+  input.weight = kWeight;
+  bindings_.begin_step(std::move(input));
   comm_.barrier({.name = "calibration"});
   executor_.run(0);
   executor_.drain();
@@ -133,6 +126,8 @@ std::map<BlockTimer::Op, double> BlockTimer::block_times_us() {
     last_layer_begin += block.layer < table_.blocks.back().layer ? 1 : 0;
   }
   for (const OpKind kind : {OpKind::kForward, OpKind::kBackward}) {
+    for (int b = 0; run_.chain && b < last; ++b) fill(kind, b, b);
+    if (run_.chain) continue;
     fill(kind, 0, first_layer_end - 1);
     fill(kind, first_layer_end, last_layer_begin - 1);
     if (last_layer_begin < last) fill(kind, last_layer_begin, last - 1);

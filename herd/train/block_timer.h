@@ -2,6 +2,7 @@
 // made-up tokens and activations, in the memory of the step.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -15,17 +16,18 @@
 
 namespace herd::train {
 
-// A rank runs its first and its last layer, and two between them, whose times it takes for the others. Weights do not
-// change; gradients hold no values of use afterwards. run(), block_times_us() and slowest_rank_ratio() are collective,
-// and return the same on all ranks. It borrows chain, parameters, groups and communicator.
-// Threads: one, beside torch's.
+// A rank runs its first and its last layer, and two between them, whose times it takes for the others. Of a chain of
+// own blocks it runs all. Weights do not change; gradients hold no values of use afterwards. run(), block_times_us()
+// and slowest_rank_ratio() are collective, and return the same on all ranks. It borrows chain, parameters, groups and
+// communicator. Threads: one, beside torch's.
 class BlockTimer {
  public:
-  using Op = std::pair<program::OpKind, int>;  // kind and block
+  using Op = std::pair<program::OpKind, int>;                       // kind and block
+  using Example = std::function<runtime::StepInput(int64_t rows)>;  // returns one micro-batch of so many samples
 
   BlockTimer(const spec::RunFile& run, const spec::Layout& layout, const program::Program& step,
              const runtime::Chain& chain, runtime::FlatParameters& parameters, const runtime::AxisGroups& groups,
-             Communicator& comm);
+             Communicator& comm, Example example);
 
   void run();              // all ranks begin at the same time
   void discard_warm_up();  // drops all passes so far, which include the first use of pages, libraries and thread pools
@@ -48,6 +50,7 @@ class BlockTimer {
   const spec::Layout& layout_;
   const spec::ModelTable table_;
   Communicator& comm_;
+  const Example example_;
   runtime::ModelBindings bindings_;
   runtime::Executor executor_;
   std::map<Op, std::vector<double>> times_;  // microseconds of each pass over each block

@@ -3,22 +3,22 @@
 #include <algorithm>
 
 #include "herd/program/excerpts.h"
-#include "herd/train/batches.h"
 #include "herd/train/peer_listener.h"
 
 namespace herd::train {
 
 Evaluation::Evaluation(const program::Program& step, const runtime::Chain& chain, runtime::FlatParameters& parameters,
-                       const runtime::AxisGroups& groups, int64_t width)
-    : bindings_(chain, parameters, groups, {}, {.training = false, .width = width}),
+                       const runtime::AxisGroups& groups, const runtime::ModelBindings::Options& training)
+    : bindings_(chain, parameters, groups, {},
+                {.training = false, .seed = training.seed, .width = training.width, .table = training.table}),
       executor_(program::forward_only(step), bindings_.table(), peer_listener(groups.world())) {}
 
-std::optional<double> Evaluation::run(const SampleSource& source, Communicator& comm, const EvaluateOptions& options) {
+std::optional<double> Evaluation::run(const Samples& samples, Communicator& comm, const EvaluateOptions& options) {
   std::vector<double> sum_count = {0, 0};
-  const int64_t samples = std::min(options.batches * options.batch, source.samples_per_epoch());
-  for (int64_t first = 0; first < samples; first += options.batch) {
-    const int64_t batch = std::min(options.batch, samples - first);
-    bindings_.begin_step({read_micro_batches(source, first, batch, options.micro_batch, executor_.program())});
+  const int64_t count = std::min(options.batches * options.batch, samples.per_epoch());
+  for (int64_t first = 0; first < count; first += options.batch) {
+    const int64_t batch = std::min(options.batch, count - first);
+    bindings_.begin_step(samples.read(first, batch, options.micro_batch, executor_.program()));
     executor_.run(first / options.batch);
     executor_.drain();
     sum_count[0] += bindings_.output().loss_sum;

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "herd/comm/communicator.h"
-#include "herd/data/sample_source.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/model_bindings.h"
+#include "herd/train/model_source.h"
 
 namespace herd::train {
 
@@ -27,13 +27,13 @@ struct EvaluateOptions {
 // memory.
 class Evaluation {
  public:
-  // Borrows all but the program. `width` counts the elements of an activation for each token.
+  // Borrows all but the program. Takes the shapes of activations, and the seed, from the options of training.
   Evaluation(const program::Program& step, const runtime::Chain& chain, runtime::FlatParameters& parameters,
-             const runtime::AxisGroups& groups, int64_t width);
+             const runtime::AxisGroups& groups, const runtime::ModelBindings::Options& training);
 
   // Returns the mean loss of a token, in nats; nothing where it was stopped. Collective: every rank makes the same call
   // and gets the same result. REQUIRES no step in flight.
-  std::optional<double> run(const SampleSource& source, Communicator& comm, const EvaluateOptions& options);
+  std::optional<double> run(const Samples& samples, Communicator& comm, const EvaluateOptions& options);
 
  private:
   runtime::ModelBindings bindings_;

@@ -83,7 +83,9 @@ planner::ResolvedRun resolve_run(const spec::RunFile& run, Communicator& comm) {
   verdict.config = broadcast_from_root(std::move(verdict.config), comm);
   verdict.text = broadcast_from_root(std::move(verdict.text), comm);
   if (code[0] >= 0) throw SharedError(static_cast<Code>(code[0]), verdict.text);
-  return {spec::parse_run_text(verdict.config, "the resolved run file"), verdict.text};
+  planner::ResolvedRun resolved{spec::parse_run_text(verdict.config, "the resolved run file"), verdict.text};
+  resolved.run.chain = run.chain;
+  return resolved;
 }
 
 }  // namespace herd::train

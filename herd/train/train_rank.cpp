@@ -27,6 +27,12 @@ JobAttempt attempt_of(const launch::Environment& environment) {
 }  // namespace
 
 int train_rank(const std::string& run_file, const std::vector<std::string>& overrides) {
+  return train_rank(run_file, overrides, [](spec::RunFile run, Communicator& comm, const JobAttempt& attempt) {
+    Trainer(std::move(run), comm, attempt).run();
+  });
+}
+
+int train_rank(const std::string& run_file, const std::vector<std::string>& overrides, const TrainRun& train) {
   const launch::Environment environment = launch::read_environment();
   const StopSignal signals(environment.rank == 0);
   if (environment.size > 1 && environment.source != "herd run") set_log_rank(environment.rank);  // which names ranks
@@ -37,7 +43,7 @@ int train_rank(const std::string& run_file, const std::vector<std::string>& over
   DeviceMemory::set_budget(run.memory.device_budget);
   Communicator comm = Communicator::create(run.comm.topology == "auto" ? "" : run.comm.topology);
   try {
-    Trainer(std::move(run), comm, attempt_of(environment)).run();
+    train(std::move(run), comm, attempt_of(environment));
     return 0;
   } catch (const SharedError& error) {
     if (comm.rank() == 0) throw;

@@ -22,7 +22,6 @@
 #include "herd/bridge/budget_allocator.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/draw/timeline_picture.h"
-#include "herd/models/decoder.h"
 #include "herd/planner/cluster.h"
 #include "herd/planner/prediction.h"
 #include "herd/program/draw_program.h"
@@ -38,15 +37,15 @@
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/topology/topology_text.h"
-#include "herd/train/batches.h"
 #include "herd/train/block_timer.h"
 #include "herd/train/calibrate.h"
+#include "herd/train/chain_source.h"
 #include "herd/train/checkpoint_peers.h"
-#include "herd/train/data_source.h"
 #include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
 #include "herd/train/measured_memory.h"
 #include "herd/train/measured_timeline.h"
+#include "herd/train/model_source.h"
 #include "herd/train/nonfinite.h"
 #include "herd/train/peer_listener.h"
 #include "herd/train/replica_hash.h"
@@ -104,10 +103,13 @@ void print_line(const std::string& line) {
 }  // namespace
 
 struct Trainer::State {
+  std::shared_ptr<const ModelSource> source;
   spec::RunFile run;
   Communicator comm;
   spec::Layout layout;
-  std::unique_ptr<SampleSource> data, validation;
+  TrainHooks hooks;
+  std::unique_ptr<Samples> data, validation;
+  spec::ModelTable table;
   models::Model model;
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::LearningRate rate;
@@ -140,8 +142,9 @@ struct Trainer::State {
 
   std::string strategy_summary;  // what strategy.auto took; empty where the run file says all
 
-  State(planner::ResolvedRun resolved, Communicator& c)
-      : run(std::move(resolved.run)),
+  State(std::shared_ptr<const ModelSource> model_source, planner::ResolvedRun resolved, Communicator& c)
+      : source(std::move(model_source)),
+        run(std::move(resolved.run)),
         comm(c.share()),
         layout(strategies::trainable_layout(run, c.size())),
         strategy_summary(std::move(resolved.summary)) {}
@@ -177,8 +180,17 @@ struct Trainer::State {
 
 // Peers must hear of an error before this rank leaves the groups that it has made, and before it waits for what is in
 // flight.
-Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& attempt)
-    : state_(std::make_unique<State>(resolve_run(run_file, comm), comm)) {
+Trainer::Trainer(spec::RunFile run, Communicator& comm, const JobAttempt& attempt)
+    : Trainer(family_source(), std::move(run), comm, attempt, {}) {}
+
+Trainer::Trainer(const Chain& chain, const ChainData& data, spec::RunFile run, Communicator& comm,
+                 const JobAttempt& attempt, TrainHooks hooks)
+    : Trainer(chain_source(chain, data), std::move(run), comm, attempt, std::move(hooks)) {}
+
+Trainer::Trainer(std::shared_ptr<const ModelSource> source, spec::RunFile run, Communicator& comm,
+                 const JobAttempt& attempt, TrainHooks hooks)
+    : state_(std::make_unique<State>(source, resolve_run(source->complete(std::move(run), comm), comm), comm)) {
+  state_->hooks = std::move(hooks);
   try {
     state_->set_up(attempt);
   } catch (const std::exception& error) {
@@ -211,12 +223,12 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (s.before.finished) return;
   const Topology topology = parse_topology(comm.topology());
   spec::refuse_transport(run, static_cast<int>(topology.hosts.size()));
-  s.data = open_samples(run, Split::kTrain);
-  if (run.train.eval_every > 0) s.validation = open_samples(run, Split::kValidation);
+  s.data = s.source->open(run, Split::kTrain, comm);
+  if (run.train.eval_every > 0) s.validation = s.source->open(run, Split::kValidation, comm);
   if (!s.strategy_summary.empty()) s.say(s.strategy_summary);
   s.say(spec::summary(s.layout));
 
-  const spec::ModelTable table = spec::program_table(run, s.layout.micro_batch);
+  s.table = spec::program_table(run, s.layout.micro_batch);
   s.num_parameters = table.parameters();
   s.num_restarts = attempt.restarts_before;
   if (table.frozen_parameters() > 0) {
@@ -232,19 +244,20 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (const std::string quotient = strategies::quotient_text(run, s.layout, programs[0]); !quotient.empty())
     s.say("the step is proved on " + quotient);
 
-  s.model = models::make_model(run.model, table, s.layout.mesh.index(s.layout.tensor_axis, comm.rank()));
   s.optimizer = make_optimizer(run.optimizer);
   s.rate = learning_rate(run);
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);
   const program::Program& step =
       programs[static_cast<size_t>(std::find(ranks_here.begin(), ranks_here.end(), comm.rank()) - ranks_here.begin())];
+  s.model = s.source->make(run, table, step);
   s.flops_per_step = flops_of(step, table);
   s.groups = std::make_unique<runtime::AxisGroups>(comm, step);
   s.parameters =
       std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed);
   s.weights = std::make_unique<runtime::WeightRefresher>(*s.parameters, *s.groups, step);
   const program::Calibration calibration = [&] {
-    BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm);
+    BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm,
+                      [&](int64_t rows) { return s.source->example(run, rows); });
     return calibrate(run, s.layout, passes, *s.parameters, *s.optimizer, comm, static_cast<int>(ranks_here.size()));
   }();
   s.peak_gflops = calibration.matmul_flops_per_us * calibration.threads / 1e3;
@@ -267,7 +280,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   };
   s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()), std::move(listener));
   if (s.validation)
-    s.evaluation = std::make_unique<Evaluation>(step, s.model.blocks, *s.parameters, *s.groups, run.model.width);
+    s.evaluation = std::make_unique<Evaluation>(step, s.model.blocks, *s.parameters, *s.groups, s.options());
 
   if (s.root() && run.train.max_minutes > 0) {
     s.time_limit = attempt.job_started.value_or(Clock::now()) +
@@ -292,12 +305,12 @@ runtime::ModelBindings::Options Trainer::State::options() const {
           .stop_on_nonfinite = run.health.check_finite,
           .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
           .algorithm_axis = strategies::all_reduced_axis(run, layout),
-          .width = run.model.width};
+          .width = run.model.width,
+          .table = run.chain ? &table : nullptr};
 }
 
 runtime::StepInput Trainer::State::read_step(int64_t step) const {
-  return {read_micro_batches(*data, samples_before(step), layout.batch, layout.micro_batch, executor->program()),
-          1.0 / static_cast<double>(counted_tokens(*data, layout.batch))};
+  return data->read(samples_before(step), layout.batch, layout.micro_batch, executor->program());
 }
 
 // Runs the step's program. A norm of the gradient that is no finite number is so on all ranks: they look for its origin
@@ -326,8 +339,8 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
 // `drain` the step lasts until its gathers of weights have ended, which otherwise overlap the next step.
 StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   const auto begin = Clock::now();
-  DeviceMemory::reset_peak();
   const runtime::StepInput input = read_step(step);
+  DeviceMemory::reset_peak();
   const int64_t skipped = bindings->loss_scale() ? bindings->loss_scale()->skipped() : 0;
   execute(input, step);
   const runtime::StepOutput& output = bindings->output();
@@ -481,6 +494,7 @@ TrainResult Trainer::State::train() {
       result.stopped = !record.metrics.val_loss;
     }
     if (metrics) metrics->write(record.metrics);
+    if (hooks.step_done) hooks.step_done(record.metrics);
     if (s.root()) {
       s.metrics_so_far.push_back(record.metrics);
       if (done - s.resumed.step > run.log.trace_steps && Clock::now() - s.reported > kBetweenReports) s.write_report();

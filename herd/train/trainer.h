@@ -5,11 +5,16 @@
 // Threads: one.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "herd/chain/chain_data.h"
+#include "herd/chain/model_chain.h"
 #include "herd/comm/communicator.h"
 #include "herd/spec/run_file.h"
+#include "herd/storage/metrics.h"
+#include "herd/train/model_source.h"
 #include "herd/train/owned_folder.h"
 
 namespace herd::train {
@@ -21,12 +26,20 @@ struct TrainResult {
   bool stopped = false;
 };
 
+// Functions that a training calls on every rank.
+struct TrainHooks {
+  std::function<void(const StepMetrics&)> step_done = {};  // after each step, with its validation if there was one
+};
+
 class Trainer {
  public:
   // Collective. Shares the group of `comm`, and sets its deadline to the run's comm.deadline_s. Throws before anything
   // large is allocated: kBadConfig (layout, data, vocabulary, a checkpoint of another run), kOverBudget with the table
   // of what does not fit. `attempt` says whether an earlier start of the same job began the run, which then goes on.
   Trainer(spec::RunFile run, Communicator& comm, const JobAttempt& attempt = {});
+  // Trains a chain of own blocks on own data. Throws as chain_source(), too.
+  Trainer(const Chain& chain, const ChainData& data, spec::RunFile run, Communicator& comm,
+          const JobAttempt& attempt = {}, TrainHooks hooks = {});
   ~Trainer();
 
   // Collective: every rank runs the same steps. Stops cleanly where any rank's StopSignal asks for it.
@@ -36,7 +49,13 @@ class Trainer {
 
  private:
   struct State;
+  Trainer(std::shared_ptr<const ModelSource> source, spec::RunFile run, Communicator& comm, const JobAttempt& attempt,
+          TrainHooks hooks);
   std::unique_ptr<State> state_;
 };
 
 }  // namespace herd::train
+
+namespace herd {
+using train::Trainer;
+}  // namespace herd

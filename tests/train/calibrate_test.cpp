@@ -14,9 +14,14 @@
 #include "herd/spec/build_model_table.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
+#include "herd/train/model_source.h"
 
 namespace herd::train {
 namespace {
+
+BlockTimer::Example examples_of(const spec::RunFile& run) {
+  return [&run](int64_t rows) { return family_source()->example(run, rows); };
+}
 
 using namespace std::chrono_literals;
 
@@ -63,7 +68,8 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlock_AndLeavesTheRunAsItWas) {
       RankParts parts(run, layout, comm);
       const optim::AdamW adamw({});
       const at::Tensor weights = parts.parameters.weights().clone();
-      BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
+      BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm,
+                        examples_of(run));
       const auto machine = calibrate(run, layout, passes, parts.parameters, adamw, comm, 2);
       if (run.strategy.zero < 3) {
         EXPECT_TRUE(parts.parameters.weights().equal(weights));
@@ -101,7 +107,8 @@ TEST(Calibrate, MeasuresWithARankThatHasNoGradients) {
     RankParts parts(run, layout, comm);
     EXPECT_EQ(parts.parameters.gradients().numel() == 0, comm.rank() == 1);
     const optim::AdamW adamw({});
-    BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
+    BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm,
+                      examples_of(run));
     const auto machine = calibrate(run, layout, passes, parts.parameters, adamw, comm, 2);
     EXPECT_GT(machine.norm_us_per_element, 0);
     EXPECT_GT(machine.update_us_per_element, 0);
@@ -133,7 +140,8 @@ TEST(Calibrate, TakesNoMoreMemoryThanAStep_AndLeavesEveryBitOfTheWeights) {
         return all;
       };
       for (const at::Tensor& one : exact_weights()) before.push_back(one.clone());
-      BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
+      BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm,
+                        examples_of(run));
       DeviceMemory::reset_peak();
       calibrate(run, layout, passes, parts.parameters, adamw, comm, 1);
       const int64_t bound = peak_bound(parts.step, program::Tier::kDevice).bytes;
@@ -154,7 +162,8 @@ TEST(BlockTimer, SayHowMuchLongerTheSlowestRankTakes) {
   run_inproc(2, [&](Communicator& comm) {
     RankParts parts(run, layout, comm);
     parts.model.blocks[1] = std::make_shared<Slowed>(parts.model.blocks[1], comm.rank() == 0 ? 400ms : 10ms);
-    BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
+    BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm,
+                      examples_of(run));
     passes.run();
     const auto figures = passes.block_times_us();
     double pass_us = 0;

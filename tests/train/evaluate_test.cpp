@@ -29,10 +29,10 @@ std::optional<double> loss_on(Communicator& comm, const EvaluateOptions& options
       strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank());
   runtime::FlatParameters parameters(model.groups, step, comm, {}, 1);
   const runtime::AxisGroups groups(comm, step);
-  Evaluation evaluation(step, model.blocks, parameters, groups, run.model.width);
+  Evaluation evaluation(step, model.blocks, parameters, groups, {.width = run.model.width});
   const int64_t before = DeviceMemory::live_bytes();
   DeviceMemory::reset_peak();
-  const auto loss = evaluation.run(*random_samples(kVocabulary, kContext, 3), comm, options);
+  const auto loss = evaluation.run(*token_samples(random_samples(kVocabulary, kContext, 3)), comm, options);
   if (taken != nullptr) *taken = DeviceMemory::peak_bytes() - before;
   return loss;
 }

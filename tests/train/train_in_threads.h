@@ -21,9 +21,8 @@
 #include "herd/spec/layout.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
-#include "herd/train/batches.h"
-#include "herd/train/data_source.h"
 #include "herd/train/evaluate.h"
+#include "herd/train/model_source.h"
 #include "herd/train/model_tensors.h"
 #include "herd/train/run_optimizer.h"
 #include "herd/train/take_weights.h"
@@ -57,7 +56,8 @@ inline at::Tensor exact_copy(const NamedTensor& tensor) {
 }
 
 inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
-                                std::optional<optim::LossScale> loss_scale = {}) {
+                                std::optional<optim::LossScale> loss_scale = {},
+                                const std::shared_ptr<const ModelSource>& source = family_source()) {
   if (run.strategy.precision == "fp16" && !loss_scale) loss_scale = optim::LossScale();
   const spec::Layout layout = strategies::trainable_layout(run, ranks);
   const spec::ModelTable table = spec::program_table(run, layout.micro_batch);
@@ -70,9 +70,8 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
   std::mutex mutex;
   run_inproc(ranks, [&](Communicator& comm) {
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
-    const auto data = open_samples(run, Split::kTrain), validation = open_samples(run, Split::kValidation);
-    const models::Model model =
-        models::make_model(run.model, table, layout.mesh.index(layout.tensor_axis, comm.rank()));
+    const auto data = source->open(run, Split::kTrain, comm);
+    const models::Model model = source->make(run, table, step);
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
@@ -83,14 +82,17 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       runtime::WeightRefresher(parameters, groups, step).refresh();
     }
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
-    runtime::ModelBindings bindings(
-        model.blocks, parameters, groups, runtime::parameter_update(parameters, *optimizer, rate),
-        {.seed = seed, .clip = run.optimizer.clip, .loss_scale = loss_scale, .width = run.model.width});
+    const runtime::ModelBindings::Options options{.seed = seed,
+                                                  .clip = run.optimizer.clip,
+                                                  .loss_scale = loss_scale,
+                                                  .width = run.model.width,
+                                                  .table = run.chain ? &table : nullptr};
+    runtime::ModelBindings bindings(model.blocks, parameters, groups,
+                                    runtime::parameter_update(parameters, *optimizer, rate), options);
     runtime::Executor executor(step, bindings.table());
     for (int64_t s = 0; s < steps; ++s) {
+      bindings.begin_step(data->read(s * layout.batch, layout.batch, layout.micro_batch, step));
       const uint64_t before = comm.bytes_moved();
-      bindings.begin_step({read_micro_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, step),
-                           1.0 / static_cast<double>(counted_tokens(*data, layout.batch))});
       executor.run(s);
       executor.drain();
       if (s + 1 == steps)
@@ -113,8 +115,10 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     if (ranks == 1) {
       for (const NamedTensor& tensor : own_weights(parameters)) out.weights[tensor.name] = exact_copy(tensor);
     }
+    if (!source->has_validation()) return;
+    const auto validation = source->open(run, Split::kValidation, comm);
     const double loss =
-        *Evaluation(step, model.blocks, parameters, groups, run.model.width)
+        *Evaluation(step, model.blocks, parameters, groups, options)
              .run(*validation, comm, {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch});
     if (comm.rank() == 0) out.validation = loss;
   });

@@ -1,0 +1,33 @@
+// Gives the samples that a Chain is trained on: functions from indices to named tensors. Threads: herd calls them on
+// the thread that trains, on any rank and in any order, so a sample is a function of its index alone.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace herd {
+
+// Holds samples as tensors whose first dimension counts them: row i of each is of the i-th index asked for. Floating
+// tensors become of the type that strategy.precision computes with.
+struct Batch {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  // How many losses count in these samples, as the chain's last block counts them; -1 = one a sample.
+  int64_t count = -1;
+};
+
+using ReadBatch = std::function<Batch(const std::vector<int64_t>& samples)>;
+
+struct ChainData {
+  ReadBatch read;
+  int64_t samples = 0;  // samples of an epoch, which each epoch visits in another order; 0 = they never end
+  // Samples that train.eval_every reads, in their order; empty = the run has no validation.
+  ReadBatch read_validation = {};
+  int64_t validation_samples = 0;
+};
+
+}  // namespace herd

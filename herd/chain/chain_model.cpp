@@ -1,0 +1,71 @@
+#include "herd/chain/chain_model.h"
+
+#include <algorithm>
+#include <map>
+
+#include "herd/base/error.h"
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/chain/own_block.h"
+
+namespace herd {
+namespace {
+
+// Compares the parameters of a module with those of the table.
+void check_module(const Chain::Block& owner, const torch::nn::Module& module,
+                  const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups) {
+  std::map<std::string, std::vector<int64_t>> expected;
+  for (const auto& group : groups) {
+    for (const nn::Parameter& parameter : group->parameters()) expected[parameter.spec().name] = parameter.spec().sizes;
+  }
+  for (const auto& item : module.named_parameters()) {
+    const auto found = expected.extract(owner.name + "." + item.key());
+    if (!found.empty() && item.value().sizes() == at::IntArrayRef(found.mapped())) continue;
+    expected[item.key()];  // so that it is reported
+    break;
+  }
+  if (expected.empty()) return;
+  throw Error(Code::kBadConfig, "the factory of block \"" + owner.name +
+                                    "\" builds another module than when it was traced: parameter " +
+                                    expected.begin()->first +
+                                    " differs\n  fix: a factory that builds the same module "
+                                    "each time, on every rank");
+}
+
+}  // namespace
+
+ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, const std::set<int>& own) {
+  ChainModel model;
+  const auto& blocks = chain.blocks();
+  const auto owner_of = [&](const Chain::Block& block) -> const Chain::Block& {
+    return *std::ranges::find(blocks, block.module, &Chain::Block::name);
+  };
+  const at::ScalarType dtype = scalar_type_of(table.compute_dtype);
+  model.groups.resize(table.groups.size());
+  std::map<std::string, std::shared_ptr<OwnedModule>> modules;
+  for (int b = 0; b < static_cast<int>(blocks.size()); ++b) {
+    const Chain::Block& block = blocks[static_cast<size_t>(b)];
+    const spec::BlockShape& shape = table.blocks.at(static_cast<size_t>(b));
+    OwnBlockParts parts{.block = block, .groups = {}, .module = nullptr, .outputs = shape.outputs};
+    for (const int g : shape.groups) {
+      auto& group = model.groups[static_cast<size_t>(g)];
+      if (!group)
+        group = make_group(owner_of(block), table.groups[static_cast<size_t>(g)], dtype,
+                           scalar_type_of(table.gradient_dtype));
+      parts.groups.push_back(group);
+    }
+    const int first = table.first_trained();
+    for (const spec::TensorId input : shape.inputs) parts.differentiates.push_back(table.has_gradient(input, first));
+    if (!block.module.empty() && own.contains(b)) {
+      auto& module = modules[block.module];
+      if (!module) {
+        check_module(owner_of(block), *make_module(owner_of(block), 0), parts.groups);
+        module = std::make_shared<OwnedModule>(owner_of(block), parts.groups, dtype);
+      }
+      parts.module = module;
+    }
+    model.blocks.push_back(make_own_block(std::move(parts), b + 1 == static_cast<int>(blocks.size())));
+  }
+  return model;
+}
+
+}  // namespace herd

@@ -1,0 +1,220 @@
+#include "herd/chain/own_block.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "herd/base/error.h"
+#include "herd/bridge/budget_allocator.h"
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/nn/philox.h"
+#include "herd/nn/run_block.h"
+#include "herd/spec/frozen.h"
+
+namespace herd {
+namespace {
+
+// Seeds torch's generator, and gives it back the state that it had. The generator is one of the process, so ranks that
+// are threads of it take turns.
+class SeededGenerator {
+ public:
+  explicit SeededGenerator(uint64_t seed) : turn_(mutex_), generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard lock(generator_.mutex());
+    state_ = generator_.get_state();
+    generator_.set_current_seed(seed);
+  }
+  ~SeededGenerator() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
+  SeededGenerator(const SeededGenerator&) = delete;
+  SeededGenerator& operator=(const SeededGenerator&) = delete;
+
+ private:
+  static inline std::mutex mutex_;
+  const std::lock_guard<std::mutex> turn_;
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
+// Lifts the device budget while a module is built: its weights are on the host until they move into their groups.
+class WithoutBudget {
+ public:
+  WithoutBudget() : budget_(DeviceMemory::budget()) { DeviceMemory::set_budget(0); }
+  ~WithoutBudget() { DeviceMemory::set_budget(budget_); }
+  WithoutBudget(const WithoutBudget&) = delete;
+  WithoutBudget& operator=(const WithoutBudget&) = delete;
+
+ private:
+  int64_t budget_;
+};
+
+std::string full_name(const Chain::Block& owner, const std::string& parameter) { return owner.name + "." + parameter; }
+
+std::string sizes_text(at::IntArrayRef sizes) {
+  std::string text;
+  for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+// Compares what a block gives with what the trace has seen.
+void check_outputs(const std::string& name, const std::vector<spec::TensorShape>& traced, const Tensors& outputs,
+                   int64_t samples) {
+  if (traced.empty()) return;
+  if (outputs.size() != traced.size())
+    throw Error(Code::kBadConfig,
+                "block \"" + name + "\" gives " + std::to_string(outputs.size()) + " tensors, and gave " +
+                    std::to_string(traced.size()) +
+                    " when it was traced\n  fix: a block that gives the same tensors for every batch");
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    std::vector<int64_t> expected;
+    for (const spec::Extent& extent : traced[i].extents)
+      expected.push_back(extent.factor * (extent.per_sample ? samples : 1));
+    if (outputs[i].sizes() == at::IntArrayRef(expected) && outputs[i].scalar_type() == scalar_type_of(traced[i].dtype))
+      continue;
+    throw Error(Code::kBadConfig, "block \"" + name + "\" gives " + sizes_text(outputs[i].sizes()) + " " +
+                                      c10::toString(outputs[i].scalar_type()) + " as tensor " + std::to_string(i) +
+                                      ", and its trace expects " + sizes_text(expected) + " " +
+                                      std::string(dtype_name(traced[i].dtype)) + " for " + std::to_string(samples) +
+                                      " samples\n  fix: shapes that depend on the number of samples alone");
+  }
+}
+
+// Runs the block on this rank.
+Tensors run(const OwnBlockParts& parts, const Tensors& x, const nn::Context& context) {
+  torch::nn::Module* module = parts.module ? parts.module->get() : nullptr;
+  if (module != nullptr && module->is_training() != context.training) module->train(context.training);
+  const uint64_t first = context.samples.empty() ? 0 : static_cast<uint64_t>(context.samples[0]);
+  uint64_t key = nn::mix(context.seed, nn::hash_name(parts.block.name));
+  for (const uint64_t part : {static_cast<uint64_t>(context.step), first}) key = nn::mix(key, part);
+  const SeededGenerator generator(key);
+  return parts.block.run(module, x);
+}
+
+class OwnBlock final : public nn::Block {
+ public:
+  explicit OwnBlock(OwnBlockParts parts) : Block(parts.block.name, parts.groups), parts_(std::move(parts)) {}
+  nn::Tuple forward(const nn::Tuple& x, const nn::Context& context) override {
+    nn::Tuple y = run(parts_, x, context);
+    check_outputs(name(), parts_.outputs, y, std::max<int64_t>(1, static_cast<int64_t>(context.samples.size())));
+    return y;
+  }
+  bool differentiates_input(size_t input) const override {
+    return parts_.differentiates.empty() || parts_.differentiates.at(input);
+  }
+
+ private:
+  OwnBlockParts parts_;
+};
+
+class OwnLoss final : public nn::LossBlock {
+ public:
+  explicit OwnLoss(OwnBlockParts parts) : LossBlock(parts.block.name, parts.groups), parts_(std::move(parts)) {}
+  nn::Tuple forward(const nn::Tuple& x, const nn::Context& context) override {
+    nn::Tuple y = run(parts_, x, context);
+    const bool is_loss = y.size() == 2 && y[0].numel() == 1 && y[0].is_floating_point() && y[1].numel() == 1;
+    if (!is_loss)
+      throw Error(Code::kBadConfig, "the last block, \"" + name() + "\", gives " + std::to_string(y.size()) +
+                                        " tensors, where it must give two numbers: the sum of the losses and how many "
+                                        "of them count\n  fix: return Tensors{loss_sum, count}");
+    return y;
+  }
+  bool differentiates_input(size_t input) const override {
+    return parts_.differentiates.empty() || parts_.differentiates.at(input);
+  }
+
+  nn::LossResult loss(const nn::Tuple& x, const at::Tensor&, const nn::Context& context, bool with_gradients,
+                      nn::DeferredGradients*) override {
+    if (context.samples.empty()) {  // a stand-in for samples: its passes only keep the ranks in step
+      if (with_gradients) nn::finish_gradients(groups(), nullptr);
+      return {.sum = 0, .count = 0, .dx = nn::Tuple(x.size())};
+    }
+    if (!with_gradients) {
+      const nn::Tuple y = nn::run_without_graph(*this, x, context);
+      return {.sum = y[0].item<double>(), .count = y[1].item<int64_t>()};
+    }
+    nn::Graph graph = nn::run_forward(*this, x, context);
+    nn::LossResult result{.sum = graph.outputs[0].item<double>(), .count = graph.outputs[1].item<int64_t>()};
+    const at::Tensor weight =
+        at::full(graph.outputs[0].sizes(), context.loss_weight, graph.outputs[0].options().requires_grad(false));
+    result.dx = nn::run_backward(std::move(graph), {weight, at::Tensor()});
+    return result;
+  }
+
+ private:
+  OwnBlockParts parts_;
+};
+
+}  // namespace
+
+std::shared_ptr<torch::nn::Module> make_module(const Chain::Block& owner, uint64_t seed) {
+  const SeededGenerator generator(nn::mix(seed, nn::hash_name(owner.module)));
+  const WithoutBudget unlimited;
+  std::shared_ptr<torch::nn::Module> module = owner.make();
+  if (module == nullptr)
+    throw Error(Code::kBadConfig, "the factory of block \"" + owner.name + "\" returned no module");
+  return module;
+}
+
+std::vector<spec::ParameterGroupShape> groups_of_module(const Chain::Block& owner, const torch::nn::Module& module,
+                                                        const std::string& frozen) {
+  spec::ParameterGroupShape trained{.name = owner.name, .parameters = {}},
+      kept{.name = owner.name, .parameters = {}, .frozen = true};
+  std::set<const void*> seen;
+  for (const auto& item : module.named_parameters()) {
+    const std::string name = full_name(owner, item.key());
+    if (!item.value().is_floating_point())
+      throw Error(Code::kBadConfig, "parameter " + name + " is of " + c10::toString(item.value().scalar_type()) +
+                                        ", which no optimizer updates\n  fix: register_buffer()");
+    if (!seen.insert(item.value().unsafeGetTensorImpl()).second)
+      throw Error(Code::kBadConfig, "block \"" + owner.name + "\" registers " + name +
+                                        " twice\n  fix: register a shared parameter once, or use "
+                                        "Chain::add_shared() for a block that shares a module");
+    const bool is_frozen = spec::is_frozen(frozen, name) || !item.value().requires_grad();
+    (is_frozen ? kept : trained).parameters.push_back({name, item.value().sizes().vec()});
+  }
+  std::vector<spec::ParameterGroupShape> groups;
+  if (!trained.parameters.empty()) groups.push_back(trained);
+  if (!trained.parameters.empty()) kept.name = spec::frozen_group_name(owner.name);
+  if (!kept.parameters.empty()) groups.push_back(kept);
+  return groups;
+}
+
+std::shared_ptr<nn::ParameterGroup> make_group(const Chain::Block& owner, const spec::ParameterGroupShape& shape,
+                                               at::ScalarType dtype, at::ScalarType gradient_dtype) {
+  std::vector<nn::ParameterSpec> specs;
+  for (const spec::ParameterShape& parameter : shape.parameters)
+    specs.push_back({.name = parameter.name, .sizes = parameter.sizes, .decay = parameter.sizes.size() > 1});
+  nn::GroupOptions options{.dtype = dtype, .gradient_dtype = gradient_dtype, .frozen = shape.frozen};
+  options.initial_weights = [owner, shape](uint64_t seed) {
+    const WithoutBudget unlimited;
+    const std::shared_ptr<torch::nn::Module> module = make_module(owner, seed);
+    const auto parameters = module->named_parameters();
+    std::vector<at::Tensor> parts;
+    for (const spec::ParameterShape& parameter : shape.parameters)
+      parts.push_back(parameters[parameter.name.substr(owner.name.size() + 1)].detach().to(at::kFloat).reshape({-1}));
+    return at::cat(parts);
+  };
+  return std::make_shared<nn::ParameterGroup>(shape.name, std::move(specs), options);
+}
+
+OwnedModule::OwnedModule(const Chain::Block& owner, const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups,
+                         at::ScalarType dtype)
+    : module_(make_module(owner, 0)) {
+  for (auto& item : module_->named_parameters()) nn::find(groups, full_name(owner, item.key())).take_over(item.value());
+  for (auto& item : module_->named_buffers()) {
+    if (item.value().is_floating_point()) item.value().set_data(item.value().to(dtype));
+  }
+}
+
+std::shared_ptr<nn::Block> make_own_block(OwnBlockParts parts, bool is_loss) {
+  if (is_loss) return std::make_shared<OwnLoss>(std::move(parts));
+  return std::make_shared<OwnBlock>(std::move(parts));
+}
+
+}  // namespace herd

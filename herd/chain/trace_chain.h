@@ -1,0 +1,29 @@
+// Makes the model table of a chain: runs each block once on a micro-batch, forward and backward, and counts what it
+// keeps and computes. Blocks are built one after the other, so that a model larger than one rank's memory can be
+// traced. Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "herd/chain/model_chain.h"
+#include "herd/spec/chain_table.h"
+
+namespace herd {
+
+struct TraceOptions {
+  DType compute_dtype = DType::kF32, gradient_dtype = DType::kF32;
+  std::string frozen = "none";  // patterns of model.frozen
+  int64_t samples = 2;          // samples of the larger of the two micro-batches that are traced, at least 2
+};
+
+// Returns the tensors of a micro-batch with so many samples, in the order of Chain::batch_names(), on any samples.
+using ExampleBatch = std::function<Tensors(int64_t samples)>;
+
+// Counts bytes by the allocator of bridge/budget_allocator.h, which it installs; it lifts the budget meanwhile. Throws
+// kBadConfig for a chain without blocks or without anything to train; for a loss that is not a sum and a count; for
+// shapes that do not repeat; for a tensor that no block gives; and for a module whose buffers change as it runs.
+spec::ChainTable trace_chain(const Chain& chain, const ExampleBatch& example, const TraceOptions& options);
+
+}  // namespace herd

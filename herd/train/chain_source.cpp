@@ -1,0 +1,250 @@
+#include "herd/train/chain_source.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "herd/base/error.h"
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/chain/chain_model.h"
+#include "herd/chain/trace_chain.h"
+#include "herd/data/batch.h"
+#include "herd/data/sample_order.h"
+#include "herd/spec/chain_table.h"
+#include "herd/train/shared_error.h"
+
+namespace herd::train {
+namespace {
+
+constexpr std::chrono::minutes kTraceDeadline{10};  // rank 0 runs the whole model once
+
+std::string number(int64_t n) { return std::to_string(n); }
+
+// Returns the tensor on the host's heap: the device holds the micro-batches that a step has loaded, not all of a batch.
+at::Tensor on_host(const at::Tensor& tensor, at::ScalarType compute_type) {
+  const at::Tensor whole = (tensor.is_floating_point() ? tensor.to(compute_type) : tensor).detach().contiguous();
+  const auto bytes = std::make_shared<std::vector<char>>(whole.nbytes());
+  if (!bytes->empty()) std::memcpy(bytes->data(), whole.const_data_ptr(), whole.nbytes());
+  return at::from_blob(
+      bytes->data(), whole.sizes(), [bytes](void*) {}, whole.options());
+}
+
+// Reads samples of a function, and puts their tensors into the order of the chain.
+class ChainReader {
+ public:
+  ChainReader(const Chain& chain, ReadBatch read) : names_(chain.batch_names()), read_(std::move(read)) {
+    for (const Chain::Block& block : chain.blocks()) blocks_ += (blocks_.empty() ? "" : ", ") + block.name;
+  }
+
+  // Returns the tensors of samples, and sets `count` to how many losses count in them.
+  Tensors read(const std::vector<int64_t>& samples, at::ScalarType compute_type, int64_t& count) const {
+    const Batch batch = read_(samples);
+    count = batch.count < 0 ? static_cast<int64_t>(samples.size()) : batch.count;
+    Tensors out;
+    for (const std::string& name : names_) {
+      const auto found = std::ranges::find(batch.tensors, name, &std::pair<std::string, at::Tensor>::first);
+      if (found == batch.tensors.end() || !found->second.defined()) refuse_missing(name, batch);
+      const at::Tensor& tensor = found->second;
+      if (tensor.dim() == 0 || tensor.size(0) != static_cast<int64_t>(samples.size()))
+        throw Error(Code::kBadConfig, "tensor \"" + name + "\" of the batch has " +
+                                          (tensor.dim() == 0 ? "no dimension" : number(tensor.size(0)) + " rows") +
+                                          " for " + number(static_cast<int64_t>(samples.size())) +
+                                          " samples\n  fix: a row for each index that the data function is given");
+      out.push_back(on_host(tensor, compute_type));
+    }
+    return out;
+  }
+
+ private:
+  [[noreturn]] void refuse_missing(const std::string& name, const Batch& batch) const {
+    std::string has;
+    for (const auto& [given, tensor] : batch.tensors) has += (has.empty() ? "" : ", ") + given;
+    throw Error(Code::kBadConfig, "the chain reads \"" + name +
+                                      "\", which is neither an earlier block nor in the batch" +
+                                      "\n  blocks: " + blocks_ + "\n  batch: " + (has.empty() ? "nothing" : has) +
+                                      "\n  fix: that tensor from the data function, or another name in the chain");
+  }
+
+  std::vector<std::string> names_;
+  ReadBatch read_;
+  std::string blocks_;  // names, for messages
+};
+
+class ChainSamples final : public Samples {
+ public:
+  ChainSamples(ChainReader reader, int64_t samples, bool shuffles, uint64_t seed, at::ScalarType type,
+               Communicator& comm)
+      : reader_(std::move(reader)),
+        samples_(samples),
+        order_(std::max<int64_t>(1, samples), seed),
+        shuffles_(shuffles && samples > 0),
+        type_(type),
+        comm_(comm) {}
+
+  int64_t per_epoch() const override { return samples_; }
+
+  runtime::StepInput read(int64_t first, int64_t batch, int64_t micro_batch,
+                          const program::Program& step) const override {
+    const SampleRange own =
+        samples_of_rank(first, batch, step.mesh.index(step.data_axis, step.rank), step.mesh.size(step.data_axis));
+    runtime::StepInput input;
+    int64_t counted = 0;
+    for (int64_t m = 0; m < step.micro_batches; ++m) {
+      const int64_t begin = std::min(own.end, own.begin + m * micro_batch);
+      runtime::Batch& micro = input.micro_batches.emplace_back();
+      for (int64_t s = begin; s < std::min(own.end, begin + micro_batch); ++s) micro.samples.push_back(s);
+      std::vector<int64_t> indices;
+      for (const int64_t sample : micro.samples) indices.push_back(index_of(sample));
+      if (indices.empty()) indices.push_back(index_of(first));  // stands in, and adds nothing
+      int64_t count = 0;
+      micro.tensors = reader_.read(indices, type_, count);
+      if (!micro.samples.empty()) counted += count;
+    }
+    // Ranks that share samples count them alike, so the sum over all ranks has each of them so many times.
+    std::vector<int64_t> sum = {counted};
+    comm_.all_reduce(sum, {.name = "losses that count"});
+    const int64_t copies = comm_.size() / step.mesh.size(step.data_axis);
+    input.weight = static_cast<double>(copies) / static_cast<double>(std::max<int64_t>(1, sum[0]));
+    return input;
+  }
+
+ private:
+  int64_t index_of(int64_t sample) const {
+    if (shuffles_) return order_.window_of(sample);
+    return samples_ > 0 ? sample % samples_ : sample;
+  }
+
+  ChainReader reader_;
+  int64_t samples_;
+  SampleOrder order_;
+  bool shuffles_;
+  at::ScalarType type_;
+  Communicator& comm_;
+};
+
+void refuse(const std::string& what, const std::string& fix) {
+  throw Error(Code::kBadConfig, what + "\n  fix: " + fix);
+}
+
+// Checks what a chain cannot be trained with.
+void check(const spec::RunFile& run) {
+  spec::RunFile::Model given = run.model, none;
+  given.frozen = none.frozen, given.weights = none.weights, given.kind = none.kind;
+  none.head_width = given.head_width, none.kv_heads = given.kv_heads, none.ffn = given.ffn;
+  given.tie_embeddings = none.tie_embeddings, given.context = none.context;
+  if (given != none)
+    refuse("[model] describes one of herd's families, and this program has blocks of its own",
+           "leave out the keys of [model], but for model.frozen and model.weights");
+  if (run.mesh.tp > 1 || run.mesh.cp > 1 || run.mesh.ep > 1)
+    refuse("mesh.tp, cp and ep share the work inside herd's own layers, and a chain has blocks of its own",
+           "mesh.tp = 1, and mesh.dp, mesh.fsdp or mesh.pp for more ranks");
+  if (run.strategy.recompute == "selective")
+    refuse("strategy.recompute = \"selective\" recomputes the attention of herd's own layers",
+           "strategy.recompute = \"full\", \"sqrt\" or \"every:K\"");
+}
+
+DType compute_type(const spec::RunFile& run) {
+  return run.strategy.precision == "bf16" ? DType::kBF16 : run.strategy.precision == "fp16" ? DType::kF16 : DType::kF32;
+}
+
+class ChainSource final : public ModelSource {
+ public:
+  ChainSource(const Chain& chain, const ChainData& data) : chain_(chain), data_(data) {}
+
+  spec::RunFile complete(spec::RunFile run, Communicator& comm) const override {
+    check(run);
+    run.model.kind = "chain";
+    run.model.tie_embeddings = false;
+    run.model.context = 1;
+    run.data.kind = "function";
+    if (!data_.read_validation) run.train.eval_every = 0;
+    std::string text, error;
+    int64_t code = -1;
+    if (comm.rank() == 0) {
+      try {
+        text = trace(run).text();
+      } catch (const Error& failure) {
+        code = static_cast<int64_t>(failure.code());
+        text = failure.message();
+      } catch (const std::exception& failure) {  // what a block of the user's throws
+        code = static_cast<int64_t>(Code::kBadConfig);
+        text = std::string("the chain cannot be run: ") + failure.what();
+      }
+    }
+    std::vector<int64_t> head = {code, static_cast<int64_t>(text.size())};
+    comm.broadcast(head, Rank{0}, {.name = "table of the chain", .deadline = kTraceDeadline});
+    std::vector<uint8_t> bytes(text.begin(), text.end());
+    bytes.resize(static_cast<size_t>(head[1]));
+    if (!bytes.empty()) comm.broadcast(bytes, Rank{0}, {.name = "table of the chain"});
+    text.assign(bytes.begin(), bytes.end());
+    if (head[0] >= 0) throw SharedError(static_cast<Code>(head[0]), text);
+    run.chain = std::make_shared<spec::ChainTable>(spec::ChainTable::parse(text, "the table of rank 0"));
+    return run;
+  }
+
+  models::Model make(const spec::RunFile&, const spec::ModelTable& table, const program::Program& step) const override {
+    std::set<int> own;
+    for (const program::Op& op : step.ops) {
+      if (op.block >= 0 && op.kind != program::OpKind::kLoad) own.insert(op.block);
+    }
+    ChainModel built = make_chain_model(chain_, table, own);
+    models::Model model;
+    model.blocks = std::move(built.blocks);
+    model.groups = std::move(built.groups);
+    return model;
+  }
+
+  std::unique_ptr<Samples> open(const spec::RunFile& run, Split split, Communicator& comm) const override {
+    const bool trains = split == Split::kTrain;
+    return std::make_unique<ChainSamples>(ChainReader(chain_, trains ? data_.read : data_.read_validation),
+                                          trains ? data_.samples : data_.validation_samples, trains,
+                                          static_cast<uint64_t>(run.train.seed), scalar_type_of(compute_type(run)),
+                                          comm);
+  }
+
+  bool has_validation() const override { return static_cast<bool>(data_.read_validation); }
+
+  runtime::StepInput example(const spec::RunFile& run, int64_t rows) const override {
+    runtime::StepInput input;
+    runtime::Batch& batch = input.micro_batches.emplace_back();
+    for (int64_t i = 0; i < rows; ++i) batch.samples.push_back(i);
+    batch.tensors = first_samples(rows, scalar_type_of(compute_type(run)));
+    return input;
+  }
+
+ private:
+  Tensors first_samples(int64_t count, at::ScalarType type) const {
+    std::vector<int64_t> samples;
+    for (int64_t i = 0; i < count; ++i) samples.push_back(data_.samples > 0 ? i % data_.samples : i);
+    int64_t counted = 0;
+    return ChainReader(chain_, data_.read).read(samples, type, counted);
+  }
+
+  spec::ChainTable trace(const spec::RunFile& run) const {
+    TraceOptions options;
+    options.compute_dtype = compute_type(run);
+    options.gradient_dtype = run.strategy.gradient_precision == "same" ? options.compute_dtype : DType::kF32;
+    options.frozen = run.model.frozen;
+    options.samples = std::max<int64_t>(2, run.train.micro_batch);
+    return trace_chain(
+        chain_, [&](int64_t samples) { return first_samples(samples, scalar_type_of(options.compute_dtype)); },
+        options);
+  }
+
+  Chain chain_;
+  ChainData data_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ModelSource> chain_source(const Chain& chain, const ChainData& data) {
+  return std::make_shared<ChainSource>(chain, data);
+}
+
+}  // namespace herd::train

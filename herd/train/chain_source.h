@@ -1,0 +1,18 @@
+// Lets a Trainer train a chain of own blocks (herd/chain) on own data. Threads: as ModelSource.
+#pragma once
+
+#include <memory>
+
+#include "herd/chain/chain_data.h"
+#include "herd/chain/model_chain.h"
+#include "herd/train/model_source.h"
+
+namespace herd::train {
+
+// Its complete() traces the chain on rank 0, and shares the table. It throws kBadConfig for a run file that describes a
+// model in [model], other than what is frozen or where weights come from, or that asks for tensor or context parallel;
+// and as trace_chain(). Its samples throw kBadConfig for a batch that lacks a tensor that the chain reads, or has other
+// rows than were asked for.
+std::shared_ptr<const ModelSource> chain_source(const Chain& chain, const ChainData& data);
+
+}  // namespace herd::train

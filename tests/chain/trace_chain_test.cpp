@@ -1,0 +1,108 @@
+#include "herd/chain/trace_chain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include "herd/base/error.h"
+
+namespace herd {
+namespace {
+
+constexpr int64_t kIn = 8, kHidden = 32;
+
+Chain perceptron() {
+  Chain chain;
+  chain.add("up", {"x"}, [] { return torch::nn::Linear(kIn, kHidden); })
+      .add_function("relu", {}, [](const Tensors& x) { return torch::relu(x[0]); })
+      .add(
+          "loss", {"relu", "y"}, [] { return torch::nn::Linear(kHidden, 1); },
+          [](torch::nn::LinearImpl& m, const Tensors& x) {
+            return Tensors{(m.forward(x[0]) - x[1]).square().sum(), torch::tensor(x[1].size(0))};
+          });
+  return chain;
+}
+
+Tensors batch(int64_t n) { return {torch::randn({n, kIn}), torch::randn({n, 1})}; }
+
+TEST(TraceChain, FindsSizesThatCountSamples_AndFlopOfProducts) {
+  const spec::ChainTable chain = trace_chain(perceptron(), batch, {.samples = 4});
+  for (const int64_t n : {1, 4, 7}) {
+    const spec::ModelTable table = chain.at(n);
+    ASSERT_EQ(table.blocks.size(), 3u);
+    EXPECT_EQ(table.blocks[0].outputs[0].extents, (std::vector<spec::Extent>{{1, true}, {kHidden, false}}));
+    EXPECT_EQ(table.tensor_bytes({1, 0}), n * kHidden * 4);
+    EXPECT_DOUBLE_EQ(table.blocks[0].forward.matmul_flops, static_cast<double>(2 * n * kIn * kHidden));
+    // The batch takes no gradient, so backward has the product for the weights alone.
+    EXPECT_DOUBLE_EQ(table.blocks[0].backward.matmul_flops, static_cast<double>(2 * n * kIn * kHidden));
+    EXPECT_DOUBLE_EQ(table.blocks[2].forward.matmul_flops, static_cast<double>(3 * 2 * n * kHidden));
+  }
+}
+
+TEST(TraceChain, KeepsAGroupForEachBlockWithParameters) {
+  const spec::ModelTable table = trace_chain(perceptron(), batch, {.frozen = "up.bias"}).at(2);
+  ASSERT_EQ(table.groups.size(), 3u);
+  EXPECT_EQ(table.groups[0].parameters[0].name, "up.weight");
+  EXPECT_EQ(table.groups[0].parameters[0].sizes, (std::vector<int64_t>{kHidden, kIn}));
+  EXPECT_TRUE(table.groups[1].frozen);
+  EXPECT_EQ(table.blocks[1].groups, std::vector<int>{});
+  EXPECT_EQ(table.parameters(), kIn * kHidden + kHidden + kHidden + 1);
+}
+
+TEST(TraceChain, CountsConvolutions) {
+  Chain chain;
+  chain.add("conv", {"x"}, [] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 5, 3).stride(2).padding(1)); })
+      .add_function("loss", {}, [](const Tensors& x) {
+        return Tensors{x[0].sum(), torch::tensor(x[0].size(0))};
+      });
+  const auto table = trace_chain(chain, [](int64_t n) { return Tensors{torch::randn({n, 3, 8, 8})}; }, {}).at(2);
+  EXPECT_DOUBLE_EQ(table.blocks[0].forward.matmul_flops, 2.0 * 2 * 5 * 4 * 4 * 3 * 3 * 3);
+  EXPECT_DOUBLE_EQ(table.blocks[0].backward.matmul_flops, table.blocks[0].forward.matmul_flops);
+}
+
+TEST(TraceChain, TextReadsBack_AndOtherTextIsRefused) {
+  const spec::ChainTable chain = trace_chain(perceptron(), batch, {});
+  const spec::ChainTable again = spec::ChainTable::parse(chain.text(), "test");
+  EXPECT_EQ(again.text(), chain.text());
+  EXPECT_EQ(again.at(5).blocks[0].graph_bytes, chain.at(5).blocks[0].graph_bytes);
+  for (const char* text : {"", "{}", "[1]", "{\"herd_chain_table\": 9}"})
+    EXPECT_THROW(spec::ChainTable::parse(text, "test"), Error) << text;
+}
+
+TEST(TraceChain, RefusesRunningStatistics) {
+  Chain chain;
+  chain.add("norm", {"x"}, [] { return torch::nn::BatchNorm1d(kIn); }).add_function("loss", {}, [](const Tensors& x) {
+    return Tensors{x[0].sum(), torch::tensor(1)};
+  });
+  try {
+    trace_chain(chain, [](int64_t n) { return Tensors{torch::randn({n + 1, kIn})}; }, {});
+    FAIL() << "a block that changes its buffers was traced";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.message(), testing::HasSubstr("changes its buffer"));
+  }
+}
+
+TEST(TraceChain, MarksWhatTakesNoGradient) {
+  Chain chain;
+  chain
+      .add(
+          "up", {"x"}, [] { return torch::nn::Linear(kIn, kHidden); },
+          [](torch::nn::LinearImpl& m, const Tensors& x) {
+            const at::Tensor y = m.forward(x[0]);
+            return Tensors{y, y > 0};
+          })
+      .add_function("loss", {"up", "up:1"}, [](const Tensors& x) {
+        return Tensors{torch::where(x[1], x[0], 0.1 * x[0]).sum(), torch::tensor(x[0].size(0))};
+      });
+  const auto table = trace_chain(chain, [](int64_t n) { return Tensors{torch::randn({n, kIn})}; }, {}).at(3);
+  EXPECT_TRUE(table.blocks[0].outputs[0].differentiable);
+  EXPECT_FALSE(table.blocks[0].outputs[1].differentiable);
+  EXPECT_EQ(table.tensor_bytes({1, 1}), 3 * kHidden);
+  EXPECT_EQ(table.blocks[0].outputs[1].dtype, DType::kBool);
+}
+
+}  // namespace
+}  // namespace herd

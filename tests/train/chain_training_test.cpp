@@ -1,0 +1,261 @@
+// A chain of own blocks trains in any layout as the same modules do in a plain loop of torch on one rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/optim/adamw.h>
+
+#include <cmath>
+
+#include "herd/chain/own_block.h"
+#include "herd/train/chain_source.h"
+#include "train_in_threads.h"
+
+namespace herd::train {
+namespace {
+
+namespace F = torch::nn::functional;
+
+constexpr int64_t kIn = 6, kWidth = 8, kClasses = 5;
+constexpr int kSteps = 20;
+
+at::Tensor summed_loss(const at::Tensor& logits, const at::Tensor& labels) {
+  return F::cross_entropy(logits, labels, F::CrossEntropyFuncOptions().reduction(torch::kSum));
+}
+
+// Two towers that meet: blocks of one and of two tensors, a skip over several blocks, a mask without gradient that one
+// block makes and a late one reads, and a tensor of the batch that a late block reads.
+Chain branched_chain() {
+  Chain chain;
+  chain.add("left", {"points"}, [] { return torch::nn::Linear(kIn, kWidth); })
+      .add_function("mask", {"points"}, [](const Tensors& x) { return x[0].sum(1, true) > 0; })
+      .add(
+          "right", {"points", "left"}, [] { return torch::nn::Linear(kIn, kWidth); },
+          [](torch::nn::LinearImpl& linear, const Tensors& x) {
+            const at::Tensor y = torch::tanh(linear.forward(x[0]));
+            return Tensors{y + x[1], y * 2};
+          })
+      .add(
+          "middle", {"right"}, [] { return torch::nn::Linear(kWidth, kWidth); },
+          [](torch::nn::LinearImpl& linear, const Tensors& x) { return torch::relu(linear.forward(x[0])); })
+      .add(
+          "meet", {"middle", "right:1", "left", "mask"},
+          [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})); },
+          [](torch::nn::LayerNormImpl& norm, const Tensors& x) {
+            return norm.forward(x[0] + x[1] + torch::where(x[3], x[2], 0.5 * x[2]));
+          })
+      .add(
+          "loss", {"meet", "labels"}, [] { return torch::nn::Linear(kWidth, kClasses); },
+          [](torch::nn::LinearImpl& head, const Tensors& x) {
+            return Tensors{summed_loss(head.forward(x[0]), x[1]), torch::tensor(x[1].size(0))};
+          });
+  return chain;
+}
+
+Batch points(const std::vector<int64_t>& samples) {
+  const auto n = static_cast<int64_t>(samples.size());
+  at::Tensor x = torch::empty({n, kIn}), labels = torch::empty({n}, torch::kLong);
+  for (int64_t row = 0; row < n; ++row) {
+    const int64_t sample = samples[static_cast<size_t>(row)];
+    for (int64_t i = 0; i < kIn; ++i) x[row][i] = std::sin(static_cast<double>(sample * 7 + i * 3));
+    labels[row] = (sample * 3 + sample / 4) % kClasses;
+  }
+  return {.tensors = {{"points", x}, {"labels", labels}}};
+}
+
+ChainData data_of(int64_t samples = 0) { return {.read = points, .samples = samples}; }
+
+spec::RunFile run_file(const std::string& more = "") {
+  return spec::parse_run_text(
+      "[train]\nbatch = 7\nmicro_batch = 2\nsteps = 20\n[optimizer]\nlr = 1e-2\nschedule = \"constant\"\n" + more,
+      "test");
+}
+
+spec::RunFile completed(const ModelSource& source, const spec::RunFile& run) {
+  spec::RunFile out;
+  run_inproc(1, [&](Communicator& comm) { out = source.complete(run, comm); });
+  return out;
+}
+
+Trained train_chain_in_threads(const Chain& chain, const spec::RunFile& run, int ranks, int steps = kSteps) {
+  const auto source = chain_source(chain, data_of());
+  return train_in_threads(completed(*source, run), ranks, steps, {}, source);
+}
+
+// Trains the modules of the chain with torch's own optimizer and autograd.
+std::vector<double> plain_losses(const Chain& chain, const spec::RunFile& run, int steps) {
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
+  std::vector<at::Tensor> matrices, others;
+  std::vector<at::Tensor> all;
+  for (const Chain::Block& block : chain.blocks()) {
+    modules.push_back(block.module == block.name ? make_module(block, static_cast<uint64_t>(run.train.seed)) : nullptr);
+    if (!modules.back()) continue;
+    for (const at::Tensor& parameter : modules.back()->parameters()) {
+      (parameter.dim() > 1 ? matrices : others).push_back(parameter);
+      all.push_back(parameter);
+    }
+  }
+  const auto options = [&](double decay) {
+    auto made = std::make_unique<torch::optim::AdamWOptions>(run.optimizer.lr);
+    made->betas({run.optimizer.betas[0], run.optimizer.betas[1]}).eps(run.optimizer.eps).weight_decay(decay);
+    return made;
+  };
+  torch::optim::AdamW optimizer(std::vector<torch::optim::OptimizerParamGroup>{
+      {matrices, options(run.optimizer.weight_decay)}, {others, options(0)}});
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step) {
+    std::vector<int64_t> samples;
+    for (int64_t i = 0; i < run.train.batch; ++i) samples.push_back(step * run.train.batch + i);
+    const Batch batch = points(samples);
+    std::map<spec::TensorId, at::Tensor> tensors;
+    const std::vector<std::string> names = chain.batch_names();
+    for (size_t i = 0; i < names.size(); ++i)
+      for (const auto& [name, tensor] : batch.tensors)
+        if (name == names[i]) tensors[{0, static_cast<int>(i)}] = tensor;
+    Tensors out;
+    for (int b = 0; b < static_cast<int>(chain.blocks().size()); ++b) {
+      Tensors x;
+      for (const spec::TensorId input : chain.inputs_of(b)) x.push_back(tensors.at(input));
+      out = chain.blocks()[static_cast<size_t>(b)].run(modules[static_cast<size_t>(b)].get(), x);
+      for (size_t i = 0; i < out.size(); ++i) tensors[{b + 1, static_cast<int>(i)}] = out[i];
+    }
+    const at::Tensor loss = out[0] / out[1];
+    losses.push_back(loss.item<double>());
+    optimizer.zero_grad();
+    loss.backward();
+    if (run.optimizer.clip > 0) {
+      at::Tensor squares = torch::zeros({}, torch::kDouble);
+      for (const at::Tensor& parameter : all) squares += parameter.grad().to(torch::kDouble).square().sum();
+      const double norm = std::sqrt(squares.item<double>());
+      if (norm > run.optimizer.clip)
+        for (const at::Tensor& parameter : all) parameter.grad().mul_(run.optimizer.clip / norm);
+    }
+    optimizer.step();
+  }
+  return losses;
+}
+
+double most_apart(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double worst = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  return worst;
+}
+
+TEST(ChainTraining, OnOneRankHasTheLossesOfAPlainLoopOfTorch) {
+  for (const char* clip : {"clip = 1.0\n", "clip = 0\n"}) {
+    const spec::RunFile run = run_file(clip);
+    const std::vector<double> expected = plain_losses(branched_chain(), run, kSteps);
+    EXPECT_LT(most_apart(train_chain_in_threads(branched_chain(), run, 1).losses, expected), 1e-6) << clip;
+    EXPECT_LT(expected.back(), 0.98 * expected.front());
+  }
+}
+
+struct Layout {
+  int ranks;
+  const char* keys;
+};
+
+class ChainLayout : public testing::TestWithParam<Layout> {};
+
+TEST_P(ChainLayout, HasTheLossesOfAPlainLoopOfTorch) {
+  const auto [ranks, keys] = GetParam();
+  const spec::RunFile run = run_file(keys);
+  EXPECT_LT(most_apart(train_chain_in_threads(branched_chain(), run, ranks).losses,
+                       plain_losses(branched_chain(), run, kSteps)),
+            1e-6)
+      << keys;
+}
+
+INSTANTIATE_TEST_SUITE_P(Chains, ChainLayout,
+                         testing::Values(Layout{2, ""}, Layout{3, ""}, Layout{2, "[strategy]\nzero = 1\n"},
+                                         Layout{3, "[strategy]\nzero = 2\n"}, Layout{2, "[strategy]\nzero = 3\n"},
+                                         Layout{4, "[mesh]\nfsdp = 2\n"},
+                                         Layout{1, "[strategy]\nrecompute = \"full\"\n"},
+                                         Layout{2, "[strategy]\nrecompute = \"every:2\"\nzero = 3\n"},
+                                         Layout{2, "[strategy]\noffload = \"states\"\nzero = 2\n"}));
+
+TEST(ChainTraining, InSixteenBitsHasTheLossesOfOneRank) {
+  const std::string keys = "[strategy]\nprecision = \"bf16\"\n";
+  const auto one = train_chain_in_threads(branched_chain(), run_file(keys), 1);
+  const auto two = train_chain_in_threads(branched_chain(), run_file(keys + "zero = 3\n"), 2);
+  EXPECT_LT(most_apart(two.losses, one.losses), 0x1p-8);
+}
+
+std::string refusal(const Chain& chain, const ChainData& data, const spec::RunFile& run) {
+  std::string text;
+  try {
+    completed(*chain_source(chain, data), run);
+  } catch (const Error& error) {
+    text = error.message();
+  }
+  return text;
+}
+
+TEST(ChainSource, NamesWhatTheBatchLacks_AndWhichBlocksThereAre) {
+  const ChainData data{.read = [](const std::vector<int64_t>& samples) {
+    Batch batch = points(samples);
+    batch.tensors.pop_back();
+    return batch;
+  }};
+  EXPECT_THAT(refusal(branched_chain(), data, run_file()),
+              testing::AllOf(testing::HasSubstr("reads \"labels\""), testing::HasSubstr("batch: points"),
+                             testing::HasSubstr("blocks: left, mask")));
+}
+
+TEST(ChainSource, RefusesRowsThatNobodyAskedFor) {
+  const ChainData data{.read = [](const std::vector<int64_t>&) { return points({1, 2, 3, 4, 5}); }};
+  EXPECT_THAT(refusal(branched_chain(), data, run_file()), testing::HasSubstr("has 5 rows for"));
+}
+
+TEST(ChainSource, RefusesAModelSection_AndTensorParallel) {
+  EXPECT_THAT(refusal(branched_chain(), data_of(), run_file("[model]\nlayers = 3\n")),
+              testing::HasSubstr("leave out the keys of [model]"));
+  EXPECT_THAT(refusal(branched_chain(), data_of(), run_file("[mesh]\ntp = 2\n")), testing::HasSubstr("mesh.tp = 1"));
+}
+
+TEST(ChainSource, NamesALossWithoutACount_AndShapesThatDoNotRepeat) {
+  Chain no_count;
+  no_count.add(
+      "loss", {"points"}, [] { return torch::nn::Linear(kIn, 1); },
+      [](torch::nn::LinearImpl& linear, const Tensors& x) { return linear.forward(x[0]).sum(); });
+  EXPECT_THAT(refusal(no_count, data_of(), run_file()),
+              testing::AllOf(testing::HasSubstr("\"loss\""), testing::HasSubstr("Tensors{loss_sum, count}")));
+  Chain uneven;
+  uneven
+      .add(
+          "rows", {"points"}, [] { return torch::nn::Linear(kIn, 2); },
+          [](torch::nn::LinearImpl& linear, const Tensors& x) {
+            return linear.forward(x[0]).repeat({x[0].size(0), 1});
+          })
+      .add_function("loss", {}, [](const Tensors& x) {
+        return Tensors{x[0].sum(), torch::tensor(1)};
+      });
+  EXPECT_THAT(refusal(uneven, data_of(), run_file()), testing::HasSubstr("do not repeat"));
+}
+
+TEST(ChainSource, RefusesAParameterThatIsRegisteredTwice) {
+  struct TwiceImpl : torch::nn::Module {
+    TwiceImpl() {
+      a = register_module("a", torch::nn::Linear(kIn, kIn));
+      register_parameter("b", a->weight);
+    }
+    torch::nn::Linear a{nullptr};
+  };
+  Chain chain;
+  chain
+      .add(
+          "twice", {"points"}, [] { return std::make_shared<TwiceImpl>(); },
+          [](TwiceImpl& module, const Tensors& x) { return module.a->forward(x[0]); })
+      .add_function("loss", {}, [](const Tensors& x) {
+        return Tensors{x[0].sum(), torch::tensor(1)};
+      });
+  EXPECT_THAT(refusal(chain, data_of(), run_file()),
+              testing::AllOf(testing::HasSubstr("\"twice\""), testing::HasSubstr("twice")));
+}
+
+}  // namespace
+}  // namespace herd::train

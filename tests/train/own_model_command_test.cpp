@@ -1,0 +1,111 @@
+// Programs that train a chain of own blocks, run as a user runs them: herd run -n N -- PROGRAM FILE.toml [key=value].
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "command.h"
+#include "herd/storage/metrics.h"
+
+namespace herd::train {
+namespace {
+
+using testing::HasSubstr;
+
+// Runs an example that has a run file of its own, with its runs in a folder that goes with the object.
+class OwnModel {
+ public:
+  explicit OwnModel(std::string name) : name_(std::move(name)) {}
+
+  Ended train(const std::string& run, int ranks, const std::vector<std::string>& overrides = {}) const {
+    const fs::path binary = std::getenv("HERD_BINARY_DIR"), source = std::getenv("HERD_SOURCE_DIR");
+    std::vector<std::string> words = {binary / "herd",
+                                      "run",
+                                      "-n",
+                                      std::to_string(ranks),
+                                      "--",
+                                      binary / "examples" / name_,
+                                      source / "examples" / (name_ + ".toml"),
+                                      "log.dir=" + folder_.root.string(),
+                                      "log.name=" + run};
+    words.insert(words.end(), overrides.begin(), overrides.end());
+    Command command(words, folder_.root / (run + ".output"));
+    const int status = command.wait();
+    return {status, command.output()};
+  }
+
+  std::vector<double> losses(const std::string& run) const {
+    std::vector<double> out;
+    for (const StepMetrics& step : read_metrics(folder_.root / run / "metrics.jsonl")) out.push_back(step.loss);
+    return out;
+  }
+  const fs::path& root() const { return folder_.root; }
+
+ private:
+  std::string name_;
+  RunFolder folder_;
+};
+
+double most_apart(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double worst = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) worst = std::max(worst, std::abs(a[i] - b[i]) / b[i]);
+  return worst;
+}
+
+TEST(OwnModelCommand, TrainsInEveryLayoutAsOnOneRank_AndResumesInAnother) {
+  const OwnModel own("own_model");
+  const Ended one = own.train("one", 1, {"train.steps=16"});
+  ASSERT_EQ(one.status, 0) << one.output;
+  const std::vector<double> expected = own.losses("one");
+  const std::vector<std::pair<int, std::vector<std::string>>> layouts = {
+      {2, {"strategy.zero=3"}}, {2, {"mesh.pp=2"}}, {4, {"mesh.pp=2", "strategy.recompute=full", "strategy.zero=1"}}};
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const std::string name = "layout" + std::to_string(i);
+    std::vector<std::string> first = layouts[i].second, second = layouts[(i + 1) % layouts.size()].second;
+    first.insert(first.end(), {"train.steps=8", "train.batch=30"});  // the ranks share 30 unevenly
+    second.insert(second.end(), {"train.steps=16", "train.batch=30"});
+    const Ended begun = own.train(name, layouts[i].first, first);
+    ASSERT_EQ(begun.status, 0) << begun.output;
+    const Ended resumed = own.train(name, layouts[(i + 1) % layouts.size()].first, second);
+    ASSERT_EQ(resumed.status, 0) << resumed.output;
+    EXPECT_THAT(resumed.output, HasSubstr("resumed from"));
+    if (i == 0) {
+      ASSERT_EQ(own.train("thirty", 1, {"train.steps=16", "train.batch=30"}).status, 0);
+    }
+    EXPECT_LT(most_apart(own.losses(name), own.losses("thirty")), 2e-6) << name;
+  }
+  EXPECT_NE(expected, own.losses("thirty"));
+}
+
+TEST(OwnModelCommand, TwoTowersLearn_AndReportWhatWasMeasured) {
+  const OwnModel own("two_towers");
+  const Ended ended = own.train("towers", 2, {"train.steps=60"});
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  const std::vector<double> losses = own.losses("towers");
+  EXPECT_LT(losses.back(), 0.9 * losses.front());
+  EXPECT_THAT(ended.output, HasSubstr("predicted"));
+  EXPECT_TRUE(fs::exists(own.root() / "towers" / "report.html"));
+}
+
+TEST(OwnModelCommand, TheBertOfTheLectureLearnsItsLabel) {
+  const OwnModel own("bert_lecture");
+  const Ended ended =
+      own.train("bert", 2, {"train.steps=6", "train.batch=4", "train.micro_batch=2", "optimizer.lr=1e-3"});
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  EXPECT_LT(own.losses("bert").back(), 0.3 * own.losses("bert").front());
+}
+
+TEST(OwnModelCommand, SaysHowItIsCalled_AndWhatARunFileMayNotHold) {
+  const OwnModel own("own_model");
+  const Ended ended = own.train("refused", 2, {"model.layers=3"});
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(ended.output, HasSubstr("leave out the keys of [model]"));
+  RunFolder folder;
+  Command help({fs::path(std::getenv("HERD_BINARY_DIR")) / "examples" / "own_model", "--help"}, folder.root / "help");
+  EXPECT_EQ(help.wait(), 0);
+  EXPECT_THAT(help.output(), HasSubstr("FILE.toml [section.key=value ...]"));
+}
+
+}  // namespace
+}  // namespace herd::train
