@@ -2,19 +2,36 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "herd/base/units.h"
 #include "herd/program/op_order.h"
 #include "herd/program/program_names.h"
+#include "herd/program/value_memory.h"
 
 namespace herd::program {
 namespace {
 
+// Returns the slots that receives alone fill. Such a slot only delays receives: what is received has memory of its own.
+std::set<int> slots_of_received(const Program& step) {
+  std::set<int> received, other;
+  for (const Op& op : step.ops) {
+    if (op.kind == OpKind::kRelease) continue;
+    for (const Value& value : op.writes) {
+      const auto info = step.values.find(value);
+      if (info == step.values.end() || info->second.slot < 0) continue;
+      (op.kind == OpKind::kReceive ? received : other).insert(info->second.slot);
+    }
+  }
+  for (const int slot : other) received.erase(slot);
+  return received;
+}
+
 // Returns the bytes that are held throughout the step: persistent values, and each slot at the size of its largest
-// value.
-Peak held_throughout(const Program& step, Tier tier) {
+// value, other than `without`.
+Peak held_throughout(const Program& step, Tier tier, const std::set<int>& without = {}) {
   Peak base;
   struct Slot {
     int64_t bytes = 0;
@@ -24,6 +41,7 @@ Peak held_throughout(const Program& step, Tier tier) {
   std::map<int, Slot> slots;
   for (const auto& [value, info] : step.values) {
     if (value.tier != tier) continue;
+    if (without.contains(info.slot)) continue;
     if (info.slot >= 0) {
       Slot& slot = slots[info.slot];
       slot = {std::max(slot.bytes, info.bytes), value.kind, slot.pooled || info.pooled};
@@ -67,29 +85,61 @@ struct Lifetime {
   size_t birth = 0, release = kNever;
 };
 
-// Holds the lifetimes of values with memory of their own, by birth.
-struct Lifetimes {
-  std::map<Value, std::vector<Lifetime>> by_value;
-  std::vector<bool> begins_one;  // by op
+// Holds the lifetimes of one buffer, by birth: the memory of one value, or of a partial sum and the whole made of it in
+// place. Values received in one slot, of which one exists at a time, are listed together.
+struct Buffer {
+  ValueKind kind = ValueKind::kWeight;
+  bool is_received = false;
+  std::vector<Lifetime> lifetimes = {};
 };
 
-Lifetimes collect_lifetimes(const Program& step, Tier tier) {
+struct Buffers {
+  std::vector<Buffer> all;
+  std::vector<bool> begin_at;  // by op: whether memory other than a receive's is taken there
+};
+
+// Tells whether an op leaves nothing of a value that it reads. A backward frees the graph while it runs.
+bool consumes(const Op& op, const Value& value) {
+  return (op.kind == OpKind::kBackward && value.kind == ValueKind::kGraph) ||
+         (op.kind == OpKind::kBackwardWeight && value.kind == ValueKind::kPending);
+}
+
+Buffers collect_buffers(const Program& step, Tier tier, const std::set<int>& received_slots) {
   const size_t n = step.ops.size();
-  Lifetimes out{{}, std::vector<bool>(kRepetitions * n, false)};
+  ValueMemory memory(step);
+  std::map<std::pair<int, Value>, Buffer> buffers;  // by slot, or by value
+  std::map<Value, size_t> consumed_at;
+  std::vector<bool> begin_at(kRepetitions * n, false);
   for (size_t i = 0; i < kRepetitions * n; ++i) {
     const Op& op = step.ops[i % n];
+    for (const Value& value : op.reads) {
+      if (consumes(op, value)) consumed_at[value] = i;
+    }
     for (const Value& value : op.writes) {
-      const ValueInfo* info = own_memory(step, value, tier);
-      if (info == nullptr) continue;
-      std::vector<Lifetime>& lifetimes = out.by_value[value];
-      const bool is_open = !lifetimes.empty() && lifetimes.back().release == kNever;
+      const auto info = step.values.find(value);
+      if (info == step.values.end() || value.tier != tier || info->second.persistent) continue;
+      const int slot = info->second.slot;
+      if (slot >= 0 && !received_slots.contains(slot)) continue;
+      Buffer& buffer = buffers[slot >= 0 ? std::pair(slot, Value{}) : std::pair(-1, memory.owner(value))];
       if (op.kind == OpKind::kRelease) {
-        if (is_open) lifetimes.back().release = i;
-      } else if (!is_open) {
-        lifetimes.push_back({info->bytes, i});
-        out.begins_one[i] = true;
+        if (memory.give_back(value))
+          buffer.lifetimes.back().release = consumed_at.contains(value) ? consumed_at[value] : i;
+      } else if (memory.take(value)) {
+        buffer.kind = value.kind;
+        buffer.is_received = slot >= 0;
+        buffer.lifetimes.push_back({info->second.bytes, i});
+        begin_at[i] = begin_at[i] || slot < 0;
       }
     }
+  }
+  Buffers out{{}, std::move(begin_at)};
+  for (auto& [key, buffer] : buffers) {
+    if (buffer.is_received) {  // an op counts a slot once, so at the size of its largest value
+      int64_t largest = 0;
+      for (const Lifetime& lifetime : buffer.lifetimes) largest = std::max(largest, lifetime.bytes);
+      for (Lifetime& lifetime : buffer.lifetimes) lifetime.bytes = largest;
+    }
+    out.all.push_back(std::move(buffer));
   }
   return out;
 }
@@ -99,29 +149,71 @@ struct OpRange {
   int32_t begin = 0, end = 0;
 };
 
-// Returns the ops of a lane that may run during a lifetime. Earlier ops have ended when it begins, and later ops start
-// when it is over.
-OpRange ops_beside(const OpOrder& order, const Lifetime& lifetime, size_t lane) {
-  const auto length = static_cast<int32_t>(order.ops_of(lane).size());
-  return {order.num_ended_before(lifetime.birth, lane),
-          lifetime.release == kNever ? length : order.first_started_after(lifetime.release, lane)};
+// Tells at which ops of a lane something may be held.
+class OpsBeside {
+ public:
+  // `is_evaluated` says at which ops memory is counted.
+  OpsBeside(const OpOrder& order, const std::vector<bool>& is_evaluated) : order_(order) {
+    for (size_t lane = 0; lane < order.num_lanes(); ++lane) {
+      std::vector<int32_t> last = {0};
+      int32_t index = 0;
+      for (const size_t op : order.ops_of(lane)) {
+        last.push_back(is_evaluated[op] ? index : last.back());
+        ++index;
+      }
+      last_evaluated_.push_back(std::move(last));
+    }
+  }
+
+  // Returns the ops of a lane that may run during a lifetime. Earlier ops have ended when it begins, and later ops
+  // start when it is over. Memory is not counted where a receive starts, but at the op that started last before it: one
+  // that may run beside it, or the last one before that.
+  OpRange operator()(const Buffer& buffer, const Lifetime& lifetime, size_t lane) const {
+    const auto length = static_cast<int32_t>(order_.ops_of(lane).size());
+    const int32_t begin = order_.num_ended_before(lifetime.birth, lane);
+    return {buffer.is_received ? last_evaluated_[lane][static_cast<size_t>(begin)] : begin,
+            lifetime.release == kNever ? length : order_.first_started_after(lifetime.release, lane)};
+  }
+
+ private:
+  const OpOrder& order_;
+  std::vector<std::vector<int32_t>> last_evaluated_;  // by lane and index: last op before it at which memory is counted
+};
+
+// Holds bytes that count at ops [begin, end) of a lane.
+struct CountedRange {
+  OpRange ops;
+  int64_t bytes = 0;
+};
+
+// Returns where a buffer counts on a lane. Lifetimes may share ops; an op counts the buffer once, unless the second may
+// begin before the first is over.
+std::vector<CountedRange> counted_ranges(const OpOrder& order, const OpsBeside& ops_beside, const Buffer& buffer,
+                                         size_t lane) {
+  std::vector<CountedRange> out;
+  int32_t counted = 0;  // first op that has not counted the buffer
+  for (size_t i = 0; i < buffer.lifetimes.size(); ++i) {
+    const Lifetime& lifetime = buffer.lifetimes[i];
+    OpRange ops = ops_beside(buffer, lifetime, lane);
+    if (i > 0 && order.ends_before(buffer.lifetimes[i - 1].release, lifetime.birth))
+      ops.begin = std::max(ops.begin, counted);
+    if (ops.begin >= ops.end) continue;
+    out.push_back({ops, lifetime.bytes});
+    counted = ops.end;
+  }
+  return out;
 }
 
 // Returns the bytes that may be held while each op runs.
-std::vector<int64_t> held_beside(const OpOrder& order, const Lifetimes& lifetimes) {
-  std::vector<int64_t> out(lifetimes.begins_one.size());
+std::vector<int64_t> held_beside(const OpOrder& order, const OpsBeside& ops_beside, const Buffers& buffers) {
+  std::vector<int64_t> out(buffers.begin_at.size());
   for (size_t lane = 0; lane < order.num_lanes(); ++lane) {
     const std::vector<size_t>& ops = order.ops_of(lane);
     std::vector<int64_t> change(ops.size() + 1);
-    for (const auto& [value, all] : lifetimes.by_value) {
-      int32_t counted = 0;  // first op that has not counted the value; an op counts it once
-      for (const Lifetime& lifetime : all) {
-        const OpRange range = ops_beside(order, lifetime, lane);
-        const int32_t begin = std::max(range.begin, counted);
-        if (begin >= range.end) continue;
-        change[static_cast<size_t>(begin)] += lifetime.bytes;
-        change[static_cast<size_t>(range.end)] -= lifetime.bytes;
-        counted = range.end;
+    for (const Buffer& buffer : buffers.all) {
+      for (const CountedRange& range : counted_ranges(order, ops_beside, buffer, lane)) {
+        change[static_cast<size_t>(range.ops.begin)] += range.bytes;
+        change[static_cast<size_t>(range.ops.end)] -= range.bytes;
       }
     }
     int64_t held = 0;
@@ -130,16 +222,13 @@ std::vector<int64_t> held_beside(const OpOrder& order, const Lifetimes& lifetime
   return out;
 }
 
-// Adds the values that held_beside() counts for an op.
-void add_held(Peak& peak, const OpOrder& order, const Lifetimes& lifetimes, size_t op) {
-  for (const auto& [value, all] : lifetimes.by_value) {
-    const auto held = std::find_if(all.begin(), all.end(), [&](const Lifetime& lifetime) {
-      return !order.ends_before(op, lifetime.birth) &&
-             (lifetime.release == kNever || !order.ends_before(lifetime.release, op));
-    });
-    if (held == all.end()) continue;
-    peak.bytes += held->bytes;
-    peak.by_kind[value.kind] += held->bytes;
+// Adds what held_beside() counts for an op.
+void add_held(Peak& peak, const OpOrder& order, const OpsBeside& ops_beside, const Buffers& buffers, size_t op) {
+  const int32_t index = order.index_on_lane(op);
+  for (const Buffer& buffer : buffers.all) {
+    for (const CountedRange& range : counted_ranges(order, ops_beside, buffer, order.lane(op))) {
+      if (index >= range.ops.begin && index < range.ops.end) peak.by_kind[buffer.kind] += range.bytes;
+    }
   }
 }
 
@@ -210,16 +299,15 @@ std::string memory_table(const Peak& peak) {
 
 Peak in_order_peak(const Program& step, Tier tier) {
   const Peak base = held_throughout(step, tier);
+  ValueMemory memory(step);
   Peak current = base, best = base;
-  std::map<Value, bool> live;
   for (int round = 0; round < 2; ++round) {  // the second round starts with what the first left over
     for (size_t i = 0; i < step.ops.size(); ++i) {
       const Op& op = step.ops[i];
       const bool release = op.kind == OpKind::kRelease;
       for (const Value& value : op.writes) {
         const ValueInfo* info = own_memory(step, value, tier);
-        if (info == nullptr || live[value] != release) continue;
-        live[value] = !release;
+        if (info == nullptr || !(release ? memory.give_back(value) : memory.take(value))) continue;
         current.bytes += release ? -info->bytes : info->bytes;
         current.by_kind[value.kind] += release ? -info->bytes : info->bytes;
       }
@@ -231,24 +319,29 @@ Peak in_order_peak(const Program& step, Tier tier) {
 
 Peak peak_bound(const Program& step, Tier tier, std::span<const Program> others) {
   const size_t n = step.ops.size();
-  const Lifetimes lifetimes = collect_lifetimes(step, tier);
+  const std::set<int> received_slots = slots_of_received(step);
+  const Buffers buffers = collect_buffers(step, tier, received_slots);
+  const Peak base = held_throughout(step, tier, received_slots);
   // Only the device has scratch.
-  if (lifetimes.by_value.empty() && tier != Tier::kDevice) return held_throughout(step, tier);
+  if (buffers.all.empty() && tier != Tier::kDevice) return base;
   const OpOrder order(step, kRepetitions, others);
-  const std::vector<int64_t> held = held_beside(order, lifetimes);
+  const auto own_scratch = [&](size_t op) { return scratch_of(step, step.ops[op % n], tier); };
+  std::vector<bool> is_evaluated = buffers.begin_at;
+  for (size_t i = 0; i < is_evaluated.size(); ++i)
+    is_evaluated[i] = is_evaluated[i] || own_scratch(i) != 0 || step.ops[i % n].lane == Lane::kCompute;
+  const OpsBeside ops_beside(order, is_evaluated);
+  const std::vector<int64_t> held = held_beside(order, ops_beside, buffers);
   const ScratchBeside scratch_beside(step, order, tier);
-  const Peak base = held_throughout(step, tier);
   int64_t max_bytes = 0;  // bytes above the base
   size_t peak_op = kNever;
   for (size_t i = n; i < 2 * n; ++i) {
-    const int64_t own_scratch = scratch_of(step, step.ops[i % n], tier);
-    if (!lifetimes.begins_one[i] && own_scratch == 0) continue;
-    const int64_t bytes = held[i] + own_scratch + scratch_beside(i);
+    if (!is_evaluated[i]) continue;
+    const int64_t bytes = held[i] + own_scratch(i) + scratch_beside(i);
     if (bytes > max_bytes) max_bytes = bytes, peak_op = i;
   }
   Peak best = base;
   if (peak_op == kNever) return best;
-  add_held(best, order, lifetimes, peak_op);
+  add_held(best, order, ops_beside, buffers, peak_op);
   best.bytes = base.bytes + max_bytes;
   best.op = static_cast<int>(peak_op - n);
   return best;

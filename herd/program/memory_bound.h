@@ -1,5 +1,7 @@
 // Counts the device, host and NVMe bytes that a program needs at most. Persistent values and slots always count. Other
-// values count from the op that first writes them to their release, and scratch counts while its op runs.
+// values count from the op that first writes them to their release, and scratch counts while its op runs. A graph, and
+// what is pending, count until the backward that consumes them ends. A partial sum and the whole that is made of it in
+// place count once (value_memory.h).
 // Threads: pure.
 #pragma once
 
@@ -28,8 +30,10 @@ std::string memory_table(const Peak& peak);
 Peak in_order_peak(const Program& step, Tier tier);
 
 // Returns a bound that no legal order of the ops exceeds. Memory grows only where an op that takes some starts. At each
-// such op it counts all values that are neither surely released before it nor surely first written after it
-// (op_order.h). It adds the scratch of the op and of ops that may run beside it.
+// such op, and at every op of the compute lane, it counts all values that are neither surely released before it nor
+// surely first written after it (op_order.h). It adds the scratch of the op and of ops that may run beside it.
+// A receive may start long before its message comes, beside many ops, so nothing is counted at receives. What is
+// received counts from the last counted op before its receive on, once for all that share a slot.
 // `others` are programs of any ranks; those that this rank exchanges messages with make the bound tighter. A message
 // received from a rank that first had to receive ours proves that ours has left. Without them, all that a stage sends
 // may wait until the step ends.

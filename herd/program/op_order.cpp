@@ -82,6 +82,9 @@ class Clocks {
       rank.num_clocked.resize(rank.lanes.size(), 0);
       rank.has_clocks.resize(ops, false);
       rank.send_of_receive.resize(step->ops.size());
+      for (size_t i = 0; i < step->ops.size(); ++i) {
+        if (step->ops[i].lane == Lane::kCompute) rank.last_compute = i;
+      }
       rank.start_clocks.resize(ops * first.num_lanes(), 0);
       rank.end_clocks.resize(ops * first.num_lanes(), 0);
     }
@@ -98,6 +101,7 @@ class Clocks {
     std::vector<std::vector<size_t>> lanes;
     std::vector<size_t> num_clocked = {};        // by lane: how many of its ops have their clocks
     std::vector<bool> has_clocks = {};           // by op
+    size_t last_compute = kNone;                 // last op of the compute lane in one repetition
     std::vector<OpOfRank> send_of_receive = {};  // by op of one repetition: the send whose message a receive takes
     // The clocks at the start and the end of each op: by op, then by lane of the first rank.
     std::vector<int32_t> start_clocks = {}, end_clocks = {};
@@ -151,6 +155,7 @@ class Clocks {
     const size_t op = rank.lanes[lane][at];
     std::vector<size_t> waits;
     add_waits(*rank.step, rank.waits, op, waits);
+    if (const size_t last = compute_before(rank, op); last != kNone) waits.push_back(last);
     for (const size_t other : waits) {
       if (!rank.has_clocks[other]) return false;
     }
@@ -173,6 +178,12 @@ class Clocks {
     rank.has_clocks[op] = true;
     ++rank.num_clocked[lane];
     return true;
+  }
+
+  // Returns the last op of the compute lane in the repetition before an op's own; kNone if there is none.
+  static size_t compute_before(const RankClocks& rank, size_t op) {
+    const size_t n = rank.step->ops.size();
+    return op < n || rank.last_compute == kNone ? kNone : op - op % n - n + rank.last_compute;
   }
 
   // Returns the send whose message a receive takes; rank kNone if there is none.

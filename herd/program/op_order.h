@@ -6,6 +6,8 @@
 //   starts. Lanes end in order. So op a is over before op b starts exactly if b's clock for a's lane is larger than a's
 //   index on that lane.
 //   On a lane whose ops only start operations, the op before need not be over when the next starts.
+//   The executor hands over a step when the compute lane is done with the step before (runtime/executor.h). So every op
+// follows the compute lane's ops of the repetition before.
 //   A deferred release is on no lane: it is over as soon as all that it waits for is over.
 //   A receive ends no sooner than its send. So what follows a receive also follows the send, and all that the sender
 //   did before. The end of a send orders nothing, since the message may still be on its way.

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <set>
 #include <tuple>
 
 #include "herd/program/collective_message.h"
 #include "herd/program/op_dependencies.h"
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
+#include "herd/program/value_memory.h"
 #include "herd/sim/engine.h"
 
 namespace herd::program {
@@ -287,7 +287,7 @@ class Simulator {
     }
     std::stable_sort(events.begin(), events.end(),
                      [](const auto& a, const auto& b) { return std::get<0>(a) < std::get<0>(b); });
-    std::set<Value> live;
+    ValueMemory memory(step);
     for (const auto& [at, event, i] : events) {
       const Op& op = step.ops[i];
       const auto scratch_of_op = step.scratch.find({op.kind, op.block});
@@ -299,8 +299,8 @@ class Simulator {
       for (const Value& value : op.writes) {
         const ValueInfo& info = step.values.at(value);
         if (info.persistent || info.slot >= 0 || value.tier != Tier::kDevice) continue;
-        if (event == 1 && live.insert(value).second) by_kind[value.kind] += info.bytes;
-        if (event == 0 && live.erase(value) > 0) by_kind[value.kind] -= info.bytes;
+        if (event == 1 && memory.take(value)) by_kind[value.kind] += info.bytes;
+        if (event == 0 && memory.give_back(value)) by_kind[value.kind] -= info.bytes;
       }
       int64_t total = scratch;
       for (const auto& [kind, bytes] : by_kind) total += bytes;

@@ -37,13 +37,19 @@ class Schedules {
         if (!is_deferred_release(at(r, i))) lanes[queue_of(at(r, i))].push_back(i);
       }
       places_[r].resize(static_cast<size_t>(num_steps * size(r)));
+      compute_.emplace_back(0, 0);
       for (const auto& [lane, ops] : lanes) {
         for (size_t k = 0; k < ops.size(); ++k)
           places_[r][static_cast<size_t>(ops[k])] = {lanes_.size(), static_cast<int>(k)};
+        if (lane.lane == Lane::kCompute) compute_[r] = {lanes_.size(), static_cast<int>(ops.size()) / num_steps};
         lanes_.push_back({r, ops, is_asynchronous(lane.lane)});
       }
     }
     Program idle = steps[0];
+    for (const Op& op : steps[0].ops) {
+      if (op.kind == OpKind::kReceive) received_.insert(op.writes[0]), idle.values.erase(op.writes[0]);
+      if (op.kind == OpKind::kAllReduce && is_partial(op)) partial_of_[op.writes[0]] = op.reads[0];
+    }
     idle.ops.clear();
     standing_ = in_order_peak(idle, Tier::kDevice).bytes;
   }
@@ -88,6 +94,12 @@ class Schedules {
   }
 
  private:
+  // Tells whether an all-reduce of an activation makes a whole of a partial sum.
+  static bool is_partial(const Op& op) {
+    return op.reads.size() == 1 && op.writes.size() == 1 && op.reads[0].kind == op.writes[0].kind &&
+           op.reads[0].index == op.writes[0].index && op.reads[0].placement != op.writes[0].placement;
+  }
+
   using State = std::vector<int>;  // by lane: how many of its ops have started, then how many have ended
   struct LaneOfRank {
     size_t rank;
@@ -127,7 +139,9 @@ class Schedules {
       return at(rank, position).kind != OpKind::kReceive || has_come(state, rank, position);
     }
     if (starts == static_cast<int>(ops.size()) || (starts > ends && !asynchronous)) return false;
-    return is_free(state, rank, ops[static_cast<size_t>(starts)]);
+    const int position = ops[static_cast<size_t>(starts)];
+    const auto& [compute, ops_a_step] = compute_[rank];
+    return state[2 * compute + 1] >= position / size(rank) * ops_a_step && is_free(state, rank, position);
   }
 
   bool has_come(const State& state, size_t to, int position) const {
@@ -167,12 +181,18 @@ class Schedules {
       for (const Value& value : one.writes) {
         if (!release || over) holds[value] = !release;
       }
+      for (const Value& value : one.reads) {
+        if (over && one.kind == OpKind::kBackward && value.kind == ValueKind::kGraph) holds[value] = false;
+      }
       const auto scratch = step.scratch.find({one.kind, one.block});
       if (!over && scratch != step.scratch.end()) bytes += scratch->second;
     }
     for (const auto& [value, is_held] : holds) {
       const ValueInfo& info = step.values.at(value);
-      if (is_held && value.tier == Tier::kDevice && !info.persistent && info.slot < 0) bytes += info.bytes;
+      const auto partial = partial_of_.find(value);
+      if (!is_held || (partial != partial_of_.end() && holds[partial->second])) continue;
+      if (value.tier == Tier::kDevice && !info.persistent && (info.slot < 0 || received_.contains(value)))
+        bytes += info.bytes;
     }
     return bytes;
   }
@@ -180,6 +200,9 @@ class Schedules {
   const std::vector<Program> steps_;
   std::vector<std::vector<std::vector<Dependency>>> waits_;  // by rank
   std::vector<LaneOfRank> lanes_;                            // of all ranks
+  std::vector<std::pair<size_t, int>> compute_;              // by rank: the compute lane, and its ops in a step
+  std::set<Value> received_;                                 // of the first rank
+  std::map<Value, Value> partial_of_;                        // of the first rank: what a whole is summed of in place
   std::vector<std::vector<std::pair<size_t, int>>> places_;  // by rank and op: its lane, and its place there
   int64_t standing_ = 0;
 };
@@ -208,6 +231,9 @@ int64_t by_definition(const Program& step) {
     if (!is_deferred_release(one)) {
       if (last.contains(one.lane)) (is_asynchronous(one.lane) ? add_start(last[one.lane]) : add(last[one.lane]));
       last[one.lane] = i;
+      for (size_t k = 0; k < i - i % n; ++k) {  // the compute lane ends a step before any op of the next starts
+        if (step.ops[k % n].lane == Lane::kCompute) add(k);
+      }
     }
     for (const Dependency& d : waits[i % n]) {
       const size_t back = static_cast<size_t>(d.distance) * n;
@@ -233,14 +259,16 @@ int64_t by_definition(const Program& step) {
   int64_t most = 0;
   for (size_t i = n; i < 2 * n; ++i) {
     int64_t bytes = scratch_of(i);
-    bool takes = bytes != 0;
+    bool takes = bytes != 0 || step.ops[i % n].lane == Lane::kCompute;
     for (const auto& [value, info] : step.values) {
       if (!own(value)) continue;
       bool alive = false, open = false, beside = false;
       for (size_t k = 0; k < 3 * n; ++k) {
-        const auto& writes = step.ops[k % n].writes;
-        if (std::find(writes.begin(), writes.end(), value) == writes.end()) continue;
-        const bool release = step.ops[k % n].kind == OpKind::kRelease;
+        const auto &writes = step.ops[k % n].writes, &reads = step.ops[k % n].reads;
+        const bool consumed = step.ops[k % n].kind == OpKind::kBackward && value.kind == ValueKind::kGraph &&
+                              std::find(reads.begin(), reads.end(), value) != reads.end();
+        if (!consumed && std::find(writes.begin(), writes.end(), value) == writes.end()) continue;
+        const bool release = consumed || step.ops[k % n].kind == OpKind::kRelease;
         if (!release && !open) open = true, beside = !before[k][i], takes = takes || k == i;
         if (release && open) open = false, alive = alive || (beside && !before[i][k]);
       }
@@ -379,7 +407,7 @@ TEST(MemoryBound, OfPipelinesIsNeverExceeded) {
       int64_t most = 0;
       for (uint32_t seed = 0; seed < 6; ++seed) most = std::max(most, Schedules(own_first).most_of_one(seed));
       EXPECT_LE(most, bound) << order << " rank " << rank;
-      EXPECT_GE(static_cast<double>(most), 0.9 * static_cast<double>(bound)) << order << " rank " << rank;
+      EXPECT_GE(static_cast<double>(most), 0.97 * static_cast<double>(bound)) << order << " rank " << rank;
     }
   }
 }

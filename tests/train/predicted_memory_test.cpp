@@ -144,18 +144,25 @@ DrawnRun drawn_run(uint64_t seed) {
   return out;
 }
 
-// The bound counts messages that may be on their way, so it is near what a rank holds only where it sends none.
+// Returns the bytes of messages that a stage of a pipeline may have on their way, but need not: receives of both
+// directions that wait for their messages, and what it has sent.
+int64_t on_their_way(const spec::RunFile& run) {
+  const int64_t numbers = run.train.micro_batch * run.model.context * run.model.width;
+  return run.mesh.pp == 1 ? 0 : 3 * numbers * (run.strategy.precision == "bf16" ? 2 : 4);
+}
+
 TEST(PredictedMemory, IsNeverBelowWhatARankHolds_AndHardlyAbove) {
   setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
   int near = 0;
-  for (uint64_t seed = 1; seed <= 400; seed += static_cast<uint64_t>(one_in(13, 41))) {
+  std::vector<uint64_t> seeds = {8, 203};  // sends of a whole step that may wait; a split layer whose sums are in place
+  for (uint64_t seed = 1; seed <= 400; seed += static_cast<uint64_t>(one_in(13, 41))) seeds.push_back(seed);
+  for (const uint64_t seed : seeds) {
     const DrawnRun drawn = drawn_run(seed);
     const std::vector<MeasuredRank> ranks = measured_ranks(drawn.run, drawn.ranks);
     for (size_t r = 0; r < ranks.size(); ++r) {
       const std::string text = "rank " + std::to_string(r) + " of " + drawn.text;
       EXPECT_LE(ranks[r].peak, ranks[r].bound) << text;
-      if (drawn.run.mesh.pp > 1 || drawn.run.mesh.tp > 1) continue;
-      EXPECT_GE(ranks[r].peak, ranks[r].bound - ranks[r].bound * 3 / 100 - 8192) << text;
+      EXPECT_GE(ranks[r].peak, ranks[r].bound - ranks[r].bound * 3 / 100 - 8192 - on_their_way(drawn.run)) << text;
       ++near;
     }
   }
