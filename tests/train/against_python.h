@@ -38,6 +38,40 @@ inline at::Tensor herd_logits(const fs::path& weights) {
   return x[0].contiguous();
 }
 
+// A script that serves calls, a line each, until the end of this program: it imports torch and transformers once, which
+// takes longer than all that the tests ask of it.
+class PythonScript {
+ public:
+  explicit PythonScript(const std::string& name) {
+    const std::string python = python_with_torch(), path = std::getenv("HERD_SOURCE_DIR") + ("/tests/train/" + name);
+    int calls[2], answers[2];  // no other process that the tests start may hold an end of them
+    if (pipe2(calls, O_CLOEXEC) != 0 || pipe2(answers, O_CLOEXEC) != 0) return;
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(calls[0], 0);
+      dup2(answers[1], 1);
+      execlp(python.c_str(), python.c_str(), path.c_str(), "serve", nullptr);
+      _exit(127);
+    }
+    close(calls[0]), close(answers[1]);
+    calls_ = fdopen(calls[1], "w"), answers_ = fdopen(answers[0], "r");
+  }
+  PythonScript(const PythonScript&) = delete;
+  ~PythonScript() {
+    if (calls_ != nullptr) fclose(calls_), fclose(answers_);
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
+  }
+  bool call(const std::string& arguments) {  // whether it did it; what went wrong is on the standard error
+    char answer[16] = "";
+    return calls_ != nullptr && fprintf(calls_, "%s\n", arguments.c_str()) > 0 && fflush(calls_) == 0 &&
+           fgets(answer, sizeof answer, answers_) != nullptr && std::string(answer) == "done\n";
+  }
+
+ private:
+  pid_t pid_ = -1;
+  FILE *calls_ = nullptr, *answers_ = nullptr;
+};
+
 class AgainstPython : public testing::Test {
  protected:
   explicit AgainstPython(std::string script) : script_(std::move(script)) {}
@@ -49,9 +83,9 @@ class AgainstPython : public testing::Test {
     const std::string found = python + " -c 'from importlib.util import find_spec as f; exit(not f(\"" + by + "\"))'";
     if (std::system(found.c_str()) != 0) GTEST_SKIP() << "no " << by;
   }
-  int python(const std::string& arguments) const {
-    const std::string script = std::getenv("HERD_SOURCE_DIR") + ("/tests/train/" + script_);
-    return WEXITSTATUS(std::system((python_with_torch() + " " + script + " " + arguments + " 2>&1").c_str()));
+  bool python(const std::string& arguments) const {
+    static PythonScript script(script_);  // a test program has one
+    return script.call(arguments);
   }
   static Ended herd(const RunFolder& folder, std::vector<std::string> words) {
     words.insert(words.begin(), fs::path(std::getenv("HERD_BINARY_DIR")) / "herd");
@@ -64,7 +98,7 @@ class AgainstPython : public testing::Test {
     const at::Tensor mine = herd_logits(checkpoint), ids = some_ids(mine.size(2));
     std::ofstream(folder / "ids.bin", std::ios::binary)
         .write(static_cast<const char*>(ids.const_data_ptr()), static_cast<std::streamsize>(ids.nbytes()));
-    ASSERT_EQ(python("logits " + by + " " + folder.string()), 0);
+    ASSERT_TRUE(python("logits " + by + " " + folder.string()));
     std::string theirs = slurp(folder / "logits.bin");
     ASSERT_EQ(theirs.size(), mine.nbytes());
     const at::Tensor expected = at::from_blob(theirs.data(), mine.sizes(), at::kFloat);

@@ -3,6 +3,7 @@
   python gpt2_logits.py make BY FOLDER TIED      writes a folder with random weights
   python gpt2_logits.py logits BY FOLDER         reads FOLDER and ids.bin in it (int64, rows of 11), writes logits.bin (fp32)
   python gpt2_logits.py encode BY FOLDER         by transformers: text.txt there as ids.txt, and those ids as back.txt
+  python gpt2_logits.py serve                    each of these, as lines of the input; answers with a line, done or failed
 
 BY is "torch" (this file's own reading of the format) or "transformers".
 """
@@ -10,6 +11,7 @@ import json
 import math
 import struct
 import sys
+import traceback
 
 import numpy
 import torch
@@ -124,5 +126,17 @@ def main(action, by, folder, tied="true"):
         logits.float().numpy().tofile(f"{folder}/logits.bin")
 
 
+def serve(call):
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        try:
+            call(*line.split())
+            answer = "done"
+        except Exception:
+            traceback.print_exc()
+            answer = "failed"
+        print(answer, file=answers, flush=True)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve(main) if sys.argv[1:] == ["serve"] else main(*sys.argv[1:])

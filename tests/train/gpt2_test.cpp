@@ -39,7 +39,7 @@ TEST_P(Gpt2, GivesTheSameLogitsInHerd_WhenImported) {
   const auto& [by, tied] = GetParam();
   RunFolder folder;
   fs::create_directory(folder.root / "gpt2");
-  ASSERT_EQ(python(std::string("make ") + by + " " + (folder.root / "gpt2").string() + " " + tied), 0);
+  ASSERT_TRUE(python(std::string("make ") + by + " " + (folder.root / "gpt2").string() + " " + tied));
   const Ended done =
       herd(folder, {"checkpoint", "convert", folder.root / "gpt2", "--to", "herd", "--out", folder.root / "herd"});
   ASSERT_EQ(done.status, 0) << done.output;
@@ -74,7 +74,7 @@ TEST_P(Gpt2, GivesHerdsIdsByTransformers_WhereTheTokenizerIsHerds) {
   ASSERT_EQ(run.status, 0) << run.output;
   ASSERT_EQ(herd(folder, {"checkpoint", "convert", folder.root / "run", "--to", "gpt2", "--out", gpt2}).status, 0);
   fs::copy(folder.root / "text.txt", gpt2 / "text.txt");
-  ASSERT_EQ(python("encode transformers " + gpt2.string()), 0);
+  ASSERT_TRUE(python("encode transformers " + gpt2.string()));
   std::istringstream theirs(slurp(gpt2 / "ids.txt"));
   const std::vector<int> ids(std::istream_iterator<int>(theirs), {});
   EXPECT_EQ(ids, Tokenizer::load(data / "tokenizer.model").encode(text));
@@ -94,7 +94,7 @@ TEST_P(Gpt2, StopsAtTheEndOfText_WhichIsTheLastIdWritten) {
   RunFolder folder;
   const fs::path theirs = folder.root / "gpt2";
   fs::create_directory(theirs);
-  ASSERT_EQ(python(std::string("make ") + by + " " + theirs.string() + " " + tied), 0);
+  ASSERT_TRUE(python(std::string("make ") + by + " " + theirs.string() + " " + tied));
   fs::remove(theirs / "generation_config.json");
   const auto generated = [&](const std::string& ends, const std::string& name) {
     set_ends(theirs, ends);

@@ -5,6 +5,7 @@
                                                      (fp32) and greedy.txt: the first row and 12 more tokens
   python llama_logits.py encode sentencepiece FOLDER  reads text.txt there with tokenizer.model, writes the ids of LlamaTokenizer
                                                      (the begin of text, then the text as a whole) to ids.txt
+  python llama_logits.py serve                       each of these, as lines of the input; answers with a line, done or failed
 
 BY is "torch" (this file's own reading of the format, with the model of tests/models/llama_parity.py) or "transformers".
 """
@@ -16,7 +17,7 @@ import sys
 import numpy
 import torch
 
-from gpt2_logits import LENGTH, read_safetensors, write_safetensors
+from gpt2_logits import LENGTH, read_safetensors, serve, write_safetensors
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)) + "/../models")
 from llama_parity import Plain
@@ -105,4 +106,4 @@ def main(action, by, folder, tied="true", dtype="float32"):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve(main) if sys.argv[1:] == ["serve"] else main(*sys.argv[1:])

@@ -64,7 +64,7 @@ TEST_P(Llama, GivesTheSameLogitsTokensAndBits_WhenImported) {
     RunFolder folder;
     const fs::path theirs = folder.root / "llama", mine = folder.root / "herd", again = folder.root / "again";
     fs::create_directory(theirs);
-    ASSERT_EQ(python(std::string("make ") + by + " " + theirs.string() + " " + tied + " " + dtype), 0);
+    ASSERT_TRUE(python(std::string("make ") + by + " " + theirs.string() + " " + tied + " " + dtype));
     ASSERT_TRUE(fs::exists(theirs / "model.safetensors.index.json"));
     const std::string precision = dtype == "bfloat16" ? "bf16" : "fp32";
     ASSERT_EQ(herd(folder, {"checkpoint", "convert", theirs, "--to", "herd", "--out", mine}).status, 0);
@@ -97,7 +97,7 @@ TEST_F(LlamaText, HasTheIdsOfSentencepiece_WithABeginOfText) {
   std::string text = "  two  spaces\n\n after\ttabs\nünïcode 日本語 😀\r\n<s> 12345\n";
   for (int i = 0; i < 100; ++i) text += "verse " + std::to_string(i * i) + " of the herd,\n  and its year;\n";
   std::ofstream(folder.root / "text.txt") << text;
-  ASSERT_EQ(python("encode sentencepiece " + folder.root.string()), 0);
+  ASSERT_TRUE(python("encode sentencepiece " + folder.root.string()));
   std::istringstream theirs(slurp(folder.root / "ids.txt"));
   const std::vector<int> ids(std::istream_iterator<int>(theirs), {});
   EXPECT_EQ(Tokenizer::load(model).encode_prompt(text), ids);
