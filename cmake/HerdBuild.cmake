@@ -136,7 +136,8 @@ function(herd_sources target)
 endfunction()
 
 # herd_test(NAME SOURCES a_test.cpp ... [HOT b.cpp ...] [LIBS herd_torch ...] [LABEL slow] [TIMEOUT s]): one GoogleTest
-# program, one ctest. HOT: sources in which the test spends its time, compiled with optimisation.
+# program, one ctest. HOT: sources in which the test spends its time, compiled with optimisation. Tests of the longest
+# limits begin first: a long one that began last would leave cores idle.
 function(herd_test name)
   cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;HOT;LIBS" ${ARGN})
   if(NOT arg_LABEL)
@@ -155,6 +156,6 @@ function(herd_test name)
   endif()
   set_target_properties(${name} PROPERTIES ${herd_unity} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT}
+  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT}
     ENVIRONMENT "OMP_NUM_THREADS=1;HERD_SOURCE_DIR=${PROJECT_SOURCE_DIR};HERD_BINARY_DIR=${PROJECT_BINARY_DIR};${herd_sanitizer_options}")
 endfunction()
