@@ -40,7 +40,7 @@ TEST(Compression, Proves_WithEveryTechniqueThatSumsOnceAStep) {
       for (const int tp : {1, 2}) {
         for (const int fsdp : {1, 2}) {
           for (const char* recompute : {"none", "full"}) {
-            if ((fsdp == 2 && zero == 0) || ++index % one_in(1, 5) != 0) continue;
+            if ((fsdp == 2 && zero == 0) || ++index % one_in(1, 7) != 0) continue;
             spec::RunFile run = compressed_run(fsdp == 2 ? 4 : 2, zero);
             run.mesh.pp = pp, run.mesh.tp = tp, run.mesh.fsdp = fsdp;
             run.strategy.recompute = recompute;

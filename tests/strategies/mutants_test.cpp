@@ -155,7 +155,7 @@ TEST(Mutants, OfEveryRewriteAreFound) {
   const auto any = [](const Op&) { return true; };
   const auto releases = [](const Op& op) { return op.kind == OpKind::kRelease; };
   for (const Case& c : cases()) {
-    const Mutator mutator(c, one_in(1, 23));
+    const Mutator mutator(c, one_in(1, 47));
     const auto expect_found = [&](const std::string& what, const Outcome& outcome, bool needed) {
       EXPECT_THAT(outcome.proved, testing::IsEmpty()) << c.rewrite << ": " << what;
       EXPECT_GE(outcome.mutants, needed ? 1 : 0) << c.rewrite << ": " << what;
@@ -199,7 +199,7 @@ TEST(Mutants, OfThePipelineAreFound) {
           if (!applies(steps[rank].ops[i])) continue;
           Steps mutant = steps;
           if (!change(mutant[rank].ops, i)) continue;
-          if (mutants++ % one_in(1, 23) != 0) continue;
+          if (mutants++ % one_in(1, 47) != 0) continue;
           EXPECT_NE(first_finding(mutant, expected), "") << order << " zero " << zero << ", rank " << rank << ": "
                                                          << what << ": " << describe(steps[rank], steps[rank].ops[i]);
         }
