@@ -17,8 +17,6 @@
 
 namespace herd::train {
 
-inline constexpr int kRandomSteps = 20;
-
 struct Combination {
   int zero = 0;
   std::string recompute, precision;
@@ -147,10 +145,11 @@ inline spec::RunFile of_one_rank(const spec::RunFile& run, const Combination& c)
 inline double expect_trains_as_one_rank(const Combination& c) {
   const spec::RunFile run = drawn(c);
   const spec::RunFile plain = of_one_rank(run, c);
-  const Trained many = train_in_threads(run, c.ranks, kRandomSteps), one = train_in_threads(plain, 1, kRandomSteps);
+  const int steps = steps_to_compare();
+  const Trained many = train_in_threads(run, c.ranks, steps), one = train_in_threads(plain, 1, steps);
   EXPECT_EQ(strategies::trainable_layout(run, c.ranks).micro_batches, c.micro_batches) << text(c, run);
   EXPECT_EQ(std::vector<int64_t>(many.skipped.size(), many.skipped[0]), many.skipped) << text(c, run);
-  EXPECT_EQ(many.losses.size(), static_cast<size_t>(kRandomSteps));
+  EXPECT_EQ(many.losses.size(), static_cast<size_t>(steps));
   double worst = std::abs(many.validation - one.validation) / one.validation;
   for (size_t i = 0; i < one.losses.size(); ++i)
     worst = std::max(worst, std::abs(many.losses[i] - one.losses[i]) / std::abs(one.losses[i]));

@@ -61,7 +61,8 @@ TEST(HybridShards, TrainAsOneRankDoes_InSixteenBits) {
     plain.strategy.zero = 0;
     plain.train.micro_batch = plain.train.batch;
     run.mesh.fsdp = 2;
-    const Trained one = train_in_threads(plain, 1, 20), many = train_in_threads(run, 4, 20);
+    const Trained one = train_in_threads(plain, 1, steps_to_compare()),
+                  many = train_in_threads(run, 4, steps_to_compare());
     EXPECT_LT(worst_difference(many.losses, one.losses), 4 * kind.eps) << kind.precision << kind.zero;
     EXPECT_NEAR(many.validation, one.validation, 4 * kind.eps * one.validation) << kind.precision << kind.zero;
   }
@@ -76,7 +77,8 @@ TEST(Zero3, TrainsAsOneRankDoes_HoweverManyGroupsItKeepsWhole) {
     if (hybrid) run.mesh.fsdp = 2;
     plain.strategy = {};
     plain.train.micro_batch = plain.train.batch;
-    const Trained one = train_in_threads(plain, 1, 20), many = train_in_threads(run, hybrid ? 4 : 3, 20);
+    const Trained one = train_in_threads(plain, 1, steps_to_compare()),
+                  many = train_in_threads(run, hybrid ? 4 : 3, steps_to_compare());
     EXPECT_LT(worst_difference(many.losses, one.losses), 1e-6) << keep_whole;
     EXPECT_NEAR(many.validation, one.validation, 1e-6 * one.validation) << keep_whole;
   }
@@ -115,13 +117,13 @@ TEST(Frozen, TrainsAsOneRankDoes) {
       spec::RunFile plain = run_of({0, 1, 1, "none", tied});
       plain.model.frozen = tied ? frozen : frozen + " wte.weight";
       plain.strategy.precision = precision;
-      const Trained one = train_in_threads(plain, 1, 20);
+      const Trained one = train_in_threads(plain, 1, steps_to_compare());
       for (const int zero : {0, 1, 2, 3}) {
         if (!full() && (zero % 2 == 0) != tied) continue;
         spec::RunFile run = run_of({zero, 3, zero % 2 == 0 ? 3 : 1, zero > 1 ? "sqrt" : "none", tied});
         run.model.frozen = plain.model.frozen;
         run.strategy.precision = precision;
-        const Trained many = train_in_threads(run, 3, 20);
+        const Trained many = train_in_threads(run, 3, steps_to_compare());
         const double rounding = precision == "fp32" ? 1e-6 : 4 * 0x1p-8;
         EXPECT_LT(worst_difference(many.losses, one.losses), rounding) << precision << " " << frozen << " " << zero;
         EXPECT_NEAR(many.validation, one.validation, rounding * one.validation) << precision << " " << zero;
