@@ -97,7 +97,7 @@ class Load {
 // The next start comes at once: ranks may not have heard yet that their launcher is gone, or take a while to end.
 TEST(RunFolderCommand, AKilledJobLeavesNoLockBehind) {
   RunFolder folder;
-  const int kills = std::getenv("HERD_FULL_TESTS") ? 50 : 4;
+  const int kills = std::getenv("HERD_FULL_TESTS") ? 50 : 3;
   for (int round = 0; round < kills; ++round) {
     std::optional<Load> load;  // a start without it comes sooner, and an end with it later
     if (round % 2 == 1) load.emplace();
