@@ -8,8 +8,7 @@
 namespace herd::train {
 namespace {
 
-const std::vector<std::string> kRun = {"train.steps=20", "optimizer.lr=3e-4", "train.eval_every=10",
-                                       "checkpoint.every=10", "health.replica_hash_every=5"};
+const std::vector<std::string> kRun = run_to_move({"optimizer.lr=3e-4"});
 const std::string kCompressed = "strategy.compression=bf16";
 
 TEST(CompressionCommand, TrainsAsOthersDo_AndCheckpointsMoveBothWays) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,15 +45,24 @@ inline void expect_same(const std::vector<StepMetrics>& steps, const std::vector
   EXPECT_NEAR(*steps.back().val_loss, *expected.back().val_loss, within.losses * *expected.back().val_loss) << what;
 }
 
-// A run at one layout, and the second half of it again at another, from the checkpoint between. REQUIRES runs of 20
-// steps that save at the tenth.
+// Steps of a run whose second half is trained again, and the keys for it; more of them with HERD_FULL_TESTS=1.
+inline int steps_to_move() { return std::getenv("HERD_FULL_TESTS") != nullptr ? 20 : 8; }
+inline std::vector<std::string> run_to_move(const std::vector<std::string>& more) {
+  const std::string half = std::to_string(steps_to_move() / 2);
+  return with({"train.steps=" + std::to_string(steps_to_move()), "train.eval_every=" + half, "checkpoint.every=" + half,
+               "health.replica_hash_every=" + std::to_string(steps_to_move() / 4)},
+              more);
+}
+
+// A run at one layout, and the second half of it again at another, from the checkpoint between. REQUIRES what
+// run_to_move() asks for.
 inline void expect_moves(RunFolder& folder, const std::string& name, const std::vector<std::string>& overrides,
                          const std::vector<StepMetrics>& expected, const std::pair<Layout, Layout>& move,
                          const Tolerance& within = {}) {
   const Ended first = folder.train(name, move.first.ranks, with(overrides, move.first.overrides));
   ASSERT_EQ(first.status, 0) << first.output;
   expect_same(metrics_of(folder.root / name), expected, name, within);
-  fs::remove_all(folder.root / name / "checkpoints" / checkpoint_folder_name(20));
+  fs::remove_all(folder.root / name / "checkpoints" / checkpoint_folder_name(steps_to_move()));
   const Ended second = folder.train(name, move.second.ranks, with(overrides, move.second.overrides));
   ASSERT_EQ(second.status, 0) << second.output;
   EXPECT_THAT(second.output, testing::HasSubstr("resumed from"));

@@ -146,7 +146,7 @@ TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
               kind.long_context ? "model.heads=8" : "model.heads=4",
               kind.long_context ? "model.context=256" : "model.context=128", "model.vocab=2048",
               std::string("model.norm=") + kind.norm, std::string("model.frozen=") + kind.frozen,
-              std::string("strategy.gradient_precision=") + kind.gradients, "train.steps=3", "train.eval_every=0"}));
+              std::string("strategy.gradient_precision=") + kind.gradients, "train.steps=2", "train.eval_every=0"}));
     ASSERT_EQ(ended.status, 0) << ended.output;
     const StepMetrics last = metrics_of(folder.root / name).back();
     const double predicted = static_cast<double>(last.predicted_device_bytes_peak);
