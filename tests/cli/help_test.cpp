@@ -38,9 +38,9 @@ TEST(HerdHelp, IsACommandToo) {
 
 TEST(HerdOutput, ThatCanNotBeWrittenIsAnError) {
   for (const char* command :
-       {"--help", "--version", "plan gpt2", "plan --models", "plan gpt2 --json", "doctor --no-measure",
-        "explain all_reduce --ranks 8", "show schedule all_reduce --ranks 3", "plan gpt2 --equations",
-        "bench barrier --ranks 2 --seconds 0.01 --json"}) {
+       {"--help", "--version", "plan gpt2 model.layers=2", "plan --models", "plan gpt2 model.layers=2 --json",
+        "doctor --no-measure", "explain all_reduce --ranks 8", "show schedule all_reduce --ranks 3",
+        "plan gpt2 model.layers=2 --equations", "bench barrier --ranks 2 --seconds 0.01 --json"}) {
     ChildProcess full({"sh", "-c", kHerd + " " + command + " > /dev/full"});
     EXPECT_EQ(full.wait(), 1) << command;
     EXPECT_THAT(full.output(), HasSubstr("the standard output can't be written")) << command;

@@ -113,7 +113,7 @@ TEST(PlanGoldens, ActivationsOfALayer_ByTerm) {
 }
 
 TEST(PlanGoldens, ActivationsOfALayer_ByTechnique) {
-  const Json layer = plan("megatron-175b mesh.tp=8 --ranks 8")["equations"]["layer_activations"];
+  const Json layer = plan("megatron-175b model.layers=4 mesh.tp=8 --ranks 8")["equations"]["layer_activations"];
   const double s = 2048, b = 1, h = 12288, a = 96, t = 8, sbh = s * b * h;
   EXPECT_DOUBLE_EQ(mode(layer, false, "none")["bytes"], sbh * (10 + 24 / t + 5 * a * s / (h * t)));
   EXPECT_DOUBLE_EQ(mode(layer, true, "none")["bytes"], sbh * (34 / t + 5 * a * s / (h * t)));
