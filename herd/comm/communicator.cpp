@@ -148,6 +148,9 @@ Communicator::State& Communicator::state() const {
   return *state_;
 }
 
+std::shared_ptr<Context> Communicator::context() const { return state().context; }
+const GroupSettings& Communicator::settings() const { return state().member().settings(); }
+
 Communicator Communicator::share() const {
   state();
   return Communicator(state_);

@@ -96,6 +96,8 @@ class SymmetricMemory {
 
 struct CommunicatorTestAccess;
 struct CollectiveCall;
+struct Context;
+struct GroupSettings;
 
 // Returns the buffers of a list whose elements to_buffer() takes.
 template <typename List>
@@ -346,9 +348,12 @@ class Communicator {
 
  private:
   friend struct CommunicatorTestAccess;
+  friend class Connection;
   struct State;
   explicit Communicator(std::shared_ptr<State> state);
   State& state() const;
+  std::shared_ptr<Context> context() const;
+  const GroupSettings& settings() const;
 
   // kHere: the calling thread runs it until it is done; kLater: the progress thread does
   enum class Wait { kHere, kLater };

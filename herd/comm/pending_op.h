@@ -48,6 +48,7 @@ struct PendingOp {
   bool source_unknown = false;  // true while a receive from any source has no sender yet
   std::string name;
 
+  bool started = false;             // the progress thread finishes it where no other thread does
   std::atomic<bool> done{false};    // read without the lock by Work::done()
   std::optional<Error> error;       // set before done
   SteadyTime finished_at{};         // set before done, for an asynchronous operation only

@@ -89,9 +89,18 @@ void ProgressEngine::start(const std::shared_ptr<PendingOp>& pending) {
   if (!thread_.joinable()) thread_ = std::thread([this] { progress_thread(); });
   active_.reserve(active_.size() + 1);  // the operation holds itself: from here on nothing throws
   pending->self = pending;
+  pending->started = true;
+  ++started_;
   submit(*pending);
   call_progress_thread();
   if (waits_for_network_) transport_->interrupt_wait();
+}
+
+void ProgressEngine::post(const std::shared_ptr<PendingOp>& pending) {
+  const auto lock = enter();
+  active_.reserve(active_.size() + 1);  // the operation holds itself: from here on nothing throws
+  pending->self = pending;
+  submit(*pending);
 }
 
 void ProgressEngine::wait(PendingOp& pending) {
@@ -102,42 +111,65 @@ void ProgressEngine::wait(PendingOp& pending) {
   if (pending.error) throw *pending.error;
 }
 
+size_t ProgressEngine::wait_any(std::span<PendingOp* const> ops, SteadyTime deadline) {
+  const Goal goal{ops, deadline};
+  std::unique_lock lock = enter();
+  // One that is done already returns at once. Others, such as the sends of answers, go on all the same.
+  if (!leading_) poll();
+  wait_locked(lock, goal);
+  return goal.first_done();
+}
+
+size_t ProgressEngine::Goal::first_done() const {
+  size_t index = 0;
+  while (index < ops.size() && (ops[index] == nullptr || !ops[index]->done.load(std::memory_order_acquire))) ++index;
+  return index;
+}
+
 void ProgressEngine::wait_locked(std::unique_lock<std::mutex>& lock, PendingOp& pending) {
-  while (!pending.done.load(std::memory_order_relaxed)) {
+  PendingOp* const ops[] = {&pending};
+  wait_locked(lock, Goal{ops});
+}
+
+void ProgressEngine::wait_locked(std::unique_lock<std::mutex>& lock, const Goal& goal) {
+  const bool has_deadline = goal.deadline != SteadyTime::max();
+  while (goal.first_done() == goal.ops.size() && !(has_deadline && steady_clock::now() >= goal.deadline)) {
     if (!leading_) {
       leading_ = true;
-      lead(lock, &pending);
+      lead(lock, &goal);
       leading_ = false;
       if (waiting_ > 0) changed_.notify_all();
       continue;
     }
     ++waiting_;
     if (asleep_) transport_->wake();  // a progress thread that sleeps hands over the lead
-    changed_.wait(lock);
+    has_deadline ? static_cast<void>(changed_.wait_until(lock, goal.deadline)) : changed_.wait(lock);
     --waiting_;
   }
-  if (!leading_ && waiting_ == 0 && !active_.empty()) call_progress_thread();
+  if (!leading_ && waiting_ == 0 && started_ > 0) call_progress_thread();
 }
 
 void ProgressEngine::completed(PendingOp& pending) {
+  if (pending.started) --started_;
   if (pending.self != nullptr) pending.finished_at = steady_clock::now();
   pending.done.store(true, std::memory_order_release);
   if (waiting_ > 0) changed_.notify_all();
   pending.self.reset();  // may free the operation
 }
 
-bool ProgressEngine::should_stop(const PendingOp* until) const {
-  return until != nullptr ? until->done.load(std::memory_order_relaxed) : waiting_ > 0 || active_.empty() || stopping_;
+bool ProgressEngine::should_stop(const Goal* goal) const {
+  return goal != nullptr ? goal->first_done() < goal->ops.size() : waiting_ > 0 || started_ == 0 || stopping_;
 }
 
-void ProgressEngine::lead(std::unique_lock<std::mutex>& lock, const PendingOp* until) {
+// Returns when the goal is reached, or where a deadline passed.
+void ProgressEngine::lead(std::unique_lock<std::mutex>& lock, const Goal* goal) {
   ++leads_;
   int idle = 0;
   SteadyTime idle_since;
-  const int spins = until != nullptr ? spins_ : 0;
-  while (!should_stop(until)) {
+  const int spins = goal != nullptr ? spins_ : 0;
+  while (!should_stop(goal)) {
     if (++polls_ % kPollsPerCheck == 0) check_health_if_due();
-    if (should_stop(until)) break;
+    if (should_stop(goal)) break;
     if (poll()) {
       idle = 0;
       if (entering_.load(std::memory_order_relaxed) > 0) yield_lock(lock);
@@ -152,7 +184,9 @@ void ProgressEngine::lead(std::unique_lock<std::mutex>& lock, const PendingOp* u
       if (now - idle_since > kSpinning) idle = spins;
     } else if (idle <= spins + kYields) {
       transport_->yield_core(spins_ == 0);
-    } else if (!should_stop(until) && sleep(lock, until)) {
+    } else {
+      if (goal != nullptr && goal->deadline != SteadyTime::max() && steady_clock::now() >= goal->deadline) break;
+      if (should_stop(goal) || !sleep(lock, goal)) continue;
       idle = spins / 2;
       idle_since = steady_clock::now();
     }
@@ -196,11 +230,12 @@ void ProgressEngine::check_health_if_due() {
 }
 
 // Checks all groups, then sleeps until something happens. Returns true if it slept.
-bool ProgressEngine::sleep(std::unique_lock<std::mutex>& lock, const PendingOp* until) {
-  const auto wake_at = check_health();
-  if (should_stop(until)) return false;
+bool ProgressEngine::sleep(std::unique_lock<std::mutex>& lock, const Goal* goal) {
+  auto wake_at = check_health();
+  if (goal != nullptr) wake_at = std::min(wake_at, goal->deadline);
+  if (should_stop(goal)) return false;
   transport_->announce_sleep();
-  if (poll() || should_stop(until)) {
+  if (poll() || should_stop(goal)) {
     transport_->cancel_sleep();
     return false;
   }
@@ -255,7 +290,7 @@ void ProgressEngine::serve_peers(std::unique_lock<std::mutex>& lock) {
   do {
     if (await_call(lock)) return;
   } while (!lock.try_lock());
-  if (stopping_ || leading_ || !active_.empty() || leads != leads_) return;
+  if (stopping_ || leading_ || started_ > 0 || leads != leads_) return;
   transport_->progress_network();
   waits_for_network_ = true;
   lock.unlock();
@@ -268,7 +303,7 @@ void ProgressEngine::progress_thread() {
   prctl(PR_SET_NAME, "herd-progress");
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    if (leading_ || active_.empty() || waiting_ > 0) {
+    if (leading_ || started_ == 0 || waiting_ > 0) {
       serve_peers(lock);
       continue;
     }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -29,7 +30,13 @@ class ProgressEngine {
   void run_both(PendingOp& first, PendingOp& second);  // runs both at the same time; transfers of one group
   // Hands the operation to the progress thread.
   void start(const std::shared_ptr<PendingOp>& pending);
+  // Leaves the operation to threads that wait for this or another one: it wakes no progress thread. A server that
+  // waits all the time saves the switch between two threads for each message.
+  void post(const std::shared_ptr<PendingOp>& pending);
   void wait(PendingOp& pending);
+  // Returns the index of an operation that is done, or ops.size() at the deadline. Throws no error of theirs. Nullptrs
+  // are passed over.
+  size_t wait_any(std::span<PendingOp* const> ops, SteadyTime deadline);
 
   // Runs `change` under the lock, while no group makes progress.
   template <typename Change>
@@ -44,15 +51,22 @@ class ProgressEngine {
   transport::Transport& transport() { return *transport_; }
 
  private:
+  // Says what a leader waits for: any of these operations, or the deadline.
+  struct Goal {
+    std::span<PendingOp* const> ops;
+    SteadyTime deadline = SteadyTime::max();
+    size_t first_done() const;
+  };
   std::unique_lock<std::mutex> enter();
   void submit(PendingOp& pending);
   void wait_locked(std::unique_lock<std::mutex>& lock, PendingOp& pending);
-  void lead(std::unique_lock<std::mutex>& lock, const PendingOp* until);
+  void wait_locked(std::unique_lock<std::mutex>& lock, const Goal& goal);
+  void lead(std::unique_lock<std::mutex>& lock, const Goal* goal);
   bool poll();
   SteadyTime check_health();
   void check_health_if_due();  // lets deadlines of other groups pass while one group moves without a pause
-  bool sleep(std::unique_lock<std::mutex>& lock, const PendingOp* until);
-  bool should_stop(const PendingOp* until) const;  // tells the leader to stop
+  bool sleep(std::unique_lock<std::mutex>& lock, const Goal* goal);
+  bool should_stop(const Goal* goal) const;  // tells the leader to stop
   void yield_lock(std::unique_lock<std::mutex>& lock);
   void progress_thread();
   void call_progress_thread();
@@ -65,6 +79,7 @@ class ProgressEngine {
   std::atomic<uint64_t> bytes_moved_{0};
   std::atomic<int> entering_{0};     // threads that want the lock
   std::vector<GroupState*> active_;  // groups with operations in flight
+  int started_ = 0;                  // operations in flight that the progress thread finishes
   int waiting_ = 0;                  // threads that wait for changed_
   bool leading_ = false;             // a thread is the leader
   bool asleep_ = false;              // the leader sleeps
