@@ -1,0 +1,392 @@
+#include "herd/param_server/parameter_server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "herd/base/log.h"
+#include "herd/param_server/server_state_internal.h"
+
+namespace herd::param_server {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr int64_t kSentAtOnce = 64 << 10;           // bytes that surely fit the ring of an idle connection
+constexpr int64_t kMaxRowBytes = int64_t{1} << 31;  // of one sparse push
+
+}  // namespace
+
+int place_of(Rank rank, const std::vector<Rank>& ranks) {
+  const auto found = std::find(ranks.begin(), ranks.end(), rank);
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+}
+
+void check_layout(const ServerLayout& layout, int num_ranks) {
+  for (const auto* ranks : {&layout.servers, &layout.workers}) {
+    const char* what = ranks == &layout.servers ? "servers" : "workers";
+    if (ranks->empty()) {
+      throw Error(Code::kBadConfig, "\"" + layout.name + "\" has no " + what + "\n  fix: name one rank at least");
+    }
+    for (Rank rank : *ranks) {
+      if (rank >= 0 && rank < num_ranks && std::count(ranks->begin(), ranks->end(), rank) == 1) continue;
+      throw Error(Code::kBadConfig, "rank " + std::to_string(rank) + " is among the " + what + " of \"" + layout.name +
+                                        "\", but each is a rank of 0 to " + std::to_string(num_ranks - 1) +
+                                        ", and named once");
+    }
+  }
+}
+
+std::string connection_name(const ServerLayout& layout, int server, int worker) {
+  return layout.name + " " + std::to_string(server) + ", worker " + std::to_string(worker);
+}
+
+ServerState::ServerState(const comm::Communicator& world, ServerLayout layout, KeyTable keys, ServerOptions options)
+    : world_(world.share()),
+      layout_(std::move(layout)),
+      server_(place_of(world.rank(), layout_.servers)),
+      local_worker_(place_of(world.rank(), layout_.workers)),
+      table_(std::move(keys), server_, static_cast<int>(layout_.servers.size()),
+             static_cast<int>(layout_.workers.size()), std::move(options)),
+      workers_(layout_.workers.size()) {
+  if (local_worker_ >= 0) workers_[static_cast<size_t>(local_worker_)].gone = false;
+}
+
+std::string ServerState::name_of(int worker) const {
+  return "worker " + std::to_string(worker) + " (rank " + std::to_string(layout_.workers[static_cast<size_t>(worker)]) +
+         ")";
+}
+
+void ServerState::connect(int worker) {
+  try {
+    comm::Connection connection(world_, layout_.workers[static_cast<size_t>(worker)],
+                                connection_name(layout_, server_, worker));
+    const std::lock_guard lock(mutex_);
+    Worker& state = workers_[static_cast<size_t>(worker)];
+    state.connection.emplace(std::move(connection));
+    state.gone = false;
+    next_request(worker);
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex_);
+    lose(worker, error.message());
+  }
+}
+
+void ServerState::serve() {
+  std::vector<const comm::Transfer*> incoming;
+  for (int worker = 0; worker < static_cast<int>(workers_.size()); ++worker) {
+    incoming.push_back(&workers_[static_cast<size_t>(worker)].incoming);
+    if (worker != local_worker_) connect(worker);
+  }
+  std::unique_lock lock(mutex_);
+  const auto has_remote = [&] {
+    return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.connection && !w.gone; });
+  };
+  if (stopping_) {
+    for (Worker& worker : workers_) worker.gone = true;
+  }
+  while (has_remote()) {
+    const SteadyTime deadline = first_deadline();
+    lock.unlock();
+    comm::Transfer::wait_any(incoming, deadline);
+    lock.lock();
+    for (int worker = 0; worker < static_cast<int>(workers_.size()); ++worker) {
+      const Worker& state = workers_[static_cast<size_t>(worker)];
+      if (!state.gone && state.incoming.valid() && state.incoming.done()) take(worker);
+    }
+    if (deadline != SteadyTime::max()) answer_waiting();
+  }
+  changed_.wait(lock,
+                [&] { return stopping_ || local_worker_ < 0 || workers_[static_cast<size_t>(local_worker_)].gone; });
+}
+
+void ServerState::stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+  for (Worker& worker : workers_) {
+    if (worker.connection && !worker.gone) worker.connection->abort("the server was closed");
+  }
+}
+
+void ServerState::next_request(int worker) {
+  Worker& state = workers_[static_cast<size_t>(worker)];
+  state.has_request = false;
+  state.incoming = state.connection->post_receive(bytes_of(state.request), kRequestTag);
+}
+
+void ServerState::take(int worker) {
+  Worker& state = workers_[static_cast<size_t>(worker)];
+  try {
+    std::exchange(state.incoming, {}).wait();
+    state.has_request ? finish_push(worker) : begin(worker);
+  } catch (const Error& error) {
+    lose(worker, error.message());
+  }
+}
+
+void ServerState::begin(int worker) {
+  Worker& state = workers_[static_cast<size_t>(worker)];
+  const Request& request = state.request;
+  switch (request.kind) {
+    case RequestKind::kHello:
+      return hello(worker);
+    case RequestKind::kLeave:
+      answer(worker, Reply{});
+      state.gone = true;
+      table_.remove_worker(worker, "");
+      return answer_waiting();
+    case RequestKind::kPull:
+      state.waits = true;
+      state.deadline = steady_clock::now() + std::chrono::milliseconds(request.deadline_ms);
+      if (try_answer_pull(worker)) next_request(worker);
+      return;
+    case RequestKind::kPush:
+      if (request.index < 0 || request.index >= table_.keys().size() ||
+          request.count != table_.piece(request.index).size()) {
+        break;
+      }
+      state.has_request = true;
+      state.gradient = table_.take_buffer(request.index);
+      state.incoming =
+          state.connection->post_receive(floats_of(state.gradient.get(), request.count), kRequestPayloadTag);
+      return;
+    case RequestKind::kPushRows: {
+      if (request.index < 0 || request.index >= table_.keys().size()) break;
+      const int64_t row_bytes = table_.keys().at(request.index).row_elements * 4 + 8;
+      if (request.count < 0 || request.count > kMaxRowBytes / row_bytes) break;
+      state.has_request = true;
+      state.rows.resize(static_cast<size_t>(request.count * row_bytes));
+      state.incoming = state.connection->post_receive(
+          {state.rows.data(), static_cast<int64_t>(state.rows.size()), DType::kU8}, kRequestPayloadTag);
+      return;
+    }
+  }
+  // Clients check what they send, so this one is no client of this table.
+  throw Error(Code::kBadConfig, "it sent a request for key " + std::to_string(request.index) + " with " +
+                                    std::to_string(request.count) + " elements, which does not fit the server's " +
+                                    table_.keys().describe());
+}
+
+void ServerState::hello(int worker) {
+  const Request& request = workers_[static_cast<size_t>(worker)].request;
+  if (request.fingerprint == table_.keys().fingerprint()) {
+    answer(worker, Reply{});
+    return next_request(worker);
+  }
+  const Error error(Code::kBadConfig, name_of(worker) + " has another model: " + std::to_string(request.keys) +
+                                          " keys of " + std::to_string(request.elements) + " elements, while server " +
+                                          std::to_string(server_) + " has " + table_.keys().describe() +
+                                          "\n  fix: the same key table on all ranks");
+  answer(worker, error);
+  lose(worker, error.message());
+}
+
+void ServerState::finish_push(int worker) {
+  Worker& state = workers_[static_cast<size_t>(worker)];
+  const Request& request = state.request;
+  try {
+    table_.check_push(worker, request.index);
+    if (request.kind == RequestKind::kPushRows) {
+      const auto count = static_cast<size_t>(request.count);
+      std::vector<int64_t> rows(count);
+      std::vector<float> values(count * static_cast<size_t>(table_.keys().at(request.index).row_elements));
+      std::memcpy(rows.data(), state.rows.data(), count * sizeof(int64_t));
+      std::memcpy(values.data(), state.rows.data() + count * sizeof(int64_t), values.size() * sizeof(float));
+      check_rows(request.index, rows);
+      state.gradient = table_.take_buffer(request.index);
+      add_rows(request.index, rows, values, state.gradient);
+    }
+    // An asynchronous server could answer before its update. Then a pull would see the weights without it.
+    table_.push(worker, request.index, std::move(state.gradient), request.rate);
+    answer(worker, Reply{});
+  } catch (const Error& error) {
+    answer(worker, error);
+  }
+  next_request(worker);
+  answer_waiting();
+}
+
+void ServerState::check_rows(int64_t index, std::span<const int64_t> rows) const {
+  const int64_t width = table_.keys().at(index).row_elements;
+  const kernels::ElementRange piece = table_.piece(index);
+  for (int64_t row : rows) {
+    if (row >= piece.begin / width && row < (piece.end + width - 1) / width) continue;
+    throw Error(Code::kBadConfig, "row " + std::to_string(row) + " of key " + std::to_string(index) +
+                                      " is not among rows " + std::to_string(piece.begin / width) + " to " +
+                                      std::to_string(piece.end / width - 1) + " of server " + std::to_string(server_));
+  }
+}
+
+void ServerState::add_rows(int64_t index, std::span<const int64_t> rows, std::span<const float> values,
+                           const Floats& into) {
+  const int64_t width = table_.keys().at(index).row_elements;
+  const kernels::ElementRange piece = table_.piece(index);
+  std::fill_n(into.get(), piece.size(), 0.0f);
+  const float* value = values.data();
+  for (int64_t row : rows) {
+    float* target = into.get() + (row * width - piece.begin);
+    for (int64_t i = 0; i < width; ++i) target[i] += *value++;
+  }
+}
+
+void ServerState::lose(int worker, const std::string& reason) {
+  Worker& state = workers_[static_cast<size_t>(worker)];
+  state.gone = true;
+  state.waits = false;
+  state.incoming = {};
+  const std::string text = name_of(worker) + " is lost: " + reason;
+  if (!stopping_) log_warning("server " + std::to_string(server_) + ": " + text);
+  table_.remove_worker(worker, text);
+  answer_waiting();
+}
+
+// A worker that can't be answered is dead, which the receive of its next request tells.
+void ServerState::answer(int worker, const Reply& reply) {
+  try {
+    workers_[static_cast<size_t>(worker)].connection->send(bytes_of(reply), kReplyTag);
+  } catch (const Error&) {
+  }
+}
+
+void ServerState::answer(int worker, const Error& error) {
+  Reply reply;
+  reply.code = static_cast<int32_t>(error.code());
+  reply.text_bytes = static_cast<int32_t>(std::min<size_t>(error.message().size(), kSentAtOnce));
+  answer(worker, reply);
+  try {
+    const std::string_view text = std::string_view(error.message()).substr(0, static_cast<size_t>(reply.text_bytes));
+    workers_[static_cast<size_t>(worker)].connection->send(bytes_of(text), kReplyPayloadTag);
+  } catch (const Error&) {
+  }
+}
+
+// Returns false as long as the worker has to wait.
+bool ServerState::try_answer_pull(int worker) {
+  Worker& state = workers_[static_cast<size_t>(worker)];
+  try {
+    const auto snapshot = table_.pull(worker, state.request.index);
+    if (!snapshot) return false;
+    const Buffer weights{
+        snapshot->weights.get(), snapshot->count, DType::kF32, {}, {snapshot->weights, snapshot->weights.get()}};
+    state.waits = false;
+    const Reply reply{Reply::kOk, 0, snapshot->version, snapshot->count};
+    answer(worker, reply);
+    try {
+      if (weights.bytes() <= kSentAtOnce) {
+        state.connection->send(weights, kReplyPayloadTag);
+      } else {  // a worker that is stopped keeps nobody else from being served
+        (void)state.connection->post_send(weights, kReplyPayloadTag);
+      }
+    } catch (const Error&) {
+    }
+  } catch (const Error& error) {
+    state.waits = false;
+    answer(worker, error);
+  }
+  return true;
+}
+
+Error ServerState::late(int worker, int64_t index) const {
+  std::string names;
+  for (int missing : table_.missing(index)) {
+    if (missing != worker) names += (names.empty() ? "" : ", ") + name_of(missing);
+  }
+  return {Code::kTimeout, "key " + std::to_string(index) + " waits for a push of " + names +
+                              "\n  fix: see what keeps them; a longer deadline; or servers with staleness"};
+}
+
+void ServerState::answer_waiting() {
+  const auto now = steady_clock::now();
+  for (int worker = 0; worker < static_cast<int>(workers_.size()); ++worker) {
+    Worker& state = workers_[static_cast<size_t>(worker)];
+    if (!state.waits) continue;
+    bool answered = try_answer_pull(worker);
+    if (!answered && now >= state.deadline) {
+      state.waits = false;
+      answer(worker, late(worker, state.request.index));
+      answered = true;
+    }
+    if (answered) next_request(worker);
+  }
+  changed_.notify_all();
+}
+
+SteadyTime ServerState::first_deadline() const {
+  SteadyTime first = SteadyTime::max();
+  for (const Worker& worker : workers_) {
+    if (worker.waits) first = std::min(first, worker.deadline);
+  }
+  return first;
+}
+
+void ServerState::push(int64_t index, std::span<const float> gradient, double rate) {
+  const std::lock_guard lock(mutex_);
+  table_.check_push(local_worker_, index);
+  Floats copy = table_.take_buffer(index);
+  std::memcpy(copy.get(), gradient.data(), gradient.size_bytes());
+  table_.push(local_worker_, index, std::move(copy), rate);
+  answer_waiting();
+}
+
+void ServerState::push_rows(int64_t index, std::span<const int64_t> rows, std::span<const float> values, double rate) {
+  const std::lock_guard lock(mutex_);
+  table_.check_push(local_worker_, index);
+  check_rows(index, rows);
+  Floats gradient = table_.take_buffer(index);
+  add_rows(index, rows, values, gradient);
+  table_.push(local_worker_, index, std::move(gradient), rate);
+  answer_waiting();
+}
+
+int64_t ServerState::pull(int64_t index, std::span<float> weights, SteadyTime deadline) {
+  std::unique_lock lock(mutex_);
+  std::optional<Snapshot> snapshot;
+  if (!changed_.wait_until(lock, deadline, [&] { return (snapshot = table_.pull(local_worker_, index)).has_value(); }))
+    throw late(local_worker_, index);
+  std::memcpy(weights.data(), snapshot->weights.get(), weights.size_bytes());
+  return snapshot->version;
+}
+
+void ServerState::leave(const std::string& lost) {
+  const std::lock_guard lock(mutex_);
+  workers_[static_cast<size_t>(local_worker_)].gone = true;
+  table_.remove_worker(local_worker_, lost.empty() ? "" : name_of(local_worker_) + " is lost: " + lost);
+  answer_waiting();
+}
+
+int64_t ServerState::version(int64_t index) {
+  const std::lock_guard lock(mutex_);
+  return table_.version(index);
+}
+
+struct ParameterServer::Thread {
+  std::thread thread;
+};
+
+ParameterServer::ParameterServer(const comm::Communicator& world, const ServerLayout& layout, const KeyTable& keys,
+                                 const ServerOptions& options)
+    : thread_(std::make_unique<Thread>()), exceptions_(std::uncaught_exceptions()) {
+  check_layout(layout, world.size());
+  if (place_of(world.rank(), layout.servers) < 0) {
+    throw Error(Code::kBadConfig, "rank " + std::to_string(world.rank()) + " is no server of \"" + layout.name + "\"");
+  }
+  state_ = std::make_shared<ServerState>(world, layout, keys, options);
+  thread_->thread = std::thread([state = state_] { state->serve(); });
+}
+
+ParameterServer::~ParameterServer() {
+  if (std::uncaught_exceptions() > exceptions_) state_->stop();
+  wait();
+}
+
+void ParameterServer::wait() {
+  if (thread_->thread.joinable()) thread_->thread.join();
+}
+
+int64_t ParameterServer::version(int64_t index) const { return state_->version(index); }
+
+}  // namespace herd::param_server

@@ -1,0 +1,66 @@
+// A ServerClient pushes gradients to the parameter servers of its job, and pulls weights.
+// Threads: one at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "herd/comm/communicator.h"
+#include "herd/param_server/key_table.h"
+#include "herd/param_server/parameter_server.h"
+#include "herd/param_server/server_options.h"
+
+namespace herd::param_server {
+
+struct PushOptions {
+  double rate =
+      std::numeric_limits<double>::quiet_NaN();  // learning rate; NaN: the server's. The first push of a round counts
+};
+
+class ServerClient {
+ public:
+  // Connects to all servers. `local` is the server of this process, where the layout names one. Throws kBadConfig where
+  // a server has another key table, or this rank is no worker; kPeerLost and kTimeout where one does not come.
+  ServerClient(const comm::Communicator& world, const ServerLayout& layout, const KeyTable& keys,
+               ParameterServer* local = nullptr);
+  // Leaves, and the other workers go on without this one. During an exception this worker counts as lost.
+  ~ServerClient();
+  ServerClient(const ServerClient&) = delete;
+  ServerClient& operator=(const ServerClient&) = delete;
+
+  // Returns when the servers have the gradient. Throws kBadConfig for an unknown index, another number of elements, or
+  // a worker that is beyond the bound; kPeerLost where a server or, without survival, a worker is lost. After a lost
+  // server, some of its and other servers' pieces may have an update that others have not: restart from a checkpoint.
+  void push(int64_t index, std::span<const float> gradient, PushOptions options = {});
+  // Pushes the gradient of some rows; that of all others is zero. values[i * row_elements] begins the gradient of row
+  // rows[i]; the same row twice adds.
+  void push_rows(int64_t index, std::span<const int64_t> rows, std::span<const float> values, PushOptions options = {});
+  // Waits until the weights are fresh enough (ServerOptions::staleness), and returns their version, the oldest of their
+  // pieces. Throws kTimeout with the workers that it waits for; else as push().
+  int64_t pull(int64_t index, std::span<float> weights);
+  // How long a pull waits for other workers, and a call for an answer; 60 s at first.
+  void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
+  const KeyTable& keys() const { return keys_; }
+
+ private:
+  struct Server;
+  kernels::ElementRange piece(int64_t index, size_t server) const;
+  void check_count(int64_t index, size_t given, int64_t expected, const char* what) const;
+  void hello(Server& server);
+  void receive_replies(const std::vector<bool>& asked);
+
+  KeyTable keys_;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::chrono::milliseconds deadline_{60000};
+  int exceptions_ = 0;  // in flight when this was made
+};
+
+}  // namespace herd::param_server
+
+namespace herd {
+using param_server::PushOptions, param_server::ServerClient;
+}  // namespace herd

@@ -1,0 +1,47 @@
+// Says where parameter servers run and how they update. Threads: plain data.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "herd/base/ids.h"
+#include "herd/kernels/adamw_kernel.h"
+#include "herd/kernels/sgd_kernel.h"
+
+namespace herd::param_server {
+
+// Names the ranks of the world that serve, and those that push and pull. A rank may do both.
+struct ServerLayout {
+  std::vector<Rank> servers;
+  std::vector<Rank> workers;
+  std::string name = "parameter server";  // each set of servers of a job has a name of its own
+};
+ServerLayout colocated_servers(int num_ranks, int num_servers);  // the first ranks serve too, all are workers
+ServerLayout dedicated_servers(int num_ranks, int num_servers);  // the last ranks only serve
+
+// No bound on staleness: each push is an update of its own, as soon as it arrives.
+constexpr int64_t kAsynchronous = -1;
+
+struct ServerOptions {
+  // Round r of a key is the r-th push of each worker; its update uses their average, summed in the order of workers,
+  // once all have come: version r. A worker that has pushed r rounds pulls a version of at least r - staleness.
+  //   0: synchronous. s > 0: a worker runs at most s rounds ahead of the slowest one. kAsynchronous: see above.
+  int64_t staleness = 0;
+  std::variant<kernels::SgdHyper, kernels::AdamWHyper> optimizer = kernels::SgdHyper{};
+  // Writes the first weights of elements [first, first + weights.size()) of a key; none: zeros.
+  std::function<void(int64_t index, int64_t first, std::span<float> weights)> initial = {};
+  // True: the update goes on with the other workers when one is lost. Asynchronous servers do so anyway.
+  bool survive_lost_workers = false;
+};
+
+}  // namespace herd::param_server
+
+namespace herd {
+using param_server::colocated_servers, param_server::dedicated_servers, param_server::kAsynchronous,
+    param_server::ServerLayout, param_server::ServerOptions;
+}  // namespace herd

@@ -1,0 +1,82 @@
+// Holds what the thread of a server shares with a worker in the same process, which calls it without messages.
+// Threads: any.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "herd/base/store.h"
+#include "herd/comm/connection.h"
+#include "herd/param_server/server_message_internal.h"
+#include "herd/param_server/server_options.h"
+#include "herd/param_server/server_table.h"
+
+namespace herd::param_server {
+
+class ServerState {
+ public:
+  ServerState(const comm::Communicator& world, ServerLayout layout, KeyTable keys, ServerOptions options);
+
+  // Connects to the workers, and serves them until all have left.
+  void serve();
+  void stop();  // serve() returns soon; workers that are still there get kAborted
+
+  // What the worker of this process calls. They throw as the functions of ServerClient do.
+  void push(int64_t index, std::span<const float> gradient, double rate);
+  void push_rows(int64_t index, std::span<const int64_t> rows, std::span<const float> values, double rate);
+  int64_t pull(int64_t index, std::span<float> weights, SteadyTime deadline);
+  void leave(const std::string& lost);
+  int64_t version(int64_t index);
+
+ private:
+  struct Worker {
+    std::optional<comm::Connection> connection;
+    comm::Transfer incoming;  // a request, or its payload
+    Request request;
+    bool has_request = false;  // the request has come, its payload has not
+    bool gone = true;
+    bool waits = false;  // for an answer to a pull
+    SteadyTime deadline{};
+    Floats gradient;
+    std::vector<std::byte> rows;
+  };
+
+  void connect(int worker);
+  void take(int worker);  // handles what has come
+  void begin(int worker);
+  void finish_push(int worker);
+  void hello(int worker);
+  void next_request(int worker);
+  void lose(int worker, const std::string& reason);
+  void answer(int worker, const Reply& reply);
+  void answer(int worker, const Error& error);
+  bool try_answer_pull(int worker);
+  void answer_waiting();  // pulls that have waited for other workers, or for too long
+  SteadyTime first_deadline() const;
+  Error late(int worker, int64_t index) const;
+  std::string name_of(int worker) const;
+  void add_rows(int64_t index, std::span<const int64_t> rows, std::span<const float> values, const Floats& into);
+  void check_rows(int64_t index, std::span<const int64_t> rows) const;
+
+  comm::Communicator world_;
+  ServerLayout layout_;
+  int server_ = -1;        // index among the servers
+  int local_worker_ = -1;  // index of the worker of this process; -1: none
+  std::mutex mutex_;       // guards all below
+  std::condition_variable changed_;
+  ServerTable table_;
+  std::vector<Worker> workers_;
+  bool stopping_ = false;
+};
+
+// Returns the place of a rank in a list of ranks; -1 where it is not there.
+int place_of(Rank rank, const std::vector<Rank>& ranks);
+// Throws kBadConfig where a layout has no server or no worker, or a rank twice or outside the world.
+void check_layout(const ServerLayout& layout, int num_ranks);
+std::string connection_name(const ServerLayout& layout, int server, int worker);
+
+}  // namespace herd::param_server

@@ -1,0 +1,210 @@
+#include "herd/param_server/server_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "herd/kernels/reduce_kernel.h"
+
+namespace herd::param_server {
+namespace {
+
+Floats make_floats(int64_t count) { return Floats(new float[static_cast<size_t>(count)]); }
+
+Floats zeros(int64_t count) { return Floats(new float[static_cast<size_t>(count)]()); }
+
+}  // namespace
+
+ServerLayout colocated_servers(int num_ranks, int num_servers) {
+  ServerLayout layout = dedicated_servers(num_ranks + num_servers, num_servers);
+  std::iota(layout.servers.begin(), layout.servers.end(), 0);
+  return layout;
+}
+
+ServerLayout dedicated_servers(int num_ranks, int num_servers) {
+  if (num_servers < 1 || num_servers >= num_ranks) {
+    throw Error(Code::kBadConfig, std::to_string(num_ranks) + " ranks can't have " + std::to_string(num_servers) +
+                                      " servers\n  fix: at least one server and one worker");
+  }
+  ServerLayout layout;
+  layout.workers.resize(static_cast<size_t>(num_ranks - num_servers));
+  layout.servers.resize(static_cast<size_t>(num_servers));
+  std::iota(layout.workers.begin(), layout.workers.end(), 0);
+  std::iota(layout.servers.begin(), layout.servers.end(), num_ranks - num_servers);
+  return layout;
+}
+
+ServerTable::ServerTable(KeyTable keys, int server, int num_servers, int num_workers, ServerOptions options)
+    : keys_(std::move(keys)),
+      server_(server),
+      num_servers_(num_servers),
+      options_(std::move(options)),
+      present_(static_cast<size_t>(num_workers), true),
+      entries_(static_cast<size_t>(keys_.size())) {
+  if (options_.staleness < kAsynchronous) {
+    throw Error(Code::kBadConfig, "staleness is " + std::to_string(options_.staleness) +
+                                      "\n  fix: 0 or more rounds, or kAsynchronous for no bound");
+  }
+}
+
+ServerTable::Entry& ServerTable::entry(int64_t index) {
+  keys_.at(index);
+  auto& found = entries_[static_cast<size_t>(index)];
+  if (found != nullptr) return *found;
+  auto made = std::make_unique<Entry>();
+  const kernels::ElementRange range = piece(index);
+  made->weights = zeros(range.size());
+  if (options_.initial && range.size() > 0) {
+    options_.initial(index, range.begin, {made->weights.get(), static_cast<size_t>(range.size())});
+  }
+  made->workers.resize(present_.size());
+  found = std::move(made);
+  return *found;
+}
+
+const ServerTable::Entry* ServerTable::find(int64_t index) const {
+  keys_.at(index);
+  return entries_[static_cast<size_t>(index)].get();
+}
+
+void ServerTable::check_failed() const {
+  if (failed_) throw *failed_;
+}
+
+void ServerTable::check_push(int worker, int64_t index) const {
+  check_failed();
+  const Entry* known = find(index);
+  if (known == nullptr || options_.staleness == kAsynchronous) return;
+  const Progress& progress = known->workers[static_cast<size_t>(worker)];
+  if (progress.pushed - progress.pulled_version <= options_.staleness) return;
+  throw Error(Code::kBadConfig, "worker " + std::to_string(worker) + " is beyond the bound: it has pushed key " +
+                                    std::to_string(index) + " " + std::to_string(progress.pushed) +
+                                    " times, but its weights are of version " +
+                                    std::to_string(progress.pulled_version) + ", and the staleness is at most " +
+                                    std::to_string(options_.staleness) + "\n  fix: pull before the next push");
+}
+
+Floats ServerTable::take_buffer(int64_t index) {
+  Entry& known = entry(index);
+  if (known.unused.empty()) return make_floats(piece(index).size());
+  Floats buffer = std::move(known.unused.back());
+  known.unused.pop_back();
+  return buffer;
+}
+
+void ServerTable::push(int worker, int64_t index, Floats gradient, double rate) {
+  Entry& known = entry(index);
+  const int64_t round = known.workers[static_cast<size_t>(worker)].pushed++;
+  if (options_.staleness == kAsynchronous) {
+    step(index, known, gradient.get(), rate);
+    known.unused.push_back(std::move(gradient));
+    return;
+  }
+  const auto place = static_cast<size_t>(round - known.version);
+  if (known.rounds.size() <= place) known.rounds.resize(place + 1);
+  Round& into = known.rounds[place];
+  if (into.gradients.empty()) {
+    into.gradients.resize(present_.size());
+    into.rate = rate;
+  }
+  into.gradients[static_cast<size_t>(worker)] = std::move(gradient);
+  update_complete_rounds(index, known);
+}
+
+void ServerTable::update_complete_rounds(int64_t index, Entry& known) {
+  const auto complete = [&](const Round& round) {
+    for (size_t worker = 0; worker < present_.size(); ++worker) {
+      if (present_[worker] && round.gradients[worker] == nullptr) return false;
+    }
+    return true;
+  };
+  while (!known.rounds.empty() && !known.rounds.front().gradients.empty() && complete(known.rounds.front())) {
+    update(index, known, known.rounds.front());
+    known.rounds.erase(known.rounds.begin());
+  }
+}
+
+// Averages what was pushed, in the order of workers, and takes one step.
+void ServerTable::update(int64_t index, Entry& known, Round& round) {
+  std::vector<const void*> sources;
+  Floats sum;
+  for (const Floats& gradient : round.gradients) {
+    if (gradient == nullptr) continue;
+    if (sum == nullptr) sum = gradient;
+    sources.push_back(gradient.get());
+  }
+  void* const target = sum.get();
+  if (sources.size() > 1) {
+    kernels::reduce({&target, 1}, sources, piece(index).size(), DType::kF32, ReduceOp::kSum,
+                    1.0 / static_cast<double>(sources.size()));
+  }
+  step(index, known, sum.get(), round.rate);
+  for (Floats& gradient : round.gradients) {
+    if (gradient != nullptr) known.unused.push_back(std::move(gradient));
+  }
+}
+
+void ServerTable::step(int64_t index, Entry& known, const float* gradient, double rate) {
+  const int64_t count = piece(index).size();
+  if (known.weights.use_count() > 1) {  // an answer that is under way still reads them
+    Floats copy = make_floats(count);
+    std::memcpy(copy.get(), known.weights.get(), static_cast<size_t>(count) * sizeof(float));
+    known.weights = std::move(copy);
+  }
+  const kernels::ElementRange all{0, count};
+  const std::span<const kernels::ElementRange> decay(&all, keys_.at(index).decay ? 1 : 0);
+  if (const auto* sgd = std::get_if<kernels::SgdHyper>(&options_.optimizer)) {
+    kernels::SgdHyper hyper = *sgd;
+    if (!std::isnan(rate)) hyper.rate = rate;
+    if (hyper.momentum != 0 && known.moment1 == nullptr) known.moment1 = zeros(count);
+    kernels::sgd({known.weights.get(), gradient, known.moment1.get(), count, 0}, hyper, decay);
+  } else {
+    kernels::AdamWHyper hyper = std::get<kernels::AdamWHyper>(options_.optimizer);
+    if (!std::isnan(rate)) hyper.rate = rate;
+    hyper.t = known.version + 1;
+    if (known.moment1 == nullptr) known.moment1 = zeros(count), known.moment2 = zeros(count);
+    kernels::adamw({known.weights.get(), gradient, known.moment1.get(), known.moment2.get(), count, 0}, hyper, decay);
+  }
+  ++known.version;
+}
+
+std::optional<Snapshot> ServerTable::pull(int worker, int64_t index) {
+  check_failed();
+  Entry& known = entry(index);
+  Progress& progress = known.workers[static_cast<size_t>(worker)];
+  if (options_.staleness != kAsynchronous && known.version < progress.pushed - options_.staleness) return {};
+  progress.pulled_version = known.version;
+  return Snapshot{known.weights, piece(index).size(), known.version};
+}
+
+void ServerTable::remove_worker(int worker, const std::string& lost) {
+  present_[static_cast<size_t>(worker)] = false;
+  if (!lost.empty() && !options_.survive_lost_workers && options_.staleness != kAsynchronous) {
+    if (!failed_) failed_.emplace(Code::kPeerLost, lost);
+    return;
+  }
+  if (std::find(present_.begin(), present_.end(), true) == present_.end()) return;
+  for (int64_t index = 0; index < keys_.size(); ++index) {
+    if (Entry* known = entries_[static_cast<size_t>(index)].get()) update_complete_rounds(index, *known);
+  }
+}
+
+int64_t ServerTable::version(int64_t index) const {
+  const Entry* known = find(index);
+  return known == nullptr ? 0 : known->version;
+}
+
+std::vector<int> ServerTable::missing(int64_t index) const {
+  std::vector<int> workers;
+  const Entry* known = find(index);
+  for (size_t worker = 0; worker < present_.size(); ++worker) {
+    if (present_[worker] && (known == nullptr || known->workers[worker].pushed <= known->version)) {
+      workers.push_back(static_cast<int>(worker));
+    }
+  }
+  return workers;
+}
+
+}  // namespace herd::param_server

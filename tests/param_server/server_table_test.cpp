@@ -1,0 +1,148 @@
+#include "herd/param_server/server_table.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "tests/support/expect_error.h"
+
+namespace herd {
+namespace {
+
+using param_server::ServerTable;
+
+constexpr double kNoRate = std::numeric_limits<double>::quiet_NaN();
+
+ServerTable table_of(int num_workers, ServerOptions options) {
+  options.optimizer = kernels::SgdHyper{.rate = 1};
+  return ServerTable(KeyTable{{.elements = 3}}, 0, 1, num_workers, std::move(options));
+}
+
+void push(ServerTable& table, int worker, float value, double rate = kNoRate) {
+  table.check_push(worker, 0);
+  auto gradient = table.take_buffer(0);
+  for (int i = 0; i < 3; ++i) gradient[i] = value;
+  table.push(worker, 0, std::move(gradient), rate);
+}
+
+TEST(ServerTable, AveragesARoundOnceAllWorkersHavePushed) {
+  ServerTable table = table_of(2, {});
+  push(table, 1, 3);
+  EXPECT_FALSE(table.pull(1, 0)) << "worker 0 has not pushed";
+  EXPECT_EQ(table.pull(0, 0)->version, 0) << "worker 0 has pushed nothing, so version 0 is fresh enough";
+  EXPECT_EQ(table.missing(0), std::vector<int>{0});
+  push(table, 0, 1);
+  const auto snapshot = table.pull(1, 0);
+  EXPECT_EQ(snapshot->version, 1);
+  EXPECT_EQ(snapshot->weights[2], -2);
+}
+
+// Sums in another order have other bits: 1e8 + 1 - 1e8 is 0 in fp32, 1e8 - 1e8 + 1 is 1.
+TEST(ServerTable, SumsInTheOrderOfWorkers_WhateverTheOrderOfPushes) {
+  for (const auto& order : {std::vector{0, 1, 2}, {2, 1, 0}, {1, 2, 0}}) {
+    ServerTable table = table_of(3, {});
+    const float values[] = {1e8f, -1e8f, 3};
+    for (int worker : order) push(table, worker, values[worker]);
+    EXPECT_EQ(table.pull(0, 0)->weights[0], -1);
+  }
+}
+
+TEST(ServerTable, LetsAWorkerRunAheadByTheStalenessAlone) {
+  for (int staleness : {0, 1, 3}) {
+    ServerTable table = table_of(2, {.staleness = staleness});
+    for (int round = 0; round < staleness; ++round) {
+      push(table, 0, 1);
+      EXPECT_TRUE(table.pull(0, 0));
+    }
+    push(table, 0, 1);
+    EXPECT_FALSE(table.pull(0, 0)) << "staleness " << staleness;
+    EXPECT_ERROR(table.check_push(0, 0), Code::kBadConfig, "worker 0 is beyond the bound", "version 0",
+                 "at most " + std::to_string(staleness), "fix: pull");
+    for (int round = 0; round <= staleness; ++round) {
+      push(table, 1, 1);
+      EXPECT_EQ(table.pull(1, 0)->version, round + 1);
+    }
+    EXPECT_EQ(table.pull(0, 0)->version, staleness + 1);
+  }
+}
+
+TEST(ServerTable, UpdatesAtEachPush_WhereItIsAsynchronous) {
+  ServerTable table = table_of(2, {.staleness = kAsynchronous});
+  for (int i = 0; i < 5; ++i) push(table, 0, 1);
+  EXPECT_EQ(table.pull(1, 0)->version, 5);
+  EXPECT_EQ(table.pull(1, 0)->weights[0], -5);
+}
+
+TEST(ServerTable, TakesTheRateOfTheRound) {
+  ServerTable table = table_of(1, {});
+  push(table, 0, 1, 0.25);
+  EXPECT_EQ(table.pull(0, 0)->weights[0], -0.25f);
+}
+
+TEST(ServerTable, WritesNoUpdateIntoWeightsThatAreUnderWay) {
+  ServerTable table = table_of(1, {.staleness = 1});
+  const auto before = table.pull(0, 0);
+  push(table, 0, 1);
+  EXPECT_EQ(before->weights[0], 0);
+  EXPECT_EQ(table.pull(0, 0)->weights[0], -1);
+}
+
+TEST(ServerTable, FailsForAll_WhenAWorkerIsLost) {
+  ServerTable table = table_of(2, {});
+  table.remove_worker(1, "worker 1 is lost: killed");
+  EXPECT_ERROR(table.pull(0, 0), Code::kPeerLost, "worker 1 is lost: killed");
+  EXPECT_ERROR(table.check_push(0, 0), Code::kPeerLost, "worker 1 is lost: killed");
+}
+
+TEST(ServerTable, GoesOnWithTheOthers_WhenAWorkerLeavesOrMayBeLost) {
+  for (const bool left : {true, false}) {
+    ServerTable table = table_of(3, {.survive_lost_workers = !left});
+    push(table, 0, 1);
+    push(table, 1, 2);
+    EXPECT_FALSE(table.pull(0, 0));
+    table.remove_worker(2, left ? "" : "worker 2 is lost");
+    EXPECT_EQ(table.pull(0, 0)->version, 1);
+    EXPECT_EQ(table.pull(0, 0)->weights[0], -1.5f);
+  }
+}
+
+TEST(ServerTable, StepsAdamWWithTheMomentsOfItsPiece) {
+  const int64_t n = 5000;
+  const KeyTable keys{{.elements = n}};
+  std::vector<float> weights(n, 1), moment1(n), moment2(n), gradient(n);
+  const kernels::AdamWHyper hyper{.rate = 0.1};
+  std::vector<ServerTable> servers;
+  for (int server = 0; server < 3; ++server) {
+    servers.emplace_back(keys, server, 3, 1,
+                         ServerOptions{.optimizer = hyper, .initial = [](int64_t, int64_t, std::span<float> w) {
+                                         std::fill(w.begin(), w.end(), 1.0f);
+                                       }});
+  }
+  const kernels::ElementRange all{0, n};
+  for (int64_t t = 1; t <= 3; ++t) {
+    for (int64_t i = 0; i < n; ++i) gradient[static_cast<size_t>(i)] = std::sin(static_cast<float>(i * t));
+    kernels::AdamWHyper now = hyper;
+    now.t = t;
+    kernels::adamw({weights.data(), gradient.data(), moment1.data(), moment2.data(), n, 0}, now, {&all, 1});
+    for (ServerTable& server : servers) {
+      const auto range = server.piece(0);
+      auto part = server.take_buffer(0);
+      std::memcpy(part.get(), gradient.data() + range.begin, static_cast<size_t>(range.size()) * sizeof(float));
+      server.push(0, 0, std::move(part), kNoRate);
+      const auto snapshot = server.pull(0, 0);
+      EXPECT_EQ(std::memcmp(snapshot->weights.get(), weights.data() + range.begin,
+                            static_cast<size_t>(range.size()) * sizeof(float)),
+                0);
+    }
+  }
+}
+
+TEST(ServerTable, RefusesAStalenessThatIsNone) {
+  EXPECT_ERROR(table_of(1, {.staleness = -2}), Code::kBadConfig, "staleness is -2", "kAsynchronous");
+}
+
+}  // namespace
+}  // namespace herd
