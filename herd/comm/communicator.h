@@ -349,6 +349,7 @@ class Communicator {
  private:
   friend struct CommunicatorTestAccess;
   friend class Connection;
+  friend class TransferWait;
   struct State;
   explicit Communicator(std::shared_ptr<State> state);
   State& state() const;

@@ -23,15 +23,20 @@ bool Transfer::done() const { return pending_ == nullptr || pending_->done.load(
 
 void Transfer::wait() { pending_->group->engine().wait(*pending_); }
 
-size_t Transfer::wait_any(std::span<const Transfer* const> transfers, SteadyTime deadline) {
+TransferWait::TransferWait(const Communicator& world) : engine_(world.context()->engine) {}
+
+size_t TransferWait::wait_any(std::span<const Transfer> transfers, SteadyTime deadline) {
   std::vector<PendingOp*> ops;
   ops.reserve(transfers.size());
-  GroupState* group = nullptr;
-  for (const Transfer* transfer : transfers) {
-    ops.push_back(transfer->pending_.get());
-    if (transfer->valid()) group = transfer->pending_->group;
-  }
-  return group == nullptr ? ops.size() : group->engine().wait_any(ops, deadline);
+  for (const Transfer& transfer : transfers) ops.push_back(transfer.pending_.get());
+  const size_t found = engine_->wait_any(ops, deadline, interrupted_);
+  interrupted_.store(false, std::memory_order_seq_cst);
+  return found;
+}
+
+void TransferWait::interrupt() {
+  interrupted_.store(true, std::memory_order_seq_cst);
+  engine_->wake_waiters();
 }
 
 Connection::Connection(const Communicator& world, Rank peer, std::string_view name)

@@ -2,6 +2,7 @@
 // and no other group of either. A server with many clients has one for each. Threads: any.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <span>
@@ -16,6 +17,7 @@
 namespace herd::comm {
 
 struct PendingOp;
+class ProgressEngine;
 
 // A Transfer is a message in flight. Its destructor does not wait; Buffer::keep_alive holds the memory meanwhile.
 class Transfer {
@@ -24,13 +26,25 @@ class Transfer {
   bool valid() const { return pending_ != nullptr; }
   bool done() const;
   void wait();  // returns when the message is sent, or has come; throws its error
-  // Returns the index of a transfer that is done or has failed, or transfers.size() at the deadline. Passes over those
-  // that are not valid. REQUIRES that all are of connections of one world.
-  static size_t wait_any(std::span<const Transfer* const> transfers, SteadyTime deadline);
 
  private:
   friend class Connection;
+  friend class TransferWait;
   std::shared_ptr<PendingOp> pending_;
+};
+
+// Lets one thread wait for transfers of many connections of a world, and other threads interrupt it.
+class TransferWait {
+ public:
+  explicit TransferWait(const Communicator& world);
+  // Returns the index of a transfer that is done or has failed; transfers.size() at the deadline, or after interrupt().
+  // Passes over those that are not valid, and those that become valid meanwhile.
+  size_t wait_any(std::span<const Transfer> transfers, SteadyTime deadline);
+  void interrupt();  // ends the present wait_any(), or else the next one. Threads: any
+
+ private:
+  std::shared_ptr<ProgressEngine> engine_;
+  std::atomic<bool> interrupted_{false};
 };
 
 class Connection {

@@ -111,13 +111,24 @@ void ProgressEngine::wait(PendingOp& pending) {
   if (pending.error) throw *pending.error;
 }
 
-size_t ProgressEngine::wait_any(std::span<PendingOp* const> ops, SteadyTime deadline) {
-  const Goal goal{ops, deadline};
+size_t ProgressEngine::wait_any(std::span<PendingOp* const> ops, SteadyTime deadline,
+                                const std::atomic<bool>& interrupt) {
+  const Goal goal{ops, deadline, &interrupt};
   std::unique_lock lock = enter();
   // One that is done already returns at once. Others, such as the sends of answers, go on all the same.
   if (!leading_) poll();
   wait_locked(lock, goal);
   return goal.first_done();
+}
+
+void ProgressEngine::wake_waiters() {
+  const auto lock = enter();
+  if (asleep_) transport_->wake();
+  if (waiting_ > 0) changed_.notify_all();
+}
+
+bool ProgressEngine::Goal::reached() const {
+  return first_done() < ops.size() || (interrupt != nullptr && interrupt->load(std::memory_order_seq_cst));
 }
 
 size_t ProgressEngine::Goal::first_done() const {
@@ -133,7 +144,7 @@ void ProgressEngine::wait_locked(std::unique_lock<std::mutex>& lock, PendingOp& 
 
 void ProgressEngine::wait_locked(std::unique_lock<std::mutex>& lock, const Goal& goal) {
   const bool has_deadline = goal.deadline != SteadyTime::max();
-  while (goal.first_done() == goal.ops.size() && !(has_deadline && steady_clock::now() >= goal.deadline)) {
+  while (!goal.reached() && !(has_deadline && steady_clock::now() >= goal.deadline)) {
     if (!leading_) {
       leading_ = true;
       lead(lock, &goal);
@@ -158,7 +169,7 @@ void ProgressEngine::completed(PendingOp& pending) {
 }
 
 bool ProgressEngine::should_stop(const Goal* goal) const {
-  return goal != nullptr ? goal->first_done() < goal->ops.size() : waiting_ > 0 || started_ == 0 || stopping_;
+  return goal != nullptr ? goal->reached() : waiting_ > 0 || started_ == 0 || stopping_;
 }
 
 // Returns when the goal is reached, or where a deadline passed.

@@ -34,9 +34,10 @@ class ProgressEngine {
   // waits all the time saves the switch between two threads for each message.
   void post(const std::shared_ptr<PendingOp>& pending);
   void wait(PendingOp& pending);
-  // Returns the index of an operation that is done, or ops.size() at the deadline. Throws no error of theirs. Nullptrs
-  // are passed over.
-  size_t wait_any(std::span<PendingOp* const> ops, SteadyTime deadline);
+  // Returns the index of an operation that is done; ops.size() at the deadline, or once `interrupt` is true. Throws no
+  // error of theirs. Nullptrs are passed over.
+  size_t wait_any(std::span<PendingOp* const> ops, SteadyTime deadline, const std::atomic<bool>& interrupt);
+  void wake_waiters();  // lets wait_any() look at `interrupt`
 
   // Runs `change` under the lock, while no group makes progress.
   template <typename Change>
@@ -51,11 +52,13 @@ class ProgressEngine {
   transport::Transport& transport() { return *transport_; }
 
  private:
-  // Says what a leader waits for: any of these operations, or the deadline.
+  // Says what a leader waits for: any of these operations, the deadline, or an interrupt.
   struct Goal {
     std::span<PendingOp* const> ops;
     SteadyTime deadline = SteadyTime::max();
+    const std::atomic<bool>* interrupt = nullptr;
     size_t first_done() const;
+    bool reached() const;
   };
   std::unique_lock<std::mutex> enter();
   void submit(PendingOp& pending);

@@ -51,7 +51,9 @@ ServerState::ServerState(const comm::Communicator& world, ServerLayout layout, K
       local_worker_(place_of(world.rank(), layout_.workers)),
       table_(std::move(keys), server_, static_cast<int>(layout_.servers.size()),
              static_cast<int>(layout_.workers.size()), std::move(options)),
-      workers_(layout_.workers.size()) {
+      workers_(layout_.workers.size()),
+      incoming_(layout_.workers.size()),
+      wait_(world_) {
   if (local_worker_ >= 0) workers_[static_cast<size_t>(local_worker_)].gone = false;
 }
 
@@ -76,9 +78,7 @@ void ServerState::connect(int worker) {
 }
 
 void ServerState::serve() {
-  std::vector<const comm::Transfer*> incoming;
   for (int worker = 0; worker < static_cast<int>(workers_.size()); ++worker) {
-    incoming.push_back(&workers_[static_cast<size_t>(worker)].incoming);
     if (worker != local_worker_) connect(worker);
   }
   std::unique_lock lock(mutex_);
@@ -91,13 +91,13 @@ void ServerState::serve() {
   while (has_remote()) {
     const SteadyTime deadline = first_deadline();
     lock.unlock();
-    comm::Transfer::wait_any(incoming, deadline);
+    wait_.wait_any(incoming_, deadline);
     lock.lock();
     for (int worker = 0; worker < static_cast<int>(workers_.size()); ++worker) {
-      const Worker& state = workers_[static_cast<size_t>(worker)];
-      if (!state.gone && state.incoming.valid() && state.incoming.done()) take(worker);
+      const comm::Transfer& transfer = incoming_[static_cast<size_t>(worker)];
+      if (transfer.valid() && transfer.done()) take(worker);
     }
-    if (deadline != SteadyTime::max()) answer_waiting();
+    answer_waiting();
   }
   changed_.wait(lock,
                 [&] { return stopping_ || local_worker_ < 0 || workers_[static_cast<size_t>(local_worker_)].gone; });
@@ -115,13 +115,13 @@ void ServerState::stop() {
 void ServerState::next_request(int worker) {
   Worker& state = workers_[static_cast<size_t>(worker)];
   state.has_request = false;
-  state.incoming = state.connection->post_receive(bytes_of(state.request), kRequestTag);
+  incoming_[static_cast<size_t>(worker)] = state.connection->post_receive(bytes_of(state.request), kRequestTag);
 }
 
 void ServerState::take(int worker) {
   Worker& state = workers_[static_cast<size_t>(worker)];
   try {
-    std::exchange(state.incoming, {}).wait();
+    std::exchange(incoming_[static_cast<size_t>(worker)], {}).wait();
     state.has_request ? finish_push(worker) : begin(worker);
   } catch (const Error& error) {
     lose(worker, error.message());
@@ -151,7 +151,7 @@ void ServerState::begin(int worker) {
       }
       state.has_request = true;
       state.gradient = table_.take_buffer(request.index);
-      state.incoming =
+      incoming_[static_cast<size_t>(worker)] =
           state.connection->post_receive(floats_of(state.gradient.get(), request.count), kRequestPayloadTag);
       return;
     case RequestKind::kPushRows: {
@@ -160,7 +160,7 @@ void ServerState::begin(int worker) {
       if (request.count < 0 || request.count > kMaxRowBytes / row_bytes) break;
       state.has_request = true;
       state.rows.resize(static_cast<size_t>(request.count * row_bytes));
-      state.incoming = state.connection->post_receive(
+      incoming_[static_cast<size_t>(worker)] = state.connection->post_receive(
           {state.rows.data(), static_cast<int64_t>(state.rows.size()), DType::kU8}, kRequestPayloadTag);
       return;
     }
@@ -200,9 +200,8 @@ void ServerState::finish_push(int worker) {
       state.gradient = table_.take_buffer(request.index);
       add_rows(request.index, rows, values, state.gradient);
     }
-    // An asynchronous server could answer before its update. Then a pull would see the weights without it.
+    answer(worker, Reply{});  // before the update: this worker's pull comes after it all the same
     table_.push(worker, request.index, std::move(state.gradient), request.rate);
-    answer(worker, Reply{});
   } catch (const Error& error) {
     answer(worker, error);
   }
@@ -237,7 +236,7 @@ void ServerState::lose(int worker, const std::string& reason) {
   Worker& state = workers_[static_cast<size_t>(worker)];
   state.gone = true;
   state.waits = false;
-  state.incoming = {};
+  incoming_[static_cast<size_t>(worker)] = {};
   const std::string text = name_of(worker) + " is lost: " + reason;
   if (!stopping_) log_warning("server " + std::to_string(server_) + ": " + text);
   table_.remove_worker(worker, text);
@@ -323,13 +322,18 @@ SteadyTime ServerState::first_deadline() const {
   return first;
 }
 
+void ServerState::after_local_call() {
+  changed_.notify_all();
+  wait_.interrupt();
+}
+
 void ServerState::push(int64_t index, std::span<const float> gradient, double rate) {
   const std::lock_guard lock(mutex_);
   table_.check_push(local_worker_, index);
   Floats copy = table_.take_buffer(index);
   std::memcpy(copy.get(), gradient.data(), gradient.size_bytes());
   table_.push(local_worker_, index, std::move(copy), rate);
-  answer_waiting();
+  after_local_call();
 }
 
 void ServerState::push_rows(int64_t index, std::span<const int64_t> rows, std::span<const float> values, double rate) {
@@ -339,7 +343,7 @@ void ServerState::push_rows(int64_t index, std::span<const int64_t> rows, std::s
   Floats gradient = table_.take_buffer(index);
   add_rows(index, rows, values, gradient);
   table_.push(local_worker_, index, std::move(gradient), rate);
-  answer_waiting();
+  after_local_call();
 }
 
 int64_t ServerState::pull(int64_t index, std::span<float> weights, SteadyTime deadline) {
@@ -355,7 +359,7 @@ void ServerState::leave(const std::string& lost) {
   const std::lock_guard lock(mutex_);
   workers_[static_cast<size_t>(local_worker_)].gone = true;
   table_.remove_worker(local_worker_, lost.empty() ? "" : name_of(local_worker_) + " is lost: " + lost);
-  answer_waiting();
+  after_local_call();
 }
 
 int64_t ServerState::version(int64_t index) {

@@ -35,7 +35,6 @@ class ServerState {
  private:
   struct Worker {
     std::optional<comm::Connection> connection;
-    comm::Transfer incoming;  // a request, or its payload
     Request request;
     bool has_request = false;  // the request has come, its payload has not
     bool gone = true;
@@ -55,7 +54,8 @@ class ServerState {
   void answer(int worker, const Reply& reply);
   void answer(int worker, const Error& error);
   bool try_answer_pull(int worker);
-  void answer_waiting();  // pulls that have waited for other workers, or for too long
+  void answer_waiting();    // pulls that have waited for other workers, or for too long; by the server's thread
+  void after_local_call();  // lets the server's thread answer pulls that waited for this worker
   SteadyTime first_deadline() const;
   Error late(int worker, int64_t index) const;
   std::string name_of(int worker) const;
@@ -70,6 +70,10 @@ class ServerState {
   std::condition_variable changed_;
   ServerTable table_;
   std::vector<Worker> workers_;
+  // By worker: its request, or its payload. The thread of the server alone uses them, since it waits for them without
+  // the lock.
+  std::vector<comm::Transfer> incoming_;
+  comm::TransferWait wait_;
   bool stopping_ = false;
 };
 

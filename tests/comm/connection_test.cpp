@@ -6,6 +6,7 @@
 #include <chrono>
 #include <latch>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "herd/comm/inproc_world.h"
@@ -17,6 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 using comm::Connection;
 using comm::Transfer;
+using comm::TransferWait;
 using std::chrono::steady_clock;
 
 Buffer buffer_of(std::vector<float>& x) { return to_buffer(x, BufferTag{}); }
@@ -52,16 +54,21 @@ TEST(Connection, WaitsForAnyOfSeveralPeers) {
     std::vector<Connection> peers;
     std::vector<std::vector<float>> words(3, std::vector<float>(1));
     std::vector<Transfer> transfers;
-    std::vector<const Transfer*> pointers;
+    TransferWait wait(world);
     for (Rank peer = 1; peer < 4; ++peer) peers.emplace_back(world, peer, "server");
     for (size_t i = 0; i < 3; ++i) transfers.push_back(peers[i].post_receive(buffer_of(words[i]), 7));
-    for (const Transfer& transfer : transfers) pointers.push_back(&transfer);
-    EXPECT_EQ(Transfer::wait_any(pointers, SteadyTime::max()), 1u);
+    EXPECT_EQ(wait.wait_any(transfers, SteadyTime::max()), 1u);
     EXPECT_EQ(words[1][0], 2);
     transfers[1] = {};
     const auto begin = steady_clock::now();
-    EXPECT_EQ(Transfer::wait_any(pointers, begin + 30ms), 3u) << "none of the others has come";
+    EXPECT_EQ(wait.wait_any(transfers, begin + 30ms), 3u) << "none of the others has come";
     EXPECT_GE(steady_clock::now() - begin, 30ms);
+    std::thread other([&] {
+      std::this_thread::sleep_for(20ms);
+      wait.interrupt();
+    });
+    EXPECT_EQ(wait.wait_any(transfers, SteadyTime::max()), 3u) << "another thread has interrupted it";
+    other.join();
     for (Connection& peer : peers) peer.send(buffer_of(word), 8);
   });
 }
