@@ -49,6 +49,14 @@ constexpr DType dtype_of() {
     return DType::kI8;
   else if constexpr (std::is_same_v<T, uint8_t>)
     return DType::kU8;
+  else if constexpr (std::is_same_v<T, int16_t>)
+    return DType::kI16;
+  else if constexpr (std::is_same_v<T, uint16_t>)
+    return DType::kU16;
+  else if constexpr (std::is_same_v<T, uint32_t>)
+    return DType::kU32;
+  else if constexpr (std::is_same_v<T, uint64_t>)
+    return DType::kU64;
   else if constexpr (std::is_same_v<T, int32_t>)
     return DType::kI32;
   else if constexpr (std::is_same_v<T, int64_t>)

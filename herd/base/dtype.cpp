@@ -26,6 +26,14 @@ std::string_view dtype_name(DType dtype) {
       return "int64";
     case DType::kBool:
       return "bool";
+    case DType::kI16:
+      return "int16";
+    case DType::kU16:
+      return "uint16";
+    case DType::kU32:
+      return "uint32";
+    case DType::kU64:
+      return "uint64";
   }
   return "unknown dtype";
 }

@@ -26,6 +26,14 @@ DType dtype_of(at::ScalarType type) {
       return DType::kI64;
     case at::kBool:
       return DType::kBool;
+    case at::kShort:
+      return DType::kI16;
+    case at::kUInt16:
+      return DType::kU16;
+    case at::kUInt32:
+      return DType::kU32;
+    case at::kUInt64:
+      return DType::kU64;
     default:
       throw Error(Code::kBadConfig,
                   std::string("tensors of type ") + c10::toString(type) + " can't take part in collectives");
@@ -52,6 +60,14 @@ at::ScalarType scalar_type_of(DType dtype) {
       return at::kLong;
     case DType::kBool:
       return at::kBool;
+    case DType::kI16:
+      return at::kShort;
+    case DType::kU16:
+      return at::kUInt16;
+    case DType::kU32:
+      return at::kUInt32;
+    case DType::kU64:
+      return at::kUInt64;
   }
   throw Error(Code::kBug, "unknown dtype");
 }

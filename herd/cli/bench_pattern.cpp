@@ -54,6 +54,14 @@ void write(std::byte* to, DType dtype, double value) {
       return put(to, static_cast<int64_t>(value));
     case DType::kBool:
       return put(to, static_cast<uint8_t>(value > 1 ? 1 : 0));
+    case DType::kI16:
+      return put(to, static_cast<int16_t>(value));
+    case DType::kU16:
+      return put(to, static_cast<uint16_t>(value));
+    case DType::kU32:
+      return put(to, static_cast<uint32_t>(value));
+    case DType::kU64:
+      return put(to, static_cast<uint64_t>(value));
   }
 }
 
@@ -111,6 +119,12 @@ ExactRange exact_range(DType dtype) {
       return {int64_t{1} << 53, 1023};
     case DType::kI32:
       return {std::numeric_limits<int32_t>::max(), 30};
+    case DType::kU32:
+      return {std::numeric_limits<uint32_t>::max(), 31};
+    case DType::kI16:
+      return {32767, 14};
+    case DType::kU16:
+      return {65535, 15};
     default:
       return {int64_t{1} << 53, 62};
   }

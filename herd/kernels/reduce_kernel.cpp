@@ -80,6 +80,18 @@ void reduce_any(const ReduceCall& call, DType dtype, ReduceOp op) {
     case DType::kI64:
       reduce_integer<int64_t>(call, op);
       break;
+    case DType::kI16:
+      reduce_integer<int16_t>(call, op);
+      break;
+    case DType::kU16:
+      reduce_integer<uint16_t>(call, op);
+      break;
+    case DType::kU32:
+      reduce_integer<uint32_t>(call, op);
+      break;
+    case DType::kU64:
+      reduce_integer<uint64_t>(call, op);
+      break;
   }
 }
 

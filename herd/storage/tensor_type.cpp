@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::pair<DType, std::string_view> kNames[] = {
     {DType::kF32, "F32"}, {DType::kF64, "F64"}, {DType::kF16, "F16"}, {DType::kBF16, "BF16"}, {DType::kI8, "I8"},
-    {DType::kU8, "U8"},   {DType::kI32, "I32"}, {DType::kI64, "I64"}, {DType::kBool, "BOOL"}};
+    {DType::kU8, "U8"},   {DType::kI32, "I32"}, {DType::kI64, "I64"}, {DType::kBool, "BOOL"}, {DType::kI16, "I16"},
+    {DType::kU16, "U16"}, {DType::kU32, "U32"}, {DType::kU64, "U64"}};
 
 }  // namespace
 

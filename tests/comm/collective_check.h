@@ -44,6 +44,18 @@ inline void store(DType dtype, void* at, int64_t i, double value) {
     case DType::kBool:
       static_cast<uint8_t*>(at)[i] = value != 0;
       break;
+    case DType::kI16:
+      static_cast<int16_t*>(at)[i] = static_cast<int16_t>(value);
+      break;
+    case DType::kU16:
+      static_cast<uint16_t*>(at)[i] = static_cast<uint16_t>(value);
+      break;
+    case DType::kU32:
+      static_cast<uint32_t*>(at)[i] = static_cast<uint32_t>(value);
+      break;
+    case DType::kU64:
+      static_cast<uint64_t*>(at)[i] = static_cast<uint64_t>(value);
+      break;
   }
 }
 
@@ -67,6 +79,14 @@ inline double load(DType dtype, const void* at, int64_t i) {
       return static_cast<double>(static_cast<const int64_t*>(at)[i]);
     case DType::kBool:
       return static_cast<const uint8_t*>(at)[i];
+    case DType::kI16:
+      return static_cast<const int16_t*>(at)[i];
+    case DType::kU16:
+      return static_cast<const uint16_t*>(at)[i];
+    case DType::kU32:
+      return static_cast<const uint32_t*>(at)[i];
+    case DType::kU64:
+      return static_cast<double>(static_cast<const uint64_t*>(at)[i]);
   }
   return 0;
 }

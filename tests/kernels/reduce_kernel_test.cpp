@@ -170,6 +170,10 @@ TEST(Reduce, EqualsScalarCodeBitForBit_Int8) { check_against_scalar_code<int8_t>
 TEST(Reduce, EqualsScalarCodeBitForBit_Uint8) { check_against_scalar_code<uint8_t>(DType::kU8); }
 TEST(Reduce, EqualsScalarCodeBitForBit_Int32) { check_against_scalar_code<int32_t>(DType::kI32); }
 TEST(Reduce, EqualsScalarCodeBitForBit_Int64) { check_against_scalar_code<int64_t>(DType::kI64); }
+TEST(Reduce, EqualsScalarCodeBitForBit_Int16) { check_against_scalar_code<int16_t>(DType::kI16); }
+TEST(Reduce, EqualsScalarCodeBitForBit_Uint16) { check_against_scalar_code<uint16_t>(DType::kU16); }
+TEST(Reduce, EqualsScalarCodeBitForBit_Uint32) { check_against_scalar_code<uint32_t>(DType::kU32); }
+TEST(Reduce, EqualsScalarCodeBitForBit_Uint64) { check_against_scalar_code<uint64_t>(DType::kU64); }
 TEST(Reduce, EqualsScalarCodeBitForBit_Bool) { check_against_scalar_code<uint8_t>(DType::kBool); }
 
 TEST(Reduce, FillsTargetsThatBeginApartInLines_BlockByBlock) {
