@@ -8,6 +8,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/log.h"
+#include "herd/launch/keys.h"
 #include "herd/launch/store_client.h"
 #include "herd/transport/cluster_transport.h"
 #include "herd/transport/hosts.h"
@@ -72,7 +73,7 @@ std::unique_ptr<transport::Transport> connect_hosts(const launch::Environment& e
   transport::ClusterOptions options;
   options.rank = environment.rank;
   options.host_of = std::move(host_of);
-  options.secret = launch::job_secret(store);
+  options.secret = launch::job_secret(store, environment);
   options.job = environment.job_id + "/" + std::to_string(environment.num_restarts);
   const std::string wire = agree_on_wire(environment, *exchange, deadline);
   options.kind = wire == kTcp ? transport::WireKind::kTcp : transport::WireKind::kUcx;
@@ -103,6 +104,12 @@ std::unique_ptr<transport::Transport> connect_hosts(const launch::Environment& e
 std::string interfaces_between_hosts(const launch::Environment& environment) {
   if (!environment.network.empty()) return environment.network;
   const size_t colon = environment.rendezvous.rfind(':');
+  if (colon == std::string::npos && environment.source == "store" && environment.num_nodes > 1) {
+    throw Error(Code::kBadConfig,
+                "which network joins the " + std::to_string(environment.num_nodes) +
+                    " hosts is not known, since HERD_NETWORK, HERD_RENDEZVOUS and MASTER_ADDR are not set\n"
+                    "  fix: HERD_NETWORK=NAME of the interface between them (herd doctor lists them)");
+  }
   if (colon == std::string::npos) return "lo";
   std::string host = environment.rendezvous.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
@@ -110,6 +117,39 @@ std::string interfaces_between_hosts(const launch::Environment& environment) {
 }
 
 std::string wire_here(const launch::Environment& environment) { return describe(wanted_wire(environment)); }
+
+launch::Environment meet_in_store(launch::Environment settings, Store& store, const StoreRank& self,
+                                  SteadyTime deadline) {
+  if (self.size < 1 || self.rank < 0 || self.rank >= self.size) {
+    throw Error(Code::kBadConfig, "a world of " + std::to_string(self.size) + " ranks has no rank " +
+                                      std::to_string(self.rank) + "\n  fix: 0 <= rank < size");
+  }
+  settings.rank = self.rank;
+  settings.size = self.size;
+  if (self.size == 1) return settings;
+  std::vector<Rank> everyone(static_cast<size_t>(self.size));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const auto exchange = transport::store_exchange(store, "meet/");
+  const std::string host = self.host.empty() ? transport::host_identity() : self.host;
+  const auto hosts = transport::number_hosts(exchange->all_gather("host", everyone, self.rank, host, deadline));
+  const auto tokens = exchange->all_gather("token", everyone, self.rank, settings.token.empty() ? "0" : "1", deadline);
+  const auto without = std::find(tokens.begin(), tokens.end(), "0");
+  settings.num_nodes = *std::max_element(hosts.begin(), hosts.end()) + 1;
+  if (self.rank == 0) store.set("meet/job", launch::make_token());
+  settings.job_id = store.get("meet/job", deadline);
+  if (without == tokens.end()) return settings;
+  if (settings.num_nodes > 1) {
+    throw Error(
+        Code::kBadConfig,
+        "ranks on " + std::to_string(settings.num_nodes) + " hosts need the job's secret, but rank " +
+            std::to_string(without - tokens.begin()) +
+            " has neither HERD_TOKEN_FILE nor HERD_TOKEN: whoever reaches the store could read a secret in it\n"
+            "  fix: HERD_TOKEN_FILE=PATH of a file with the output of openssl rand -hex 32, the same for all ranks");
+  }
+  if (self.rank == 0) store.set("meet/secret", launch::make_token());
+  settings.token = store.get("meet/secret", deadline);
+  return settings;
+}
 
 std::shared_ptr<transport::Transport> connect_world(const launch::Environment& environment, Store& store,
                                                     SteadyTime deadline) {

@@ -16,6 +16,18 @@ namespace herd::comm {
 std::shared_ptr<transport::Transport> connect_world(const launch::Environment& environment, Store& store,
                                                     SteadyTime deadline);
 
+// Tells who this process is in a world whose ranks meet in a given store.
+struct StoreRank {
+  Rank rank = 0;
+  int size = 1;
+  std::string host = {};  // what ranks of one host have in common; empty: transport::host_identity()
+};
+// Completes the settings of launch::read_settings() for connect_world(). On one host rank 0 makes the job's secret, and
+// the store carries it. Collective. Throws kTimeout with the rank that does not come, kBadConfig on all ranks where
+// they are on several hosts and one has no token.
+launch::Environment meet_in_store(launch::Environment settings, Store& store, const StoreRank& self,
+                                  SteadyTime deadline);
+
 // Returns the network interfaces between hosts: those of HERD_NETWORK, else the one that reaches the rendezvous; ""
 // where none does.
 std::string interfaces_between_hosts(const launch::Environment& environment);

@@ -62,9 +62,12 @@ std::unique_ptr<Store> connect_store(const Environment& env) {
   return std::make_unique<StoreClient>(point.rendezvous, point.token, identity, deadline);
 }
 
-std::string job_secret(const Store& store) {
-  const auto* client = dynamic_cast<const StoreClient*>(&store);
-  return client ? client->secret() : std::string(32, '\0');
+std::string job_secret(const Store& store, const Environment& environment) {
+  if (const auto* client = dynamic_cast<const StoreClient*>(&store)) return client->secret();
+  if (!environment.token.empty()) return derive_transport_key(environment.token);
+  throw Error(Code::kBadConfig,
+              "ranks that meet in a store of the program's own need a secret before they send each other anything\n"
+              "  fix: HERD_TOKEN_FILE=PATH of a file with the output of openssl rand -hex 32, the same for all ranks");
 }
 
 }  // namespace herd::launch

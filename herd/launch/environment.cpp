@@ -203,10 +203,7 @@ const VariableNames* names_of_launcher(const Reader& read) {
   return read.has("SLURM_STEP_ID") && read.has(kSlurm.rank) ? &kSlurm : nullptr;
 }
 
-}  // namespace
-
-Environment parse_environment(const Variables& variables) {
-  const Reader read(variables);
+Environment settings_of(const Reader& read) {
   Environment env;
   env.threads = read.number("HERD_THREADS").value_or(0);
   env.transport = read.text("HERD_TRANSPORT");
@@ -219,6 +216,27 @@ Environment parse_environment(const Variables& variables) {
   env.ucx_transports = read.text("UCX_TLS");
   env.tuning_file = read.text("HERD_TUNING");
   env.topology = read.text("HERD_TOPOLOGY");
+  return env;
+}
+
+}  // namespace
+
+Environment parse_settings(const Variables& variables) {
+  const Reader read(variables);
+  Environment env = settings_of(read);
+  env.token = read_token(read);
+  env.rendezvous = read.text("HERD_RENDEZVOUS");
+  if (env.rendezvous.empty() && read.has("MASTER_ADDR"))
+    env.rendezvous = read.text("MASTER_ADDR") + ":" + read.text("MASTER_PORT", "0");
+  env.source = "store";
+  return env;
+}
+
+Environment read_settings() { return parse_settings(process_variables()); }
+
+Environment parse_environment(const Variables& variables) {
+  const Reader read(variables);
+  Environment env = settings_of(read);
   const VariableNames* names = names_of_launcher(read);
   if (names == &kHerdRun) {
     read_numbers(read, kHerdRun, env);

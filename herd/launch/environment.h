@@ -54,7 +54,11 @@ using Variables = std::map<std::string, std::string>;
 // each other, and their values.
 Environment parse_environment(const Variables& variables);
 Environment read_environment();  // returns parse_environment() of this process's variables
-Variables process_variables();   // returns a copy of this process's variables
+// Returns what does not depend on who this process is: HERD_TOKEN to HERD_TOPOLOGY above, and where ranks meet,
+// HERD_RENDEZVOUS or else MASTER_ADDR. For ranks that a program numbers itself.
+Environment parse_settings(const Variables& variables);
+Environment read_settings();    // returns parse_settings() of this process's variables
+Variables process_variables();  // returns a copy of this process's variables
 
 // Returns the first number of OMP_NUM_THREADS, a list such as "4" or "4,2"; 0 where it is not set or empty. Throws
 // kBadConfig for anything else.

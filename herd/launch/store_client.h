@@ -66,8 +66,8 @@ class StoreClient final : public Store {
 // goodbyes. A job of one rank that herd run did not start gets a MemoryStore. Waits 30 s for the store to appear.
 std::unique_ptr<Store> connect_store(const Environment& environment);
 
-// Returns 32 bytes that only the processes of this job know, for the data plane's own authentication. They are zero for
-// a MemoryStore, whose ranks share one process.
-std::string job_secret(const Store& store);
+// Returns 32 bytes that only the processes of this job know, for the data plane's own authentication: those of a
+// StoreClient, or else of the environment's token. Throws kBadConfig where there is neither.
+std::string job_secret(const Store& store, const Environment& environment);
 
 }  // namespace herd::launch

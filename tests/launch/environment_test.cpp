@@ -76,6 +76,21 @@ TEST(Environment, ReadsWhatAlgorithmsAreChosenOn) {
   EXPECT_EQ(env.topology, "torus:2x2x2");
 }
 
+TEST(Environment, SettingsAreThoseOfNoLauncher) {
+  const Environment env = parse_settings({{"RANK", "1"},
+                                          {"WORLD_SIZE", "2"},
+                                          {"MASTER_ADDR", "node0"},
+                                          {"MASTER_PORT", "29500"},
+                                          {"HERD_TOKEN", "t"},
+                                          {"HERD_TRANSPORT", "tcp"}});
+  EXPECT_EQ(env.size, 1);
+  EXPECT_EQ(env.rendezvous, "node0:29500");
+  EXPECT_EQ(env.token, "t");
+  EXPECT_EQ(env.transport, "tcp");
+  EXPECT_EQ(parse_settings({{"MASTER_ADDR", "node0"}, {"HERD_RENDEZVOUS", "a:1"}}).rendezvous, "a:1");
+  EXPECT_EQ(parse_settings({}).rendezvous, "");
+}
+
 TEST(Environment, ReadsHerdRun) {
   const Environment env = parse_environment(herd_run());
   EXPECT_EQ(env.source, "herd run");

@@ -369,9 +369,18 @@ TEST(StoreOverSockets, AnswersStrangersSlowly_WhileEverybodyIsConnected) {
 TEST(StoreOverSockets, AllRanksShareASecretThatDependsOnTheToken) {
   StoreServer server({}, kToken);
   auto a = join(server, 0, 2), b = join(server, 1, 2);
-  EXPECT_EQ(job_secret(*a), job_secret(*b));
-  EXPECT_EQ(job_secret(*a).size(), 32u);
-  EXPECT_NE(job_secret(*a), derive_transport_key(kToken + "!"));
+  EXPECT_EQ(job_secret(*a, {}), job_secret(*b, {}));
+  EXPECT_EQ(job_secret(*a, {}).size(), 32u);
+  EXPECT_NE(job_secret(*a, {}), derive_transport_key(kToken + "!"));
+}
+
+TEST(JobSecret, IsTheTokensInAStoreOfTheProgramsOwn_AndNeverMissing) {
+  const MemoryStore store;
+  Environment with_token;
+  with_token.token = kToken;
+  EXPECT_EQ(job_secret(store, with_token), derive_transport_key(kToken));
+  EXPECT_EQ(thrown([&] { job_secret(store, {}); }).code(), Code::kBadConfig);
+  EXPECT_THAT(thrown([&] { job_secret(store, {}); }).message(), HasSubstr("HERD_TOKEN_FILE"));
 }
 
 TEST(Keys, RefuseAWeakToken_WithTheRuleAndTheFix) {
