@@ -44,6 +44,12 @@ bool Work::done() const {
   return state_->done.load(std::memory_order_acquire);
 }
 
+void Work::on_done(std::function<void()> call) {
+  if (state_ == nullptr) return call();
+  state_->owner.check("this operation");
+  state_->engine->call_when_done(*state_, std::move(call));
+}
+
 Rank Work::source() const { return state_ == nullptr ? kAnySource : state_->message.peer; }
 
 std::chrono::steady_clock::time_point Work::finished_at() const {
@@ -100,7 +106,7 @@ std::unique_ptr<GroupState> world_of(Context& context, const GivenFacts& given =
   for (Rank rank = 0; rank < context.transport->size(); ++rank) settings.members.push_back(rank);
   settings.domain = std::make_shared<FailureDomain>();
   settings.schedules = context.schedules(settings.members);
-  if (context.store != nullptr) {
+  if (context.shows_status) {
     settings.show_status = [&context](uint64_t sequence, const std::string& text) {
       launch::publish_status(*context.store, context.transport->rank(), text, static_cast<int64_t>(sequence));
     };
@@ -124,8 +130,21 @@ Communicator Communicator::create(const std::string& topology) {
   auto state = make_shared_of_process<State>();
   state->context = make_context(connect_world(environment, *store, deadline));
   state->context->store = std::move(store);
+  state->context->shows_status = true;
   state->group =
       world_of(*state->context, {environment.tuning_file, topology.empty() ? environment.topology : topology});
+  return Communicator(std::move(state));
+}
+
+Communicator Communicator::create(const StoreRendezvous& rendezvous) {
+  const auto deadline = std::chrono::steady_clock::now() + rendezvous.deadline;
+  const launch::Environment environment =
+      meet_in_store(launch::read_settings(), *rendezvous.store, {rendezvous.rank, rendezvous.size}, deadline);
+  auto state = make_shared_of_process<State>();
+  state->context = make_context(connect_world(environment, *rendezvous.store, deadline));
+  state->context->store = rendezvous.store;
+  state->group = world_of(*state->context, {environment.tuning_file, environment.topology});
+  state->group->set_deadline(rendezvous.deadline);
   return Communicator(std::move(state));
 }
 
@@ -191,7 +210,9 @@ void Communicator::set_deadline(std::chrono::milliseconds deadline) {
     throw Error(Code::kBadConfig,
                 "set_deadline: more than 0 ms, but it is " + std::to_string(deadline.count()) + " ms");
   }
-  state().member().set_deadline(deadline);
+  GroupState& group = state().member();
+  const auto issuing = group.issuing();
+  group.set_deadline(deadline);
 }
 
 Communicator Communicator::split(int color, int key, std::string_view name) {
@@ -223,6 +244,37 @@ Communicator Communicator::split(int color, int key, std::string_view name) {
     settings.id = static_cast<uint64_t>(id) << 24 | static_cast<uint64_t>(settings.members.front());
     state->group = std::make_unique<GroupState>(state->context->engine, state->context->regions, std::move(settings));
   }
+  return Communicator(std::move(state));
+}
+
+Communicator Communicator::group(const std::vector<Rank>& members, std::string_view name) {
+  GroupState& parent = state().member();
+  GroupSettings settings;
+  settings.name = name;
+  settings.deadline = parent.settings().deadline;
+  settings.domain = std::make_shared<FailureDomain>();
+  std::string key(name);
+  for (Rank member : members) {
+    check_rank(member, parent.size(), "group: member");
+    const Rank job_rank = parent.job_rank(member);
+    if (std::find(settings.members.begin(), settings.members.end(), job_rank) != settings.members.end())
+      throw Error(Code::kBadConfig, "group: rank " + std::to_string(member) + " is twice among the members");
+    settings.members.push_back(job_rank);
+    key += "/" + std::to_string(job_rank);
+  }
+  if (std::find(members.begin(), members.end(), parent.rank()) == members.end()) {
+    throw Error(Code::kBadConfig, "group: rank " + std::to_string(parent.rank()) + " is no member of \"" +
+                                      std::string(name) + "\"\n  fix: only members call group()");
+  }
+  Context& context = *state_->context;
+  {
+    const std::lock_guard lock(context.names_mutex);
+    settings.id = mix(hash_text(key), ++context.names[key]);
+  }
+  settings.schedules = context.schedules(settings.members);
+  auto state = make_shared_of_process<State>();
+  state->context = state_->context;
+  state->group = std::make_unique<GroupState>(context.engine, context.regions, std::move(settings));
   return Communicator(std::move(state));
 }
 
@@ -295,7 +347,9 @@ uint64_t Communicator::bytes_moved() const { return state().context->engine->byt
 
 std::vector<AlgorithmUse> Communicator::algorithms_used() const {
   const auto& group = state().group;
-  return group == nullptr ? std::vector<AlgorithmUse>() : group->algorithms_used();
+  if (group == nullptr) return {};
+  const auto issuing = group->issuing();
+  return group->algorithms_used();
 }
 
 std::string Communicator::topology() const {
@@ -320,8 +374,9 @@ Work Communicator::issue(CollectiveCall call, Wait wait, std::initializer_list<s
   Work work;
   if (wait == Wait::kHere) {
     PendingOp pending;
+    auto issuing = group.issuing();
     group.prepare(pending, call);
-    group.engine().run(pending);
+    group.engine().run(pending, std::move(issuing));
     return work;
   }
   work.state_ = std::make_shared<Work::State>();
@@ -330,6 +385,7 @@ Work Communicator::issue(CollectiveCall call, Wait wait, std::initializer_list<s
   for (const auto& buffers : held) {
     work.state_->keep_alive.insert(work.state_->keep_alive.end(), buffers.begin(), buffers.end());
   }
+  const auto issuing = group.issuing();
   group.prepare(*work.state_, call);
   group.engine().start(work.state_);
   return work;

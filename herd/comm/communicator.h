@@ -14,10 +14,13 @@
 // Results have the same bits on every rank and in every run, for the same ranks and algorithm.
 // A communicator and its Works belong to the process that made them. In a child that it forks every call throws
 // kBadConfig, and destructors do nothing.
-// Threads: one calling thread per group; send, receive, their _async forms, abort() and Work::wait() from any thread.
+// Threads: any. Collectives that several threads issue into one group run in the order in which they were issued, which
+// has to be that of the other ranks. split(), group(), allocate_symmetric(), shrink() and set_deadline() are for one
+// thread at a time.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <source_location>
@@ -29,6 +32,7 @@
 #include "herd/base/buffer.h"
 #include "herd/base/ids.h"
 #include "herd/base/reduce_op.h"
+#include "herd/base/store.h"
 
 namespace herd::transport {
 class Transport;
@@ -61,6 +65,9 @@ class Work {
   // done().
   std::chrono::steady_clock::time_point finished_at() const;
   Rank source() const;  // returns the rank that a receive got its message from. REQUIRES done()
+  // Calls `call` once the operation is done or has failed, at once where it is. The calling thread may be herd's own,
+  // with its lock: `call` hands the news to another thread, and neither blocks nor calls herd.
+  void on_done(std::function<void()> call);
 
  private:
   friend class Communicator;
@@ -94,6 +101,14 @@ class SymmetricMemory {
   std::shared_ptr<State> state_;
 };
 
+// Describes a world whose ranks meet in a store that the program brings, for instance PyTorch's.
+struct StoreRendezvous {
+  std::shared_ptr<Store> store = {};  // all its keys are the world's own
+  Rank rank = 0;
+  int size = 1;
+  std::chrono::milliseconds deadline{60000};  // for the ranks to come, and then for operations
+};
+
 struct CommunicatorTestAccess;
 struct CollectiveCall;
 struct Context;
@@ -116,6 +131,11 @@ class Communicator {
   // UCX, and where the topology has other ranks or hosts. Throws kCorruptFile for a file that breaks the format's
   // rules.
   static Communicator create(const std::string& topology = {});
+  // Makes the world of the ranks that meet in a store, whatever launcher has started them. It takes from the
+  // environment what create() does, but for who the rank is. Ranks on several hosts need the same HERD_TOKEN_FILE or
+  // HERD_TOKEN, since whoever reaches the store could read a secret in it; on one host rank 0 makes the secret.
+  // Collective. Throws kTimeout with the ranks that do not come, kBadConfig where ranks on several hosts have no token.
+  static Communicator create(const StoreRendezvous& rendezvous);
   // Makes the world over a given transport, for tests and benches. Collective over the transport's ranks.
   explicit Communicator(std::shared_ptr<transport::Transport> transport);
   // A communicator that was moved from throws kBadConfig whatever is called.
@@ -135,6 +155,11 @@ class Communicator {
   // Makes a group of the ranks that pass the same color >= 0, ordered by (key, rank). A rank with color < 0 takes part
   // and gets a communicator of size 0. Collective.
   Communicator split(int color, int key, std::string_view name = "group");
+  // Makes a group of `members`, different ranks of this group in the order of the new one. Collective over the members
+  // alone, and in their order where they make several groups with the same name. The new group fails by itself, unlike
+  // those that split() makes. Throws kBadConfig where this rank is no member, kTimeout with the members that do not
+  // come.
+  Communicator group(const std::vector<Rank>& members, std::string_view name);
   // Allocates `bytes` on each rank, the same number on all. Collective, in the order of operations. Throws kBadConfig
   // for bytes < 0.
   SymmetricMemory allocate_symmetric(int64_t bytes, OpOptions options = {});
@@ -388,5 +413,5 @@ class Communicator {
 }  // namespace herd::comm
 
 namespace herd {
-using comm::AlgorithmUse, comm::Communicator, comm::OpOptions, comm::SymmetricMemory, comm::Work;
+using comm::AlgorithmUse, comm::Communicator, comm::OpOptions, comm::StoreRendezvous, comm::SymmetricMemory, comm::Work;
 }  // namespace herd

@@ -1,11 +1,12 @@
 // GroupState is one group of this rank: its channel, its schedules, and its operations in flight. Collectives run one
-// after the other in issue order; sends and receives run beside them. Threads: prepare() and settings from the group's
-// calling thread; submit() to fail() under the engine's lock.
+// after the other in issue order; sends and receives run beside them. Threads: prepare() and settings by the thread
+// that holds issuing(); submit() to fail() under the engine's lock.
 #pragma once
 
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,7 +42,7 @@ class GroupState {
   ~GroupState();
 
   const GroupSettings& settings() const { return settings_; }
-  void set_deadline(std::chrono::milliseconds deadline) { settings_.deadline = deadline; }  // by the calling thread
+  void set_deadline(std::chrono::milliseconds deadline) { settings_.deadline = deadline; }  // holding issuing()
   const std::vector<int>& hosts() const { return hosts_; }
   Rank rank() const { return channel_->rank(); }
   // Returns the rank in the job, which reports name.
@@ -51,8 +52,10 @@ class GroupState {
   transport::Channel& channel() { return *channel_; }
   ScheduleExecutor& executor() { return executor_; }
   bool failed() const { return failure_.has_value(); }  // by the calling thread, between operations
-  std::vector<AlgorithmUse> algorithms_used() const { return schedules_.uses(); }  // by the calling thread
+  std::vector<AlgorithmUse> algorithms_used() const { return schedules_.uses(); }  // holding issuing()
 
+  // Threads that issue collectives hold this from prepare() to submit(): their order is the group's order.
+  std::unique_lock<std::mutex> issuing() { return std::unique_lock(issuing_); }
   void prepare(PendingOp& pending, CollectiveCall& call);  // writes the operation of the call; throws kBadConfig
 
   void submit(PendingOp& pending);
@@ -92,6 +95,7 @@ class GroupState {
   uint64_t finished_by(Rank peer, uint64_t at_least);
 
   std::shared_ptr<ProgressEngine> engine_;
+  std::mutex issuing_;  // taken before the engine's lock
   GroupSettings settings_;
   std::unique_ptr<transport::Channel> channel_;
   ScheduleCache schedules_;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <source_location>
@@ -52,6 +53,7 @@ struct PendingOp {
   std::atomic<bool> done{false};    // read without the lock by Work::done()
   std::optional<Error> error;       // set before done
   SteadyTime finished_at{};         // set before done, for an asynchronous operation only
+  std::vector<std::function<void()>> calls_when_done;
   std::shared_ptr<PendingOp> self;  // keeps an asynchronous operation alive while it is in flight
   PendingOp* next = nullptr;        // next operation in the group's queue
 };

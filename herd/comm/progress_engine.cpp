@@ -65,9 +65,10 @@ void ProgressEngine::submit(PendingOp& pending) {
   if (asleep_) transport_->wake();
 }
 
-void ProgressEngine::run(PendingOp& pending) {
+void ProgressEngine::run(PendingOp& pending, std::unique_lock<std::mutex> issuing) {
   std::unique_lock lock = enter();
   submit(pending);
+  if (issuing.owns_lock()) issuing.unlock();
   wait_locked(lock, pending);
   lock.unlock();
   if (pending.error) throw *pending.error;
@@ -137,6 +138,17 @@ size_t ProgressEngine::Goal::first_done() const {
   return index;
 }
 
+void ProgressEngine::call_when_done(PendingOp& pending, std::function<void()> call) {
+  {
+    const auto lock = enter();
+    if (!pending.done.load(std::memory_order_relaxed)) {
+      pending.calls_when_done.push_back(std::move(call));
+      return;
+    }
+  }
+  call();
+}
+
 void ProgressEngine::wait_locked(std::unique_lock<std::mutex>& lock, PendingOp& pending) {
   PendingOp* const ops[] = {&pending};
   wait_locked(lock, Goal{ops});
@@ -165,6 +177,7 @@ void ProgressEngine::completed(PendingOp& pending) {
   if (pending.self != nullptr) pending.finished_at = steady_clock::now();
   pending.done.store(true, std::memory_order_release);
   if (waiting_ > 0) changed_.notify_all();
+  for (const auto& call : std::exchange(pending.calls_when_done, {})) call();
   pending.self.reset();  // may free the operation
 }
 

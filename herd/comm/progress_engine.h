@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -25,8 +26,9 @@ class ProgressEngine {
   explicit ProgressEngine(std::shared_ptr<transport::Transport> transport);
   ~ProgressEngine();
 
-  // Runs the operation, and returns when it is done. Throws its error.
-  void run(PendingOp& pending);
+  // Runs the operation, and returns when it is done. Throws its error. Releases `issuing` once the operation has its
+  // place in the group's order.
+  void run(PendingOp& pending, std::unique_lock<std::mutex> issuing = {});
   void run_both(PendingOp& first, PendingOp& second);  // runs both at the same time; transfers of one group
   // Hands the operation to the progress thread.
   void start(const std::shared_ptr<PendingOp>& pending);
@@ -38,6 +40,7 @@ class ProgressEngine {
   // error of theirs. Nullptrs are passed over.
   size_t wait_any(std::span<PendingOp* const> ops, SteadyTime deadline, const std::atomic<bool>& interrupt);
   void wake_waiters();  // lets wait_any() look at `interrupt`
+  void call_when_done(PendingOp& pending, std::function<void()> call);  // as Work::on_done()
 
   // Runs `change` under the lock, while no group makes progress.
   template <typename Change>

@@ -1,6 +1,8 @@
 // Operations in flight: order within a group, independence between groups, sends and receives beside collectives.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <barrier>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -217,6 +219,56 @@ TEST(Symmetric, MemoryOfTheWorldServesAGroup_AtDifferentOffsets) {
     std::fill(mine.begin(), mine.end(), static_cast<float>(world.rank()));
     pair.all_reduce(mine, {.algorithm = "direct_push"});
     require(mine[999] == (world.rank() < 2 ? 1.f : 5.f), "sum");
+  });
+}
+
+TEST(Asynchronous, ThreadsOfARankIssueIntoOneGroup_InOneOrder) {
+  constexpr int kThreads = 4, kRounds = 200;
+  run_inproc(2, [&](Communicator& comm) {
+    std::atomic<bool> right = true;
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&, thread] {
+        for (int round = 0; round < kRounds; ++round) {
+          std::vector<int64_t> x(64, comm.rank() + 1);
+          if (thread % 2 == 0)
+            comm.all_reduce(x);
+          else
+            comm.all_reduce_async(x).wait();
+          if (x != std::vector<int64_t>(64, 3)) right = false;
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    require(right, "a sum of two threads' calls");
+    require(comm.algorithms_used().front().operations == kThreads * kRounds, "every call is counted");
+  });
+}
+
+TEST(Asynchronous, TellsWhenAnOperationIsDone_OrHasFailed) {
+  std::barrier both(2);
+  run_inproc(2, [&](Communicator& comm) {
+    std::vector<int64_t> x(1000, 1);
+    std::atomic<int> calls = 0;
+    Work work = comm.all_reduce_async(x);
+    work.on_done([&] { ++calls; });
+    work.wait();
+    const auto until = std::chrono::steady_clock::now() + 5s;
+    while (calls < 1 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+    work.on_done([&] { ++calls; });
+    Work().on_done([&] { ++calls; });
+    require(calls == 3, "told once in flight, and at once where it is done");
+    both.arrive_and_wait();
+    Work never = comm.receive_async(x, 1 - comm.rank());
+    never.on_done([&] { ++calls; });
+    both.arrive_and_wait();
+    comm.abort("enough");
+    try {
+      never.wait();
+    } catch (const Error&) {
+    }
+    while (calls < 4 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+    require(calls == 4, "told of a failure");
   });
 }
 

@@ -12,6 +12,7 @@
 #include "herd/transport/local_transport.h"
 #include "herd/transport/thread_courier.h"
 #include "tests/comm/errors_of.h"
+#include "tests/support/expect_error.h"
 
 namespace herd {
 namespace {
@@ -128,6 +129,60 @@ TEST(Group, MemoryMayComeAndGo_WhileOperationsOnOtherMemoryRun) {
       comm.barrier();  // both are read: other may go
     }
   });
+}
+
+TEST(GroupOfMembers, IsMadeByItsMembersAlone_InTheirOrder_AgainUnderTheSameName) {
+  run_inproc(4, [](Communicator& world) {
+    if (world.rank() == 1) return;  // an outsider does nothing at all
+    for (int round = 0; round < 3; ++round) {
+      Communicator group = world.group({3, 0, 2}, "odd");
+      std::vector<int64_t> ranks(3);
+      group.all_gather(std::vector<int64_t>{world.rank()}, ranks);
+      if (ranks != std::vector<int64_t>{3, 0, 2}) throw Error(Code::kBug, "order");
+      if (group.rank() != (world.rank() == 3 ? 0 : world.rank() == 0 ? 1 : 2)) throw Error(Code::kBug, "rank");
+    }
+  });
+}
+
+TEST(GroupOfMembers, FailsByItself) {
+  run_inproc(3, [](Communicator& world) {
+    if (world.rank() < 2) {
+      Communicator pair = world.group({0, 1}, "pair");
+      std::vector<int64_t> x(1);
+      EXPECT_THROW(pair.receive(x, 1 - pair.rank(), 0, {.deadline = 20ms}), Error);
+      EXPECT_THROW(pair.barrier(), Error);
+    }
+    world.barrier();
+  });
+}
+
+TEST(GroupOfMembers, RefusesAnOutsiderAndARankTwice) {
+  run_inproc(2, [](Communicator& world) {
+    EXPECT_ERROR(world.group({1 - world.rank()}, "other"), Code::kBadConfig, "is no member of \"other\"");
+    EXPECT_ERROR(world.group({0, 0}, "twice"), Code::kBadConfig, "rank 0 is twice");
+    EXPECT_ERROR(world.group({0, 2}, "beyond"), Code::kBadConfig, "group: member");
+  });
+}
+
+TEST(WorldOverAStore, JoinsTheRanksThatMeetInIt) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::vector<std::thread> ranks;
+  for (Rank rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      Communicator world = Communicator::create({.store = store, .rank = rank, .size = 3, .deadline = 10s});
+      EXPECT_EQ(world.rank(), rank);
+      std::vector<int64_t> x(1000, rank);
+      world.all_reduce(x);
+      EXPECT_EQ(x, std::vector<int64_t>(1000, 3));
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+}
+
+TEST(WorldOverAStore, NamesTheRankThatDoesNotCome) {
+  EXPECT_ERROR(
+      Communicator::create({.store = std::make_shared<MemoryStore>(), .rank = 0, .size = 2, .deadline = 100ms}),
+      Code::kTimeout, "rank 1 never arrived");
 }
 
 }  // namespace
