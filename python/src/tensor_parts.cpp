@@ -1,0 +1,132 @@
+#include "tensor_parts.h"
+
+#include <string>
+
+#include "herd/base/error.h"
+
+namespace herd::pytorch {
+namespace {
+
+void check_dense(const at::Tensor& tensor) {
+  std::string what;
+  if (!tensor.defined())
+    what = "a tensor that is not defined";
+  else if (tensor.layout() != at::kStrided)
+    what = "a sparse tensor";
+  else if (!tensor.is_cpu())
+    what = "a tensor on " + tensor.device().str() + ": it serves tensors on the CPU";
+  else
+    return;
+  throw Error(Code::kBadConfig, "this operation of the backend \"herd\" can't take " + what);
+}
+
+int64_t num_elements(const Tensors& parts) {
+  int64_t count = 0;
+  for (const auto& part : parts) count += part.numel();
+  return count;
+}
+
+// Returns a flat view of all parts where they follow each other in one storage; undefined where they do not.
+at::Tensor adjacent(const Tensors& parts) {
+  const at::Tensor& first = parts.front();
+  int64_t next = first.storage_offset();
+  for (const auto& part : parts) {
+    if (!part.is_contiguous() || part.is_conj() || part.is_neg()) return {};
+    if (part.numel() == 0) continue;
+    if (!part.is_alias_of(first) || part.storage_offset() != next || part.scalar_type() != first.scalar_type())
+      return {};
+    next += part.numel();
+  }
+  if (first.numel() == 0 && parts.size() > 1) return {};
+  return first.as_strided({num_elements(parts)}, {1}, first.storage_offset());
+}
+
+}  // namespace
+
+Buffer buffer_of(const at::Tensor& contiguous, bool reduces) {
+  Buffer buffer;
+  buffer.ptr = contiguous.numel() == 0 ? nullptr : contiguous.data_ptr();
+  buffer.count = contiguous.numel();
+  const auto is = [&](DType dtype) {
+    buffer.dtype = dtype;
+    return buffer;
+  };
+  switch (contiguous.scalar_type()) {
+    case at::kFloat:
+      return is(DType::kF32);
+    case at::kDouble:
+      return is(DType::kF64);
+    case at::kHalf:
+      return is(DType::kF16);
+    case at::kBFloat16:
+      return is(DType::kBF16);
+    case at::kChar:
+      return is(DType::kI8);
+    case at::kByte:
+      return is(DType::kU8);
+    case at::kShort:
+      return is(DType::kI16);
+    case at::kInt:
+      return is(DType::kI32);
+    case at::kLong:
+      return is(DType::kI64);
+    case at::kUInt16:
+      return is(DType::kU16);
+    case at::kUInt32:
+      return is(DType::kU32);
+    case at::kUInt64:
+      return is(DType::kU64);
+    case at::kBool:
+      return is(DType::kBool);
+    case at::kComplexFloat:
+      buffer.count *= 2;
+      return is(DType::kF32);
+    case at::kComplexDouble:
+      buffer.count *= 2;
+      return is(DType::kF64);
+    default:
+      break;
+  }
+  if (reduces) {
+    throw Error(Code::kBadConfig, std::string("tensors of type ") + c10::toString(contiguous.scalar_type()) +
+                                      " can be moved but not reduced\n  fix: reduce them in bfloat16, half or float");
+  }
+  buffer.count *= static_cast<int64_t>(contiguous.element_size());
+  return is(DType::kU8);
+}
+
+at::Tensor input_of(const at::Tensor& tensor) {
+  check_dense(tensor);
+  return tensor.resolve_conj().resolve_neg().contiguous();
+}
+
+at::Tensor output_of(const at::Tensor& tensor) {
+  check_dense(tensor);
+  if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) return tensor;
+  return at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
+}
+
+at::Tensor flat_input(const Tensors& parts) {
+  for (const auto& part : parts) check_dense(part);
+  if (at::Tensor view = adjacent(parts); view.defined()) return view;
+  Tensors flat;
+  for (const auto& part : parts) flat.push_back(part.reshape({-1}));
+  return at::cat(flat);
+}
+
+at::Tensor flat_output(const Tensors& parts) {
+  for (const auto& part : parts) check_dense(part);
+  if (at::Tensor view = adjacent(parts); view.defined()) return view;
+  return at::empty({num_elements(parts)}, parts.front().options());
+}
+
+void copy_out(const at::Tensor& flat, const Tensors& parts) {
+  int64_t begin = 0;
+  for (const auto& part : parts) {
+    const int64_t count = part.numel();
+    if (count > 0 && !flat.is_alias_of(part)) part.copy_(flat.reshape({-1}).narrow(0, begin, count).view(part.sizes()));
+    begin += count;
+  }
+}
+
+}  // namespace herd::pytorch

@@ -1,0 +1,97 @@
+"""Runs a function as the ranks of a job: forked processes that meet in a file store. Torch is imported once."""
+
+import datetime
+import faulthandler
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+
+import warnings
+
+warnings.simplefilter("ignore", FutureWarning)
+
+import torch  # noqa: E402
+import torch.distributed as dist
+
+import herd_torch  # noqa: F401, registers the backend
+
+
+def _run_rank(body, rank, ranks, store, timeout, joined):
+    faulthandler.register(signal.SIGUSR1)
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank))
+    if not joined:
+        return body(rank, ranks)
+    dist.init_process_group(
+        "herd", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=timeout)
+    )
+    body(rank, ranks)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def fork(body, ranks, timeout=30.0, within=120.0, joined=True):
+    """Runs body(rank, ranks) on each rank. Returns the exit statuses: negative where a signal ended the rank, None where
+    it still ran after `within` seconds and was killed. `timeout` is that of the process group, in seconds; there is none unless `joined`."""
+    with tempfile.TemporaryDirectory() as folder:
+        pids = []
+        sys.stdout.flush()
+        for rank in range(ranks):
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    _run_rank(body, rank, ranks, os.path.join(folder, "store"), timeout, joined)
+                    status = 0
+                except SystemExit as exit:
+                    status = exit.code or 0
+                except BaseException:
+                    print(f"rank {rank} of {ranks}:\n{traceback.format_exc()}", flush=True)
+                finally:
+                    sys.stdout.flush()
+                    os._exit(status)
+            pids.append(pid)
+        statuses = [None] * ranks
+        until = time.monotonic() + within
+        while None in statuses and time.monotonic() < until:
+            for rank, pid in enumerate(pids):
+                if statuses[rank] is None:
+                    ended, status = os.waitpid(pid, os.WNOHANG)
+                    if ended:
+                        statuses[rank] = os.waitstatus_to_exitcode(status)
+            time.sleep(0.005)
+        for rank, pid in enumerate(pids):
+            if statuses[rank] is None:
+                os.kill(pid, signal.SIGUSR1)  # where it hangs
+                time.sleep(0.2)
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        return statuses
+
+
+def run_checks(checks, sizes, only="", **options):
+    """Runs check(rank, ranks) for each check in one job of each size. Returns true where all passed."""
+    names = [name for name in checks if only in name]
+
+    def body(rank, ranks):
+        for name in names:
+            began = time.process_time()
+            try:
+                checks[name](rank, ranks)
+            except BaseException:
+                print(f"{name} fails on rank {rank} of {ranks}:\n{traceback.format_exc()}", flush=True)
+                raise SystemExit(1)
+            if rank == 0:
+                print(f"{name} on {ranks} ranks: {time.process_time() - began:.2f} s of CPU", flush=True)
+
+    passed = True
+    for ranks in sizes:
+        statuses = fork(body, ranks, **options)
+        if any(status != 0 for status in statuses):
+            print(f"FAILED on {ranks} ranks: exit statuses {statuses}", flush=True)
+            passed = False
+    return passed

@@ -1,0 +1,334 @@
+"""PyTorch's ways to train in parallel, over herd: against gloo, or one rank with the whole batch.
+
+    python training.py [--ranks 2,3,4] [--only NAME]
+"""
+
+import argparse
+import copy
+import os
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from ranks import run_checks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.join import Join
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+WIDTH, ROWS = 24, 6  # rows of a rank
+_gloo = None
+
+
+def gloo():
+    global _gloo
+    _gloo = _gloo or dist.new_group(backend="gloo")
+    return _gloo
+
+
+def make_model(seed=3):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(WIDTH, 48), nn.GELU(), nn.Linear(48, 48), nn.GELU(), nn.Linear(48, WIDTH))
+
+
+def batch(ranks, step=0):
+    """The whole batch: rank r trains on rows [r * ROWS, (r + 1) * ROWS)."""
+    generator = torch.Generator().manual_seed(100 + step)
+    return torch.randn(ranks * ROWS, WIDTH, generator=generator), torch.randn(ranks * ROWS, WIDTH, generator=generator)
+
+
+def rows_of(tensor, rank):
+    return tensor[rank * ROWS : (rank + 1) * ROWS]
+
+
+def one_rank(ranks, steps=3, rate=0.05, make=make_model, optimizer=torch.optim.SGD):
+    """Returns the parameters after training on one rank with the whole batch."""
+    model = make()
+    optimizer = optimizer(model.parameters(), lr=rate)
+    for step in range(steps):
+        x, y = batch(ranks, step)
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    return [p.detach() for p in model.parameters()]
+
+
+def train(model, rank, ranks, steps=3, rate=0.05, optimizer=None):
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=rate)
+    for step in range(steps):
+        x, y = batch(ranks, step)
+        optimizer.zero_grad()
+        F.mse_loss(model(rows_of(x, rank)), rows_of(y, rank)).backward()
+        optimizer.step()
+    return [p.detach() for p in model.parameters()]
+
+
+def close(a, b, tolerance=1e-5):
+    for one, other in zip(a, b, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def same_on_all_ranks(tensors):
+    """Fails where replicas differ in one bit."""
+    for tensor in tensors:
+        bits = tensor.detach().contiguous().flatten().view(torch.uint8)
+        low, high = bits.clone(), bits.clone()
+        dist.all_reduce(low, dist.ReduceOp.MIN, group=gloo())
+        dist.all_reduce(high, dist.ReduceOp.MAX, group=gloo())
+        assert torch.equal(low, high), "replicas differ"
+
+
+def ddp(rank, ranks):
+    found = train(DDP(make_model()), rank, ranks)
+    close(found, one_rank(ranks))
+    close(found, train(DDP(make_model(), process_group=gloo()), rank, ranks), 1e-6)
+    same_on_all_ranks(found)
+    small_buckets = train(DDP(make_model(), bucket_cap_mb=0.001, gradient_as_bucket_view=True), rank, ranks)
+    close(small_buckets, found, 1e-6)
+    close(train(DDP(make_model(), static_graph=True), rank, ranks), found, 1e-6)
+
+
+def ddp_hooks(rank, ranks):
+    def trained(group, hook, make_state):
+        model = DDP(make_model(), process_group=group)
+        model.register_comm_hook(make_state(group), hook)
+        return train(model, rank, ranks, steps=4)
+
+    for hook, make_state, tolerance in [
+        (default_hooks.allreduce_hook, lambda group: group, 1e-6),
+        (default_hooks.fp16_compress_hook, lambda group: group, 2e-3),
+        (powerSGD_hook.powerSGD_hook,
+         lambda group: powerSGD_hook.PowerSGDState(group, 2, start_powerSGD_iter=2, min_compression_rate=0.5), 1e-4),
+    ]:  # fmt: skip
+        found = trained(dist.group.WORLD, hook, make_state)
+        close(found, trained(gloo(), hook, make_state), tolerance)
+        same_on_all_ranks(found)
+
+
+def ddp_join(rank, ranks):
+    """Rank r has r batches more than rank 0: the others' shadow it."""
+    model = DDP(make_model())
+    with Join([model]):
+        for step in range(2 + rank):
+            x, y = batch(ranks, step)
+            F.mse_loss(model(rows_of(x, rank)), rows_of(y, rank)).backward()
+    reference = DDP(make_model(), process_group=gloo())
+    with Join([reference]):
+        for step in range(2 + rank):
+            x, y = batch(ranks, step)
+            F.mse_loss(reference(rows_of(x, rank)), rows_of(y, rank)).backward()
+    if rank == ranks - 1:
+        close([p.grad for p in model.parameters()], [p.grad for p in reference.parameters()], 1e-6)
+
+
+def ddp_sparse_embedding(rank, ranks):
+    def trained(group):
+        torch.manual_seed(2)
+        model = DDP(nn.EmbeddingBag(20, 5, sparse=True, mode="sum"), process_group=group)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            model(torch.tensor([[rank, rank + 1, 7 + step]])).sum().backward()
+            optimizer.step()
+        return list(model.parameters())
+
+    found = trained(dist.group.WORLD)
+    close(found, trained(gloo()), 1e-6)
+    same_on_all_ranks(found)
+
+
+def sync_batch_norm_refuses_the_cpu(rank, ranks):
+    """PyTorch has it for GPUs only: its own words, whatever the backend."""
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(4))
+    try:
+        DDP(model)(torch.randn(3, 4))
+    except ValueError as error:
+        assert "GPU" in str(error), error
+    else:
+        raise AssertionError("accepted")
+
+
+def zero_redundancy_optimizer(rank, ranks):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = DDP(make_model())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.01)
+    found = train(model, rank, ranks, optimizer=optimizer)
+    close(found, one_rank(ranks, rate=0.01, optimizer=torch.optim.AdamW), 1e-4)
+    same_on_all_ranks(found)
+    optimizer.consolidate_state_dict(0)
+
+
+def sharded(mesh, policy=None, **options):
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    model = make_model()
+    policy = policy or MixedPrecisionPolicy()
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh, mp_policy=policy, **options)
+    fully_shard(model, mesh=mesh, mp_policy=policy, **options)
+    return model
+
+
+def fsdp2(rank, ranks):
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    mesh = init_device_mesh("cpu", (ranks,))
+    wants = one_rank(ranks)
+    for reshard in (True, False):
+        model = sharded(mesh, reshard_after_forward=reshard)
+        found = train(model, rank, ranks)
+        close([p.full_tensor() for p in found], wants)
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    close(list(whole.values()), wants)
+    again = sharded(mesh)
+    set_model_state_dict(again, whole, options=StateDictOptions(full_state_dict=True))
+    close([p.full_tensor() for p in again.parameters()], wants)
+
+    x, y = batch(ranks)
+    plain = make_model()
+    F.mse_loss(plain(x), y).backward()
+    norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.01)
+    model = sharded(mesh)
+    F.mse_loss(model(rows_of(x, rank)), rows_of(y, rank)).backward()
+    found_norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+    close([found_norm.full_tensor()], [norm])
+    close([p.grad.full_tensor() for p in model.parameters()], [p.grad for p in plain.parameters()])
+
+    for reduce_dtype in (torch.float32, torch.bfloat16):
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduce_dtype)
+        close([p.full_tensor() for p in train(sharded(mesh, policy), rank, ranks)], wants, 2e-2)
+    half = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16)
+    close([p.full_tensor() for p in train(sharded(mesh, half), rank, ranks)], wants, 2e-2)
+
+    model = sharded(mesh)
+    model.set_gradient_divide_factor(float(ranks))  # PREMUL_SUM
+    close([p.full_tensor() for p in train(model, rank, ranks)], wants)
+
+
+def hybrid_fsdp2(rank, ranks):
+    if ranks % 2:
+        return
+    mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicas", "shards"))
+    close([p.full_tensor() for p in train(sharded(mesh), rank, ranks)], one_rank(ranks))
+
+
+def tensor_parallel(rank, ranks):
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel, RowwiseParallel, SequenceParallel, loss_parallel, parallelize_module,
+    )  # fmt: skip
+
+    mesh = init_device_mesh("cpu", (ranks,))
+    heads = 12 * ranks
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.up, self.down = nn.LayerNorm(heads), nn.Linear(heads, 48), nn.Linear(48, heads)
+
+        def forward(self, x):
+            return self.down(F.gelu(self.up(self.norm(x))))
+
+    def make():
+        torch.manual_seed(5)
+        return Block()
+
+    torch.manual_seed(6)
+    x, target = torch.randn(2, 4 * ranks, heads), torch.randint(0, heads, (2 * 4 * ranks,))
+    plain = make()
+    want = F.cross_entropy(plain(x).flatten(0, 1), target)
+    want.backward()
+    for sequence in (False, True):
+        model = make()
+        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        if sequence:
+            plan = {
+                "norm": SequenceParallel(),
+                "up": ColwiseParallel(input_layouts=Shard(1)),
+                "down": RowwiseParallel(output_layouts=Shard(1)),
+            }
+        parallelize_module(model, mesh, plan)
+        given = distribute_tensor(x, mesh, [Shard(1)]) if sequence else x
+        out = model(given)
+        if sequence:
+            out = DTensor.from_local(out.to_local() if isinstance(out, DTensor) else out, mesh, [Shard(1)]).full_tensor()
+        F.cross_entropy(out.flatten(0, 1), target).backward()
+        close([out], [plain(x)])
+        close([model.up.weight.grad.full_tensor()], [plain.up.weight.grad])
+    logits = distribute_tensor(plain(x).flatten(0, 1).detach(), mesh, [Shard(1)]).requires_grad_()
+    with loss_parallel():
+        loss = F.cross_entropy(logits, target)
+        loss.backward()
+    close([loss.full_tensor() if isinstance(loss, DTensor) else loss], [want.detach()])
+
+    tensor = torch.arange(5.0 * 7).reshape(5, 7)  # uneven shards
+    shard = distribute_tensor(tensor, mesh, [Shard(0)])
+    assert torch.equal(shard.redistribute(mesh, [Shard(1)]).full_tensor(), tensor)
+    assert torch.equal(shard.redistribute(mesh, [Replicate()]).to_local(), tensor)
+
+
+def pipelining(rank, ranks):
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+    def layers():
+        torch.manual_seed(8)
+        return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(ranks)]
+
+    x, y = batch(2 * ranks)
+    whole = nn.Sequential(*layers())
+    F.mse_loss(whole(x), y).backward()
+    for schedule_class in (Schedule1F1B, ScheduleGPipe):
+        layer = layers()[rank]
+        stage = PipelineStage(layer, rank, ranks, torch.device("cpu"))
+        schedule = schedule_class(stage, 2 * ranks, loss_fn=F.mse_loss)
+        losses = []
+        if rank == 0:
+            schedule.step(x)
+        elif rank == ranks - 1:
+            schedule.step(target=y, losses=losses)
+        else:
+            schedule.step()
+        close([layer[0].weight.grad], [whole[rank][0].weight.grad], 1e-4)
+
+
+def checkpoints_between_world_sizes(rank, ranks):
+    """Each size loads what the size before it saved."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    folder = os.environ["HERD_TEST_FOLDER"]
+    mesh = init_device_mesh("cpu", (ranks,))
+    weights = torch.arange(13.0 * 4).reshape(13, 4)
+    state = {"w": distribute_tensor(torch.zeros_like(weights), mesh, [Shard(0)]), "step": 0}
+    before = os.path.join(folder, str(ranks - 1))
+    if os.path.exists(before):
+        dcp.load(state, checkpoint_id=before)
+        assert torch.equal(state["w"].full_tensor(), weights) and state["step"] == ranks - 1, state
+    state = {"w": distribute_tensor(weights, mesh, [Shard(0)]), "step": ranks}
+    dcp.save(state, checkpoint_id=os.path.join(folder, str(ranks)))
+    dist.barrier()
+
+
+CHECKS = {
+    check.__name__: check
+    for check in [
+        ddp, ddp_hooks, ddp_join, ddp_sparse_embedding, sync_batch_norm_refuses_the_cpu, zero_redundancy_optimizer, fsdp2,
+        hybrid_fsdp2, tensor_parallel, pipelining, checkpoints_between_world_sizes,
+    ]
+}  # fmt: skip
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ranks", default="2,3,4")
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["HERD_TEST_FOLDER"] = folder
+        sizes = [int(size) for size in given.ranks.split(",")]
+        sys.exit(0 if run_checks(CHECKS, sizes, given.only, within=600.0) else 1)
