@@ -15,7 +15,7 @@ namespace {
 class PlainStepWriter {
  public:
   PlainStepWriter(const spec::RunFile& run, const spec::ModelTable& model)
-      : run_(run), model_(model), first_(model.first_trained()), readers_(model.readers()) {
+      : run_(run), model_(model), have_backward_(model.have_backward()), readers_(model.readers()) {
     for (const auto& [tensor, readers] : readers_) read_tensors_[tensor.producer].push_back(tensor);
   }
 
@@ -31,11 +31,11 @@ class PlainStepWriter {
     step.ops.push_back(std::move(load));
     for (int b = 0; b < last; ++b) step.ops.push_back(forward(b));
     step.ops.push_back(backward(OpKind::kLoss, last, loss_reads, {loss(0)}));
-    for (int b = last - 1; b >= first_; --b) {
-      if (!model_.has_backward(b, first_)) continue;
+    for (int b = last - 1; b >= 0; --b) {
+      if (!has_backward(b)) continue;
       std::vector<Value> reads = {graph(b, 0)};
       for (const spec::TensorId tensor : read_tensors_[b + 1]) {
-        if (model_.has_gradient(tensor, first_)) reads.push_back(activation_gradient(tensor, 0));
+        if (has_gradient(tensor)) reads.push_back(activation_gradient(tensor, 0));
       }
       step.ops.push_back(backward(OpKind::kBackward, b, reads, {}));
     }
@@ -48,6 +48,10 @@ class PlainStepWriter {
 
  private:
   bool frozen(int group) const { return model_.groups[static_cast<size_t>(group)].frozen; }
+  bool has_backward(int block) const { return have_backward_[static_cast<size_t>(block)]; }
+  bool has_gradient(spec::TensorId tensor) const {
+    return tensor.producer > 0 && has_backward(tensor.producer - 1) && model_.is_differentiable(tensor);
+  }
 
   void declare_values(Program& step) const {
     const int64_t element_bytes = size_of(model_.compute_dtype);
@@ -60,17 +64,16 @@ class PlainStepWriter {
     }
     for (int b = 0; b < step.num_blocks; ++b) {
       const spec::BlockShape& block = model_.blocks[static_cast<size_t>(b)];
-      if (b >= first_ && b + 1 < step.num_blocks) step.values[graph(b, 0)] = {.bytes = block.graph_bytes};
+      if (has_backward(b) && b + 1 < step.num_blocks) step.values[graph(b, 0)] = {.bytes = block.graph_bytes};
       const bool is_last = b + 1 == step.num_blocks;
       if (block.forward.scratch_bytes > 0)
         step.scratch[{is_last ? OpKind::kLoss : OpKind::kForward, b}] = block.forward.scratch_bytes;
-      if (b >= first_ && block.backward.scratch_bytes != 0)
+      if (has_backward(b) && block.backward.scratch_bytes != 0)
         step.scratch[{OpKind::kBackward, b}] = block.backward.scratch_bytes;
     }
     for (const auto& [tensor, readers] : readers_) {
       step.values[activation(tensor, 0)] = {.bytes = model_.tensor_bytes(tensor)};
-      if (model_.has_gradient(tensor, first_))
-        step.values[activation_gradient(tensor, 0)] = {.bytes = model_.tensor_bytes(tensor)};
+      if (has_gradient(tensor)) step.values[activation_gradient(tensor, 0)] = {.bytes = model_.tensor_bytes(tensor)};
     }
     if (model_.target_bytes > 0) step.values[target(0)] = {.bytes = model_.target_bytes};
     step.values[loss(0)] = {.bytes = 16, .persistent = true};  // sum and count of the loss, 8 bytes each
@@ -94,7 +97,7 @@ class PlainStepWriter {
           .writes = activations(read_tensors_[b + 1]),
           .block = b,
           .micro_batch = 0};
-    if (model_.has_backward(b, first_)) op.writes.push_back(graph(b, 0));
+    if (has_backward(b)) op.writes.push_back(graph(b, 0));
     for (const spec::TensorId input : model_.inputs_of(b)) op.reads.push_back(activation(input, 0));
     return op;
   }
@@ -103,7 +106,7 @@ class PlainStepWriter {
   Op backward(OpKind kind, int b, const std::vector<Value>& reads, const std::vector<Value>& results) {
     Op op{.kind = kind, .reads = {}, .writes = {}, .block = b, .micro_batch = 0};
     for (const spec::TensorId input : model_.inputs_of(b)) {
-      if (model_.has_gradient(input, first_)) op.writes.push_back(activation_gradient(input, 0));
+      if (has_gradient(input)) op.writes.push_back(activation_gradient(input, 0));
     }
     const std::vector<Value> inputs = op.writes;
     op.writes.insert(op.writes.end(), results.begin(), results.end());
@@ -122,7 +125,7 @@ class PlainStepWriter {
 
   const spec::RunFile& run_;
   const spec::ModelTable& model_;
-  const int first_;  // first block with a trained group; blocks before it have no backward
+  const std::vector<bool> have_backward_;                     // by block
   const std::map<spec::TensorId, std::vector<int>> readers_;  // by tensor
   std::map<int, std::vector<spec::TensorId>> read_tensors_;   // by producer: its tensors that blocks read
   std::set<int> written_groups_;                              // gradients of groups that have their first contribution

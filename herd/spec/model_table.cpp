@@ -54,18 +54,32 @@ int64_t ModelTable::tensor_bytes(TensorId tensor) const {
   return listed[static_cast<size_t>(tensor.tensor)].bytes;
 }
 
-bool ModelTable::has_gradient(TensorId tensor, int first) const {
-  if (tensor.producer <= first) return false;
+bool ModelTable::is_differentiable(TensorId tensor) const {
   const auto& listed = tensors_of(*this, tensor.producer);
   return listed.empty() || listed[static_cast<size_t>(tensor.tensor)].differentiable;
 }
 
+std::vector<bool> ModelTable::have_backward() const {
+  std::vector<bool> out;
+  for (int b = 0; b < static_cast<int>(blocks.size()); ++b) {
+    const std::vector<int>& block_groups = blocks[static_cast<size_t>(b)].groups;
+    const std::vector<TensorId> inputs = inputs_of(b);
+    const auto has_gradient_of_earlier = [&](TensorId input) {
+      return input.producer > 0 && out[static_cast<size_t>(input.producer) - 1] && is_differentiable(input);
+    };
+    out.push_back(
+        std::ranges::any_of(block_groups, [&](int group) { return !groups[static_cast<size_t>(group)].frozen; }) ||
+        std::ranges::any_of(inputs, has_gradient_of_earlier));
+  }
+  return out;
+}
+
+bool ModelTable::has_gradient(TensorId tensor, int first) const {
+  return tensor.producer > 0 && has_backward(tensor.producer - 1, first) && is_differentiable(tensor);
+}
+
 bool ModelTable::has_backward(int block, int first) const {
-  if (block < first) return false;
-  const auto& block_groups = blocks[static_cast<size_t>(block)].groups;
-  const std::vector<TensorId> inputs = inputs_of(block);
-  return std::ranges::any_of(block_groups, [&](int group) { return !groups[static_cast<size_t>(group)].frozen; }) ||
-         std::ranges::any_of(inputs, [&](TensorId input) { return has_gradient(input, first); });
+  return block >= first && have_backward()[static_cast<size_t>(block)];
 }
 
 bool ModelTable::is_split() const {

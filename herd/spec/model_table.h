@@ -40,12 +40,16 @@ struct ModelTable {
   std::vector<TensorId> inputs_of(int block) const;      // returns the tensors that a block reads (BlockShape::inputs)
   std::map<TensorId, std::vector<int>> readers() const;  // returns the blocks that read each tensor, ascending
   int64_t tensor_bytes(TensorId tensor) const;           // returns the bytes of a tensor of a full micro-batch
-  // Tells whether a tensor that some block reads gets a gradient: it is differentiable, and the first trained block or
-  // a later one gives it. `first` is first_trained().
+  // Tells whether a tensor that some block reads gets a gradient: it is differentiable, and a block with a backward
+  // gives it. `first` is first_trained().
   bool has_gradient(TensorId tensor, int first) const;
   bool has_backward(int block, int first) const;  // tells whether it has a trained group, or an input with a gradient
-  bool is_split() const;                          // tells whether layers are cut into blocks for tensor parallelism
-  double flops() const;  // returns the FLOP of one rank for one micro-batch, forward and backward
+  std::vector<bool> have_backward() const;        // returns has_backward() of each block
+  bool is_differentiable(TensorId tensor) const;  // tells whether a gradient may flow back through the tensor
+  // Tells whether it is the table of a chain of the user's own blocks, whose batch has tensors with names.
+  bool is_chain() const { return !batch.empty(); }
+  bool is_split() const;  // tells whether layers are cut into blocks for tensor parallelism
+  double flops() const;   // returns the FLOP of one rank for one micro-batch, forward and backward
 };
 
 }  // namespace herd::spec
