@@ -41,6 +41,7 @@ std::vector<Op> run_again(const std::map<int, Op>& forwards, const std::vector<i
     if (!writes_needed) op = recompute_of(std::move(op));
     std::erase_if(op.writes, [&](const Value& v) { return !is_graph(v) && !needed.contains(v); });
     if (!makes_graph) std::erase_if(op.writes, is_graph);
+    std::erase_if(op.writes, [&](const Value& value) { return !is_graph(value) && !needed.contains(value); });
     needed.insert(op.reads.begin(), op.reads.end());
     ops.push_back(std::move(op));
   }
@@ -106,9 +107,9 @@ program::Program Recompute::rewrite(program::Program step) const {
   return step;
 }
 
-int recompute_interval(const std::string& recompute, int transformer_blocks) {
+int recompute_interval(const std::string& recompute, int layers) {
   if (recompute == "full") return 1;
-  if (recompute == "sqrt") return static_cast<int>(spec::sqrt_interval(transformer_blocks));
+  if (recompute == "sqrt") return static_cast<int>(spec::sqrt_interval(std::max(layers, 1)));
   if (recompute.starts_with("every:")) return std::stoi(recompute.substr(6));
   return 0;
 }
@@ -117,10 +118,7 @@ Technique recompute_row() {
   return {
       .name = "recompute",
       .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-        // The chain is embedding, transformer blocks, loss: t5 has two stacks of them.
-        const int64_t stacks = step.run.model.kind == "t5" ? 2 : 1;
-        const int every =
-            recompute_interval(step.run.strategy.recompute, static_cast<int>(stacks * step.run.model.layers));
+        const int every = recompute_interval(step.run.strategy.recompute, step.layers.back() - 1);
         return every == 0 ? nullptr : std::make_unique<Recompute>(every, step.layers, step.stage_of_blocks);
       },
       .supports = {{"strategy.recompute", {}}},

@@ -30,8 +30,9 @@ class Recompute final : public Strategy {
 };
 
 // Returns K of strategy.recompute: 1 for "full", round(sqrt(L)) for "sqrt", K for "every:K", 0 for "none" and
-// "selective". For "selective" the model table leaves attention's T x T matrices out of the graph.
-int recompute_interval(const std::string& recompute, int transformer_blocks);
+// "selective". L counts the layers between the first and the last. For "selective" the model table leaves attention's
+// T x T matrices out of the graph.
+int recompute_interval(const std::string& recompute, int layers);
 
 Technique recompute_row();
 

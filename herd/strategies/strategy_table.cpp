@@ -169,14 +169,14 @@ bool proves_run_itself(const Program& step, const spec::Layout& layout) {
          step.ops.size() * static_cast<size_t>(layout.world_size) <= kMaxProvedOps;
 }
 
-Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout) {
+Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool is_chain) {
   const auto at_most_two = [](int size) { return std::min(size, 2); };
   // Where ranks hold copies of keys, the tensor axis is made of two: ranks with other keys, and ranks with copies.
   const int copies = spec::key_copies(run), keys = smallest_divisor(layout.tp / copies);
   const int tensor = copies > 1 ? keys * smallest_divisor(copies) : smallest_divisor(layout.tp);
   // An order in a file fits this number of stages and micro-batches only.
   const bool order_in_file = !spec::order_file_of(run).empty();
-  const int stages = order_in_file ? layout.pp : std::min(layout.pp, 3);
+  const int stages = order_in_file || is_chain ? layout.pp : std::min(layout.pp, 3);
   Quotient out{run, stages * at_most_two(layout.dp) * at_most_two(layout.fsdp) * tensor};
   if (copies > 1) out.run.model.kv_heads = keys;
   out.run.mesh.pp = stages;
@@ -187,16 +187,16 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout) {
       order_in_file ? layout.micro_batches : std::min<int64_t>(layout.micro_batches, turns + 1);
   out.run.train.micro_batch = layout.micro_batch;
   out.run.train.batch = micro_batches * layout.micro_batch * at_most_two(layout.dp) * at_most_two(layout.fsdp);
-  if (run.model.frozen == "none")  // patterns may name any layer
+  if (run.model.frozen == "none" && !is_chain)  // patterns may name any layer
     out.run.model.layers =
         std::min<int64_t>(run.model.layers, std::max(2 * stages * layout.pipeline.stages_per_rank, 4));
   out.run.memory = {};
   return out;
 }
 
-std::string quotient_text(const spec::RunFile& run, const spec::Layout& layout, const Program& step) {
+std::string quotient_text(const spec::RunFile& run, const spec::Layout& layout, const Program& step, bool is_chain) {
   if (proves_run_itself(step, layout)) return "";
-  const Quotient quotient = quotient_of(run, layout);
+  const Quotient quotient = quotient_of(run, layout, is_chain);
   return std::to_string(quotient.ranks) + " ranks that stand for " + std::to_string(layout.world_size) + " (" +
          summary(spec::resolve_mesh(quotient.run, quotient.ranks)) + ")";
 }
@@ -212,9 +212,10 @@ std::vector<Program> programs_of_run(const spec::RunFile& run, const spec::Model
   }
   for (size_t i = 1; i < ranks.size(); ++i) steps.push_back(compile_step(run, model, layout, ranks[i]));
   check_budgets(steps, run);
-  const Quotient quotient = quotient_of(run, layout);
+  const Quotient quotient = quotient_of(run, layout, model.is_chain());
   const spec::Layout small = spec::resolve_mesh(quotient.run, quotient.ranks);
-  compile_and_verify(quotient.run, spec::program_table(quotient.run, small.micro_batch), small);
+  compile_and_verify(quotient.run, model.is_chain() ? model : spec::program_table(quotient.run, small.micro_batch),
+                     small);
   return steps;
 }
 

@@ -60,16 +60,18 @@ bool proves_run_itself(const program::Program& step, const spec::Layout& layout)
 //   pp             a first, a middle and a last stage at most
 //   micro-batches  max(2 * stages, strategy.interleave_micro_batches) + 1 at most
 //   layers         two a pipeline stage at most, or 4 if that is more; all of them where model.frozen names any
-// With an order from a file it keeps all stages and micro-batches. It stands for the run since rewrites ask whether
+// With an order from a file it keeps all stages and micro-batches. The quotient of a chain keeps its table, and so all
+// stages. It stands for the run since rewrites ask whether
 // there are other ranks, micro-batches, layers or stages before and after, not how many.
 struct Quotient {
   spec::RunFile run;
   int ranks = 1;
 };
-Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout);
+Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool is_chain = false);
 
 // Returns "8 ranks that stand for 512 (8 ranks = ...)" where the quotient was proved, "" where the run itself was.
-std::string quotient_text(const spec::RunFile& run, const spec::Layout& layout, const program::Program& step);
+std::string quotient_text(const spec::RunFile& run, const spec::Layout& layout, const program::Program& step,
+                          bool is_chain = false);
 
 // Returns the bytes of the device that no value of a step counts: each group's weights, gradients and states begin on a
 // cache line, and ops make tensors of a few numbers. They are 512 a parameter group and 4 KiB.
