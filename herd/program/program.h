@@ -23,8 +23,8 @@
 // A gradient keeps its key while ranks add to it, and the verifier follows which contributions it has. The model itself
 // cuts some weights, those of tensor-parallel blocks. Each rank's part of them is a parameter group of its own.
 //
-// Ops of a block (load, forward, loss, logits, recompute, both backwards) name block and micro_batch, and so do send
-// and receive. All other ops have -1 in both, since their values say what they work on. A loss that the ranks of an
+// Ops of a block (load, forward, loss, logits, recompute, both backwards) name block and micro_batch, and so do send,
+// receive and add. All other ops have -1 in both, since their values say what they work on. A loss that the ranks of an
 // axis compute together names the axis. A release lists what it releases as writes. The first op that touches a
 // gradient in a step writes it; later ones read it and add.
 // Threads: plain data.
@@ -60,13 +60,14 @@ enum class OpKind : uint8_t {
   kClip,            // norm.. -> factor. It makes the factor that clips the gradients and undoes a loss scale.
   kStep,            // g, w, s [, factor] -> w, s. It updates one parameter group's weights (no training step).
   kSend,            // x.m or dx.m ->. It sends to `peer` along an axis.
-  kReceive,         // -> x.m or dx.m. It receives from `peer` along an axis.
+  kReceive,         // -> x.m, dx.m or dx.m.partial(axis). It receives from `peer` along an axis.
   kFetch,           // v.host -> v. It copies from the host to the device.
   kEvict,           // v -> v.host. It copies from the device to the host.
   kRelease,         // It ends the values listed as writes, which then hold nothing. Only lifetimes.h writes it.
   kEncode,          // v -> v.bf16. It rounds plain numbers to another codec.
   kDecode,          // v.bf16 -> v. It turns another codec into plain numbers.
   kLogits,          // w.., x<b>.m -> logits.m. It stands in place of the loss in a pass that continues texts.
+  kAdd,             // dx.m, dx.m.partial(axis) -> dx.m. It adds what another rank's blocks contribute.
 };
 
 // Names a queue of ops that start first in, first out. Different lanes run beside each other.

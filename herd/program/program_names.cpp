@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kOps[] = {
     "load",           "forward", "loss",   "recompute", "backward", "backward_weight", "all_gather", "all_reduce",
     "reduce_scatter", "norm",    "clip",   "step",      "send",     "receive",         "fetch",      "evict",
-    "release",        "encode",  "decode", "logits"};
+    "release",        "encode",  "decode", "logits",    "add"};
 constexpr std::string_view kLanes[] = {"compute",  "gather",  "reduce",   "activations", "peer-in",
                                        "peer-out", "copy-in", "copy-out", "host",        "io"};
 constexpr std::string_view kCodecs[] = {"plain", "bf16"};

@@ -88,6 +88,7 @@ std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::Mod
       return OpWork{pass_work({}, bytes, calibration)};
     case OpKind::kEncode:
     case OpKind::kDecode:
+    case OpKind::kAdd:
       return OpWork{pass_work({}, bytes, calibration)};
     case OpKind::kLoad:
     case OpKind::kClip:

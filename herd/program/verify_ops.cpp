@@ -57,6 +57,8 @@ class LocalOp {
       case OpKind::kEncode:
       case OpKind::kDecode:
         return copies();
+      case OpKind::kAdd:
+        return sum();
       default:
         return {};
     }
@@ -433,6 +435,35 @@ class LocalOp {
       if (!is_copy(context_.op.reads[i], context_.op.writes[i]))
         wrong("copies " + name(context_.op.reads[i]) + " to " + name(context_.op.writes[i]));
       out[i] = context_.reads[i];
+    }
+    return out;
+  }
+
+  // Checks the sum of a gradient of an activation and a term that another stage has sent.
+  std::vector<Symbol> sum() {
+    const Op& op = context_.op;
+    std::vector<Symbol> out(op.writes.size());
+    const auto fits = [&] {
+      if (op.reads.size() != 2 || op.writes.size() != 1) return false;
+      const Value& value = op.writes[0];
+      const Placement term = value.placement.partial_on(model_.expected().stage_axis);
+      return value.kind == ValueKind::kActivationGradient && value.micro_batch == op.micro_batch &&
+             op.reads[0] == value && op.reads[1] == placed(value, term) && term != value.placement;
+    };
+    if (!fits()) {
+      wrong("must add a gradient of an activation and a term that another stage has sent");
+      return out;
+    }
+    const Symbol &so_far = context_.reads[0], &term = context_.reads[1];
+    if (so_far.partial || !term.partial || so_far.version != context_.step || term.version != context_.step ||
+        so_far.tensor != op.writes[0].tensor || term.tensor != so_far.tensor)
+      wrong("adds to " + name(op.writes[0]) + ", which holds " + blocks_text(so_far.atoms) + " of step " +
+            std::to_string(so_far.version) + ", " + blocks_text(term.atoms) + " of step " +
+            std::to_string(term.version));
+    out[0] = so_far;
+    for (const Atom& atom : term.atoms) {
+      if (!out[0].atoms.insert(atom).second)
+        wrong("adds " + blocks_text({atom}) + " to " + name(op.writes[0]) + " twice");
     }
     return out;
   }

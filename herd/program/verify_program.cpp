@@ -254,7 +254,11 @@ class SymbolicMachine {
     for (const std::string& text : context.wrong) add_finding_at(ranks.first, send->second, text);
     const Value& from = context.op.reads[0];
     const Value& to = ranks_[static_cast<size_t>(ranks.second)].op(receive->second).writes[0];
-    if (from != to) add_finding_at(ranks.second, receive->second, "takes " + name(from) + " for " + name(to));
+    const Value term = placed(from, from.placement.partial_on(op.axis));
+    const bool is_term = from.kind == ValueKind::kActivationGradient && to == term && to != from;
+    if (from != to && !is_term)
+      add_finding_at(ranks.second, receive->second, "takes " + name(from) + " for " + name(to));
+    context.reads[0].partial = context.reads[0].partial || is_term;
     write(ranks.second, receive->second, context.reads);
     const int sent = send->second, received = receive->second;
     sends_.erase(send);

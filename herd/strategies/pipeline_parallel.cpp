@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "herd/program/program_names.h"
@@ -38,11 +39,32 @@ struct Transfer {
   std::pair<int, int> key() const { return {time, from}; }
 };
 
+std::vector<int> rank_of_stages(const PipelineOrder& order) {
+  std::vector<int> out;
+  for (int stage = 0; stage < order.stages(); ++stage) out.push_back(order.rank_of(stage));
+  return out;
+}
+
+// Returns the blocks whose forward reads each tensor.
+std::map<spec::TensorId, std::vector<int>> readers_in(const Program& step) {
+  std::map<spec::TensorId, std::set<int>> readers;
+  for (const Op& op : step.ops) {
+    const bool forward = op.kind == OpKind::kForward || op.kind == OpKind::kLoss || op.kind == OpKind::kLogits;
+    for (const Value& value : op.reads) {
+      if (forward && value.kind == ValueKind::kActivation) readers[tensor_of(value)].insert(op.block);
+    }
+  }
+  std::map<spec::TensorId, std::vector<int>> out;
+  for (const auto& [tensor, blocks] : readers) out[tensor].assign(blocks.begin(), blocks.end());
+  return out;
+}
+
 // Holds all transfers of a pipeline, in the order in which they are sent.
 class Transfers {
  public:
   Transfers(const PipelineOrder& order, const std::vector<std::vector<int>>& times,
             const std::vector<int>& stage_of_blocks, const Program& step) {
+    const auto tensors = border_tensors(readers_in(step), stage_of_blocks, rank_of_stages(order));
     for (int rank = 0; rank < order.ranks; ++rank) {
       const auto& turns = order.turns[static_cast<size_t>(rank)];
       for (size_t i = 0; i < turns.size(); ++i) {
@@ -50,20 +72,21 @@ class Transfers {
         const int stage = order.stage_of(rank, turns[i].local_stage), next = forward ? stage + 1 : stage - 1;
         if (turns[i].pass == Pass::kWeights || next < 0 || next == order.stages()) continue;
         const int border = static_cast<int>(spec::blocks_of_stage(stage_of_blocks, std::max(stage, next)).begin);
-        const int m = turns[i].micro_batch, to = order.rank_of(next);
-        const Value value = forward ? program::activation(border, m) : program::activation_gradient(border, m);
-        // Nothing is sent to a stage below all that is trained.
-        if (to == rank || !step.values.contains(value)) continue;
-        all_.push_back({times[static_cast<size_t>(rank)][i],
-                        rank,
-                        to,
-                        {turns[i].pass, m, order.local_stage_of(next)},
-                        value,
-                        forward ? border - 1 : border,
-                        forward ? border : border - 1});
+        const int m = turns[i].micro_batch;
+        for (const spec::TensorId tensor : tensors[static_cast<size_t>(std::min(stage, next))]) {
+          const Value value = forward ? program::activation(tensor, m) : program::activation_gradient(tensor, m);
+          if (!step.values.contains(value)) continue;  // a tensor without gradient
+          all_.push_back({times[static_cast<size_t>(rank)][i],
+                          rank,
+                          order.rank_of(next),
+                          {turns[i].pass, m, order.local_stage_of(next)},
+                          value,
+                          forward ? border - 1 : border,
+                          forward ? border : border - 1});
+        }
       }
     }
-    std::sort(all_.begin(), all_.end(), [](const Transfer& a, const Transfer& b) { return a.key() < b.key(); });
+    std::stable_sort(all_.begin(), all_.end(), [](const Transfer& a, const Transfer& b) { return a.key() < b.key(); });
   }
 
   // Returns what a rank receives.
@@ -75,11 +98,10 @@ class Transfers {
     return out;
   }
 
-  // Returns what the pass of a rank that ends at `time` sends, or null.
-  const Transfer* sent_by(int rank, int time) const {
-    const auto found = std::lower_bound(all_.begin(), all_.end(), std::pair(time, rank),
-                                        [](const Transfer& transfer, const auto& key) { return transfer.key() < key; });
-    return found != all_.end() && found->key() == std::pair(time, rank) ? &*found : nullptr;
+  // Returns what the pass of a rank that ends at `time` sends.
+  std::span<const Transfer> sent_by(int rank, int time) const {
+    const auto [begin, end] = std::ranges::equal_range(all_, std::pair(time, rank), {}, &Transfer::key);
+    return {begin, end};
   }
 
  private:
@@ -94,7 +116,8 @@ class StepOfRank {
         axis_(axis),
         rank_(step.mesh.index(axis, step.rank)),
         order_(order),
-        stage_of_blocks_(stage_of_blocks) {
+        stage_of_blocks_(stage_of_blocks),
+        readers_(readers_in(step)) {
     for (const Op& op : step.ops) {
       if (op.micro_batch < 0) {
         rest_.push_back(op);
@@ -113,15 +136,15 @@ class StepOfRank {
     const std::vector<Turn>& turns = order_.turns[static_cast<size_t>(rank_)];
     const std::vector<Transfer> incoming = transfers.received_by(rank_);
     std::map<Turn, size_t> num_before;  // how many transfers are received before a turn
-    for (const Transfer& transfer : incoming) num_before.emplace(transfer.needed_by, num_before.size() + 1);
+    for (size_t i = 0; i < incoming.size(); ++i) num_before[incoming[i].needed_by] = i + 1;
     size_t received = 0;
     for (size_t i = 0; i < turns.size(); ++i) {
       for (const auto needed = num_before.find(turns[i]); needed != num_before.end() && received < needed->second;
            ++received)
         add_transfer(OpKind::kReceive, incoming[received]);
-      if (const auto pass = passes_.find(turns[i]); pass != passes_.end())
-        ops_.insert(ops_.end(), pass->second.begin(), pass->second.end());
-      if (const Transfer* sent = transfers.sent_by(rank_, times[i])) add_transfer(OpKind::kSend, *sent);
+      for (const Op& op : sums_[turns[i]]) ops_.push_back(op);
+      for (const Op& op : passes_[turns[i]]) add_pass(op);
+      for (const Transfer& sent : transfers.sent_by(rank_, times[i])) add_transfer(OpKind::kSend, sent);
     }
     let_first_contributions_write(ops_);  // another stage, or a pass that comes later here, may have begun a gradient
     for (const Op& op : rest_) {
@@ -135,15 +158,30 @@ class StepOfRank {
   int stage_of(int block) const { return stage_of_blocks_[static_cast<size_t>(block)]; }
   bool runs(int block) const { return order_.rank_of(stage_of(block)) == rank_; }
 
-  // The first stage loads the tokens, the last one those that should follow them.
+  // Each stage loads what its blocks read of the batch, and the last one the targets.
   void add_load(const Op& op) {
-    const int last = order_.stages() - 1;
-    for (const auto& [kind, stage] : {std::pair(ValueKind::kActivation, 0), std::pair(ValueKind::kTarget, last)}) {
+    for (int stage = 0; stage < order_.stages(); ++stage) {
+      if (order_.rank_of(stage) != rank_) continue;
       Op part = op;
-      std::erase_if(part.writes, [wanted = kind](const Value& value) { return value.kind != wanted; });
-      if (!part.writes.empty() && order_.rank_of(stage) == rank_)
+      std::erase_if(part.writes, [&](const Value& value) {
+        if (value.kind == ValueKind::kTarget) return stage != order_.stages() - 1;
+        const auto readers = readers_.find(tensor_of(value));
+        return readers == readers_.end() ||
+               std::ranges::none_of(readers->second, [&](int block) { return stage_of(block) == stage; });
+      });
+      if (!part.writes.empty())
         passes_[{Pass::kForward, op.micro_batch, order_.local_stage_of(stage)}].push_back(std::move(part));
     }
+  }
+
+  // The first contribution to a gradient of an activation begins it here, and later ones add to it.
+  void add_pass(Op op) {
+    for (const Value& value : op.writes) {
+      if (value.kind != ValueKind::kActivationGradient) continue;
+      std::erase(op.reads, value);
+      if (!begun_.insert(value).second) op.reads.push_back(value);
+    }
+    ops_.push_back(std::move(op));
   }
 
   bool holds(int group) const {
@@ -163,6 +201,18 @@ class StepOfRank {
           .axis = axis_,
           .peer = sends ? transfer.to : transfer.from};
     (sends ? op.reads : op.writes) = {transfer.value};
+    const bool is_gradient = transfer.value.kind == ValueKind::kActivationGradient;
+    if (!sends && is_gradient && !begun_.insert(transfer.value).second) {
+      // Blocks of a later stage of this rank have begun the gradient.
+      const Value term = placed(transfer.value, transfer.value.placement.partial_on(axis_));
+      step_.values[term] = step_.values.at(transfer.value);
+      op.writes = {term};
+      sums_[transfer.needed_by].push_back({.kind = OpKind::kAdd,
+                                           .reads = {transfer.value, term},
+                                           .writes = {transfer.value},
+                                           .block = op.block,
+                                           .micro_batch = op.micro_batch});
+    }
     ops_.push_back(std::move(op));
   }
 
@@ -179,7 +229,10 @@ class StepOfRank {
   const int axis_, rank_;
   const PipelineOrder& order_;
   const std::vector<int>& stage_of_blocks_;
+  const std::map<spec::TensorId, std::vector<int>> readers_;  // by tensor: the blocks that read it
   std::map<Turn, Ops> passes_;
+  std::map<Turn, Ops> sums_;  // by turn that needs them: additions of received gradients
+  std::set<Value> begun_;     // gradients of activations that hold a contribution
   Ops rest_, ops_;
 };
 

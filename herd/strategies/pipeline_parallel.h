@@ -1,14 +1,17 @@
 // Pipeline parallel over one axis: each rank runs the blocks of its stages, for all micro-batches.
 //   A rank holds the bytes of its own blocks, and activations of the micro-batches that wait for their backward.
-//   For each micro-batch it sends the input of the next stage's first block, and the next stage sends back the gradient
-//   of that input. Nothing is sent where one rank has both stages.
-//   A rank keeps the ops and the values of its blocks, in the order's sequence of passes. Messages have the same order
-//   on all ranks: by the time of the pass that makes them (spec/pipeline_order.h, times_of()). A send stands after the
-//   pass that makes it. A receive stands before the pass that needs it, or before a pass that needs a later message. So
-//   the send and the receive of a message always meet, whatever the number of receive buffers. That number decides how
-//   far receives run ahead (slots.h). The loss block's single op belongs to the backward pass of the last stage. Each
-//   rank whose blocks read a parameter group (a tied embedding) holds it, with the contributions of its own blocks
-//   alone: shared_groups.h sums them.
+//   For each micro-batch it sends the tensors that later stages on other ranks read, each from stage to stage and once
+//   to a rank (spec/stage_cut.h, border_tensors()). Gradients come back the same way: a rank's gradient of a tensor is
+//   the sum of what its own blocks and the ranks that it sent the tensor to give. It sends the sum back after the
+//   backward of the stage for which it received the tensor. A gradient that is received where the rank's later stages
+//   have begun it is a partial one, which an op adds. Each stage loads what its blocks read of the batch. A rank keeps
+//   the ops and the values of its blocks, in the order's sequence of passes. Messages have the same order on all ranks:
+//   by the time of the pass that makes them (spec/pipeline_order.h, times_of()). A send stands after the pass that
+//   makes it. A receive stands before the pass that needs it, or before a pass that needs a later message. So the send
+//   and the receive of a message always meet, whatever the number of receive buffers. That number decides how far
+//   receives run ahead (slots.h). The loss block's single op belongs to the backward pass of the last stage. Each rank
+//   whose blocks read a parameter group (a tied embedding) holds it, with the contributions of its own blocks alone:
+//   shared_groups.h sums them.
 // Sources: those of pipeline_orders.h.
 #pragma once
 

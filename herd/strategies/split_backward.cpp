@@ -38,9 +38,10 @@ std::string SplitBackward::name() const { return "backward in two halves"; }
 program::Program SplitBackward::rewrite(program::Program step) const {
   std::vector<Op> ops;
   for (Op& op : step.ops) {
-    const bool splits = (op.kind == OpKind::kBackward || op.kind == OpKind::kLoss) &&
-                        pending_bytes_[static_cast<size_t>(op.block)] > 0 && !op.writes.empty() &&
-                        op.writes[0].kind == ValueKind::kActivationGradient;
+    const bool splits =
+        (op.kind == OpKind::kBackward || op.kind == OpKind::kLoss) &&
+        pending_bytes_[static_cast<size_t>(op.block)] > 0 &&
+        std::ranges::any_of(op.writes, [](const Value& value) { return value.kind == ValueKind::kActivationGradient; });
     if (!splits) {
       ops.push_back(std::move(op));
       continue;

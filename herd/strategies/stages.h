@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "herd/spec/pipeline_form.h"
+#include "herd/spec/layout.h"
 
 namespace herd::strategies {
 
@@ -17,5 +17,9 @@ struct Stages {
 
 // Cuts the model for `ranks` along the pipeline axis.
 Stages stages_of(const spec::ModelTable& model, int ranks, const spec::PipelineForm& form = {});
+
+// Throws kBadConfig where blocks on different ranks of the pipeline read one parameter group, unless these are the
+// first and the last rank, and layout.tied_axis joins them.
+void require_joined_groups(const spec::ModelTable& model, const spec::Layout& layout);
 
 }  // namespace herd::strategies

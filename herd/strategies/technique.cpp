@@ -29,6 +29,8 @@ StepContext::StepContext(const spec::RunFile& run_file, const spec::ModelTable& 
       split(model.is_split() && layout.tensor_axis != kNoAxis),
       layers(layers_of(model)),
       stage_of_blocks(spec::stage_of_blocks(model, layout.pp, layout.pipeline)),
-      stages(stages_of(model, layout.pp, layout.pipeline)) {}
+      stages(stages_of(model, layout.pp, layout.pipeline)) {
+  require_joined_groups(model, layout);
+}
 
 }  // namespace herd::strategies

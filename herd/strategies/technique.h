@@ -20,6 +20,7 @@ namespace herd::strategies {
 // Describes the training step for which techniques write their rewrites. Borrows the constructor's arguments, which
 // must outlive it.
 struct StepContext {
+  // Throws what require_joined_groups() throws.
   StepContext(const spec::RunFile& run_file, const spec::ModelTable& model_table, const spec::Layout& run_layout);
 
   const spec::RunFile& run;
