@@ -20,6 +20,7 @@ constexpr int kMaxTurns = 400;  // turns of a rank that a picture shows; each ta
 struct StageCost {
   std::string blocks;  // "h.3 to h.5"
   double parameters = 0, flops = 0;
+  double sent_bytes = 0;  // of a micro-batch, to the next stage
 };
 
 StageCost cost_of(const spec::ModelTable& model, const spec::BlockInterval& blocks) {
@@ -39,22 +40,31 @@ StageCost cost_of(const spec::ModelTable& model, const spec::BlockInterval& bloc
 }  // namespace
 
 std::string stages_text(const spec::RunFile& run, const spec::Layout& layout) {
+  return stages_text(run, spec::program_table(run, layout.micro_batch), layout);
+}
+
+std::string stages_text(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout) {
   if (layout.pp == 1) return "no pipeline: mesh.pp = 1\n";
   const spec::PipelineOrder order = strategies::pipeline_order(run, layout);
-  const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
   const std::vector<int> stage_of_block =
       spec::stage_of_blocks(model, order.ranks, {order.stages_per_rank, order.folded});
+  std::vector<int> rank_of_stage;
+  for (int stage = 0; stage < order.stages(); ++stage) rank_of_stage.push_back(order.rank_of(stage));
+  const auto borders = border_tensors(model.readers(), stage_of_block, rank_of_stage);
   std::vector<StageCost> stages;
   double max_flops = 0;
   for (int stage = 0; stage < order.stages(); ++stage) {
     stages.push_back(cost_of(model, spec::blocks_of_stage(stage_of_block, stage)));
     max_flops = std::max(max_flops, stages.back().flops);
+    for (const spec::TensorId tensor : borders[static_cast<size_t>(stage)])
+      stages.back().sent_bytes += static_cast<double>(model.tensor_bytes(tensor));
   }
   draw::Table table{{{"rank"},
                      {.name = "stage", .right = true},
                      {"blocks"},
                      {.name = "parameters", .right = true},
-                     {.name = "arithmetic", .right = true}},
+                     {.name = "arithmetic", .right = true},
+                     {.name = "sends on", .right = true}},
                     {}};
   for (int rank = 0; rank < order.ranks; ++rank) {
     for (int local_stage = 0; local_stage < order.stages_per_rank; ++local_stage) {
@@ -62,13 +72,15 @@ std::string stages_text(const spec::RunFile& run, const spec::Layout& layout) {
       const StageCost& cost = stages[static_cast<size_t>(stage)];
       char share[32];
       std::snprintf(share, sizeof share, "%.0f %%", max_flops > 0 ? 100 * cost.flops / max_flops : 0);
-      table.rows.push_back(
-          {std::to_string(rank), std::to_string(stage), cost.blocks, format_count(cost.parameters), share});
+      table.rows.push_back({std::to_string(rank), std::to_string(stage), cost.blocks, format_count(cost.parameters),
+                            share, cost.sent_bytes > 0 ? format_bytes(cost.sent_bytes) : "-"});
     }
   }
   std::string out = draw::text_table(table) +
-                    "arithmetic: relative to the stage that has most, which sets the pace\n\n" + run.strategy.pipeline +
-                    " with stages that take equally long, " + std::to_string(order.micro_batches) + " micro-batches:\n";
+                    "arithmetic: relative to the stage that has most, which sets the pace; sends on: to the next "
+                    "stage, for each micro-batch\n\n" +
+                    run.strategy.pipeline + " with stages that take equally long, " +
+                    std::to_string(order.micro_batches) + " micro-batches:\n";
   if (static_cast<int>(order.turns[0].size()) > kMaxTurns)
     return out + "too long to draw; herd show order draws it with fewer micro-batches\n";
   return out + strategies::order_picture(order);

@@ -5,11 +5,14 @@
 #include <string>
 
 #include "herd/spec/layout.h"
+#include "herd/spec/model_table.h"
 
 namespace herd::planner {
 
-// Lists the blocks, parameters and arithmetic of each rank's stages, and the order over time; one sentence where the
-// run has no pipeline.
+// Lists the blocks, parameters and arithmetic of each rank's stages, the bytes that each sends on, and the order over
+// time; one sentence where the run has no pipeline. `model` is of one micro-batch; without it, it is what the run
+// file's [model] makes.
+std::string stages_text(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout);
 std::string stages_text(const spec::RunFile& run, const spec::Layout& layout);
 
 }  // namespace herd::planner

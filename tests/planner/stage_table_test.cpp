@@ -26,10 +26,11 @@ TEST(StageTable, SaysThatThereIsNoPipeline_WhereThereIsNone) { EXPECT_EQ(stages(
 
 TEST(StageTable, HoldsEachBlockOnce_AndComparesTheArithmeticOfStages) {
   EXPECT_THAT(stages({"mesh.pp=2"}, 2),
-              StartsWith("rank  stage  blocks            parameters  arithmetic\n"
-                         "0         0  embedding to h.8       103 M       100 %\n"  // 162 M in both
-                         "1         1  h.9 to head           59.9 M        92 %\n"
-                         "arithmetic: relative to the stage that has most, which sets the pace\n\n"
+              StartsWith("rank  stage  blocks            parameters  arithmetic  sends on\n"
+                         "0         0  embedding to h.8       103 M       100 %  3.00 MiB\n"  // 162 M in both
+                         "1         1  h.9 to head           59.9 M        92 %         -\n"
+                         "arithmetic: relative to the stage that has most, which sets the pace; sends on: to the next "
+                         "stage, for each micro-batch\n\n"
                          "1f1b with stages that take equally long, 8 micro-batches:\nrank 0  F0 F1 "));
 }
 
@@ -37,6 +38,23 @@ TEST(StageTable, HasARowForEachStageOfARank) {
   EXPECT_THAT(stages({"mesh.pp=2", "strategy.pipeline=interleaved"}, 2),
               AllOf(ContainsRegex("\n0 +0  embedding to h.4 .*\n0 +2  h.8 to h.11 "),
                     ContainsRegex("\n1 +1  h.5 to h.7 .*\n1 +3  head ")));
+}
+
+TEST(StageTable, CountsAllTensorsThatLaterStagesRead) {
+  spec::ModelTable chain;
+  chain.batch = {{.name = "image", .bytes = 64, .differentiable = false}};
+  for (int b = 0; b < 3; ++b) {
+    chain.blocks.push_back({.name = "block" + std::to_string(b), .output_bytes = b < 2 ? 4096 : 0, .layer = b});
+    chain.blocks.back().forward.matmul_flops = 1e9;
+    if (b < 2) chain.blocks.back().outputs = {{.bytes = 1024}, {.bytes = 3072, .differentiable = false}};
+  }
+  chain.blocks[2].inputs = {{2, 0}, {1, 1}, {1, 0}};
+  const std::string file = std::string(std::getenv("HERD_SOURCE_DIR")) + "/share/herd/models/gpt-162m.toml";
+  const std::vector<std::string> changes = {"mesh.pp=3", "train.batch=4", "train.micro_batch=1"};
+  const spec::RunFile run = spec::parse_run_file(file, changes);
+  EXPECT_THAT(stages_text(run, chain, spec::resolve_mesh(run, 3)),
+              AllOf(ContainsRegex("\n0 +0  block0 .* 4.00 KiB\n"), ContainsRegex("\n1 +1  block1 .* 5.00 KiB\n"),
+                    ContainsRegex("\n2 +2  block2 .* -\n")));
 }
 
 TEST(StageTable, DrawsNoOrderOfMorePassesThanALineHolds) {
