@@ -79,6 +79,7 @@ spec::ModelTable random_chain(std::mt19937& random) {
       block.backward.matmul_flops *= 2;
     }
     block.backward_reads_weights = chance(random, 0.8);
+    block.pending_bytes = chance(random, 0.3) ? size(random) : 0;  // its backward may run in two halves
     out.blocks.push_back(std::move(block));
   }
   if (out.first_trained() == blocks) {
@@ -149,7 +150,7 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   run.strategy.recompute = one_of<std::string>(random, {"none", "full", "sqrt", "every:2", "every:3"});
   run.strategy.precision = one_of<std::string>(random, {"fp32", "bf16", "fp16"});
   run.strategy.offload = chance(random, 0.25) ? "states" : "none";
-  run.strategy.compression = run.strategy.precision == "fp32" && chance(random, 0.2) ? "bf16" : "none";
+  run.strategy.compression = run.strategy.precision == "fp32" && fsdp == 1 && chance(random, 0.2) ? "bf16" : "none";
   if (run.strategy.compression != "none") run.strategy.zero = std::min<int64_t>(run.strategy.zero, 1);
   run.optimizer.clip = chance(random, 0.7) ? 1 : 0;
   if (pp == 1) return out;
