@@ -133,6 +133,7 @@ BindingTable ModelBindings::table() {
     table[kind] = without_event([this](const Op& op, int64_t) { recode(op); });
   table[OpKind::kSend] = [this](const Op& op, int64_t) { return send(op); };
   table[OpKind::kReceive] = [this](const Op& op, int64_t) { return receive(op); };
+  table[OpKind::kAdd] = without_event([this](const Op& op, int64_t) { add(op); });
   table[OpKind::kNorm] = without_event([this](const Op& op, int64_t) { norm(op); });
   table[OpKind::kClip] = without_event([this](const Op& op, int64_t) { clip(op); });
   table[OpKind::kStep] = without_event([this](const Op& op, int64_t step) {
@@ -513,6 +514,12 @@ EventPtr ModelBindings::receive(const Op& op) {
   set_tensor(value, tensor);
   return std::make_shared<WorksEvent>(std::vector<Work>{
       groups_.messages(op.axis).receive_async(tensor, op.peer, 0, {.name = program::kind_name(value.kind)})});
+}
+
+// Adds what another rank's blocks contribute to a gradient of an activation.
+void ModelBindings::add(const Op& op) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  set_tensor(op.writes.at(0), find_tensor(op.reads.at(0)) + find_tensor(op.reads.at(1)));
 }
 
 // Computes the squared norm of each gradient, or of all of them together.

@@ -121,6 +121,7 @@ class ModelBindings {
   // Returns what collects the gradients of weights that an op leaves to kBackwardWeight; null where it leaves none.
   nn::DeferredGradients* deferred_of(const program::Op& op);
   void backward_weight(const program::Op& op);
+  void add(const program::Op& op);
   void norm(const program::Op& op);
   void clip(const program::Op& op);
   nn::Tuple inputs(const program::Op& op) const;
