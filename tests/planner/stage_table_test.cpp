@@ -27,7 +27,7 @@ TEST(StageTable, SaysThatThereIsNoPipeline_WhereThereIsNone) { EXPECT_EQ(stages(
 TEST(StageTable, HoldsEachBlockOnce_AndComparesTheArithmeticOfStages) {
   EXPECT_THAT(stages({"mesh.pp=2"}, 2),
               StartsWith("rank  stage  blocks            parameters  arithmetic  sends on\n"
-                         "0         0  embedding to h.8       103 M       100 %  3.00 MiB\n"  // 162 M in both
+                         "0         0  embedding to h.8       103 M       100 %   768 KiB\n"  // 162 M in both
                          "1         1  h.9 to head           59.9 M        92 %         -\n"
                          "arithmetic: relative to the stage that has most, which sets the pace; sends on: to the next "
                          "stage, for each micro-batch\n\n"
@@ -53,7 +53,7 @@ TEST(StageTable, CountsAllTensorsThatLaterStagesRead) {
   const std::vector<std::string> changes = {"mesh.pp=3", "train.batch=4", "train.micro_batch=1"};
   const spec::RunFile run = spec::parse_run_file(file, changes);
   EXPECT_THAT(stages_text(run, chain, spec::resolve_mesh(run, 3)),
-              AllOf(ContainsRegex("\n0 +0  block0 .* 4.00 KiB\n"), ContainsRegex("\n1 +1  block1 .* 5.00 KiB\n"),
+              AllOf(ContainsRegex("\n0 +0  block0 .* 4 KiB\n"), ContainsRegex("\n1 +1  block1 .* 5 KiB\n"),
                     ContainsRegex("\n2 +2  block2 .* -\n")));
 }
 
