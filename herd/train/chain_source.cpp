@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -149,6 +150,15 @@ void check(const spec::RunFile& run) {
            "strategy.recompute = \"full\", \"sqrt\" or \"every:K\"");
 }
 
+// Tells whether two blocks read a group: then the first and the last stage of a pipeline may both hold it.
+bool shares_weights(const spec::ModelTable& table) {
+  std::map<int, int> readers;
+  for (const spec::BlockShape& block : table.blocks) {
+    for (const int group : block.groups) ++readers[group];
+  }
+  return std::ranges::any_of(readers, [](const auto& entry) { return entry.second > 1; });
+}
+
 DType compute_type(const spec::RunFile& run) {
   return run.strategy.precision == "bf16" ? DType::kBF16 : run.strategy.precision == "fp16" ? DType::kF16 : DType::kF32;
 }
@@ -160,7 +170,6 @@ class ChainSource final : public ModelSource {
   spec::RunFile complete(spec::RunFile run, Communicator& comm) const override {
     check(run);
     run.model.kind = "chain";
-    run.model.tie_embeddings = false;
     run.model.context = 1;
     run.data.kind = "function";
     if (!data_.read_validation) run.train.eval_every = 0;
@@ -185,6 +194,7 @@ class ChainSource final : public ModelSource {
     text.assign(bytes.begin(), bytes.end());
     if (head[0] >= 0) throw SharedError(static_cast<Code>(head[0]), text);
     run.chain = std::make_shared<spec::ChainTable>(spec::ChainTable::parse(text, "the table of rank 0"));
+    run.model.tie_embeddings = shares_weights(run.chain->traced());
     return run;
   }
 
