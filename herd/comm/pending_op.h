@@ -49,10 +49,10 @@ struct PendingOp {
   bool source_unknown = false;  // true while a receive from any source has no sender yet
   std::string name;
 
-  bool started = false;             // the progress thread finishes it where no other thread does
-  std::atomic<bool> done{false};    // read without the lock by Work::done()
-  std::optional<Error> error;       // set before done
-  SteadyTime finished_at{};         // set before done, for an asynchronous operation only
+  bool started = false;           // the progress thread finishes it where no other thread does
+  std::atomic<bool> done{false};  // read without the lock by Work::done()
+  std::optional<Error> error;     // set before done
+  SteadyTime finished_at{};       // set before done, for an asynchronous operation only
   std::vector<std::function<void()>> calls_when_done;
   std::shared_ptr<PendingOp> self;  // keeps an asynchronous operation alive while it is in flight
   PendingOp* next = nullptr;        // next operation in the group's queue

@@ -39,7 +39,7 @@ class ProgressEngine {
   // Returns the index of an operation that is done; ops.size() at the deadline, or once `interrupt` is true. Throws no
   // error of theirs. Nullptrs are passed over.
   size_t wait_any(std::span<PendingOp* const> ops, SteadyTime deadline, const std::atomic<bool>& interrupt);
-  void wake_waiters();  // lets wait_any() look at `interrupt`
+  void wake_waiters();                                                  // lets wait_any() look at `interrupt`
   void call_when_done(PendingOp& pending, std::function<void()> call);  // as Work::on_done()
 
   // Runs `change` under the lock, while no group makes progress.

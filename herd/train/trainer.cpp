@@ -241,7 +241,8 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   }
   const std::vector<int> simulated = planner::ranks_with_all_stages(ranks_here, s.layout);
   const std::vector<program::Program> programs = strategies::programs_of_run(run, table, s.layout, simulated);
-  if (const std::string quotient = strategies::quotient_text(run, s.layout, programs[0], table.is_chain()); !quotient.empty())
+  if (const std::string quotient = strategies::quotient_text(run, s.layout, programs[0], table.is_chain());
+      !quotient.empty())
     s.say("the step is proved on " + quotient);
 
   s.optimizer = make_optimizer(run.optimizer);

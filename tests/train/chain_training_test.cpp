@@ -170,13 +170,13 @@ TEST_P(ChainLayout, HasTheLossesOfAPlainLoopOfTorch) {
       << keys;
 }
 
-INSTANTIATE_TEST_SUITE_P(Chains, ChainLayout,
-                         testing::Values(Layout{2, ""}, Layout{3, ""}, Layout{2, "[strategy]\nzero = 1\n"},
-                                         Layout{3, "[strategy]\nzero = 2\n"}, Layout{2, "[strategy]\nzero = 3\n"},
-                                         Layout{4, "[mesh]\nfsdp = 2\n"},
-                                         Layout{1, "[strategy]\nrecompute = \"full\"\n"},
-                                         Layout{2, "[strategy]\nrecompute = \"every:2\"\nzero = 3\n"},
-                                         Layout{2, "[strategy]\noffload = \"states\"\nzero = 2\n"}, Layout{2, "[mesh]\npp = 2\n"},
+INSTANTIATE_TEST_SUITE_P(
+    Chains, ChainLayout,
+    testing::Values(Layout{2, ""}, Layout{3, ""}, Layout{2, "[strategy]\nzero = 1\n"},
+                    Layout{3, "[strategy]\nzero = 2\n"}, Layout{2, "[strategy]\nzero = 3\n"},
+                    Layout{4, "[mesh]\nfsdp = 2\n"}, Layout{1, "[strategy]\nrecompute = \"full\"\n"},
+                    Layout{2, "[strategy]\nrecompute = \"every:2\"\nzero = 3\n"},
+                    Layout{2, "[strategy]\noffload = \"states\"\nzero = 2\n"}, Layout{2, "[mesh]\npp = 2\n"},
                     Layout{3, "[mesh]\npp = 3\n[strategy]\npipeline = \"gpipe\"\n"},
                     Layout{4, "[mesh]\npp = 4\n[strategy]\npipeline = \"zero_bubble_h1\"\n"},
                     Layout{2, "[mesh]\npp = 2\n[strategy]\npipeline = \"interleaved\"\nstages_per_rank = 3\n"},
