@@ -9,10 +9,12 @@
 #include "herd/base/units.h"
 #include "herd/cli/read_run_file.h"
 #include "herd/cli/write_file.h"
+#include "herd/draw/page.h"
 #include "herd/draw/timeline_picture.h"
 #include "herd/launch/cores.h"
 #include "herd/planner/variants_that_fit.h"
 #include "herd/program/draw_program.h"
+#include "herd/program/program_cells.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
 #include "herd/spec/build_model_table.h"
@@ -75,9 +77,23 @@ Shown generation_pass(const ShowProgramOptions& options) {
   return out;
 }
 
+int show_cells(const Shown& shown, const ShowProgramOptions& options) {
+  const program::ProgramCells cells = program::cells_of(shown.programs, shown.model);
+  if (!options.trace.empty())
+    throw Error(Code::kBadConfig, "--cells are a table, and --trace is of times\n  fix: one of both");
+  if (!options.svg.empty()) write_file(options.svg, cells_svg(cells));
+  if (!options.html.empty())
+    write_file(options.html, draw::html_page("Who keeps what", {{spec::summary(shown.layout),
+                                                                 "<figure>" + cells_svg(cells) + "</figure>\n"}}));
+  if (options.text || (options.svg.empty() && options.html.empty())) std::fputs(cells_text(cells).c_str(), stdout);
+  return 0;
+}
+
 }  // namespace
 
 int run_show_program(const ShowProgramOptions& options) {
+  if (options.cells)
+    return show_cells(options.pass.empty() ? training_step(options) : generation_pass(options), options);
   const auto [run, layout, cluster, model, steps] =
       options.pass.empty() ? training_step(options) : generation_pass(options);
   const program::Program& step = steps[static_cast<size_t>(options.rank)];
@@ -112,6 +128,9 @@ void add_show_program_command(CLI::App& show) {
   command->add_option("--rank", options->rank, "whose step")->capture_default_str();
   command->add_option("--pass", options->pass,
                       "prompt or token: in place of the step, the pass that continues texts, of mesh.tp ranks");
+  command->add_flag("--cells", options->cells,
+                    "what each rank keeps of each layer's weights, gradients and states, in place of the ops; also "
+                    "--svg and --html");
   command->add_flag("--text", options->text, "ops as text (docs/formats/program.md); the default");
   command->add_flag("--dependencies", options->dependencies, "and what each op waits for");
   command->add_option("--trace", options->trace, "write the predicted timeline as a trace for ui.perfetto.dev");

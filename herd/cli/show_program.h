@@ -1,5 +1,5 @@
 // herd show program FILE.toml [section.key=value ...] [--ranks N] [--rank R] [--pass prompt|token]
-//   [--text] [--trace FILE] [--html FILE]
+//   [--cells] [--text] [--trace FILE] [--html FILE] [--svg FILE]
 #pragma once
 
 #include <string>
@@ -17,6 +17,7 @@ struct ShowProgramOptions {
   int ranks = 2;
   int rank = 0;
   std::string pass = {};      // "prompt" or "token": of continuing a text, on mesh.tp ranks; empty = the training step
+  bool cells = false;         // what each rank keeps, layer by layer, in place of the ops
   bool text = false;          // also where a file is written
   bool dependencies = false;  // a column more: what an op waits for
   std::string trace = {}, html = {}, svg = {};

@@ -10,6 +10,7 @@
 #include "../launch/child_process.h"
 #include "herd/program/program_text.h"
 #include "tests/support/herd_command.h"
+#include "tests/support/temporary_folder.h"
 
 namespace herd::launch {
 namespace {
@@ -51,6 +52,17 @@ TEST(HerdShowProgram, WritesPagePictureAndTrace) {
   EXPECT_THAT(contents(folder / "step.svg"), testing::AllOf(testing::StartsWith("<svg"), HasSubstr("backward")));
   EXPECT_GT(nlohmann::json::parse(contents(folder / "step.json"))["traceEvents"].size(), 20u);
   std::filesystem::remove_all(folder);
+}
+
+TEST(HerdShowProgram, WritesCellsAsPage_AndRefusesATraceOfThem) {
+  const TemporaryFolder folder;
+  ChildProcess show({kHerd, "show", "program", kRun, "--cells", "--html", folder / "cells.html"});
+  EXPECT_EQ(show.wait(60), 0) << show.output();
+  EXPECT_THAT(read_text(folder / "cells.html"),
+              testing::AllOf(HasSubstr("2 ranks = dp 2"), HasSubstr("rank 1, weights")));
+  ChildProcess trace({kHerd, "show", "program", kRun, "--cells", "--trace", folder / "cells.json"});
+  EXPECT_EQ(trace.wait(60), 2);
+  EXPECT_THAT(trace.output(), HasSubstr("fix: one of both"));
 }
 
 TEST(HerdShowProgram, ShowsThePassesThatContinueTexts) {
