@@ -10,6 +10,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/cli/known_models.h"
+#include "herd/cli/plan_matrix.h"
 #include "herd/cli/progress_line.h"
 #include "herd/cli/read_run_file.h"
 #include "herd/cli/trainer_process.h"
@@ -30,7 +31,8 @@ predicts it; what no program is built for yet is answered by equations, and said
   herd plan llama3-8b strategy.zero=3 --cluster a100-80gb  what if?
   herd plan gpt3-175b --tokens 300e9 --days 30 --flops 160e12   how many devices does that need?
   herd plan run.toml --cluster runs/NAME/cluster.toml      with the rates that a run of herd train measured
-  herd plan --models                                       models and clusters that herd knows)";
+  herd plan --models                                       models and clusters that herd knows
+  herd plan --matrix --ranks 64 --cluster a100-80gb        which of them fit which devices, at which ZeRO stage)";
 
 planner::Cluster read_cluster(const std::string& path_or_name) {
   if (path_or_name.empty()) return planner::small_server(launch::usable_cores());
@@ -55,6 +57,18 @@ void list_known() {
   table = {{{"cluster"}, {"is"}}, {}};
   for (const KnownFile& known : known_files("clusters")) table.rows.push_back({known.name, known.about});
   std::fputs(draw::text_table(table).c_str(), stdout);
+}
+
+int run_matrix(const PlanOptions& options) {
+  PlanMatrixOptions matrix{.words = options.overrides,
+                           .devices = options.devices,
+                           .ranks = options.ranks,
+                           .cluster = read_cluster(options.cluster),
+                           .svg = options.svg,
+                           .html = options.html};
+  if (!options.file.empty()) matrix.words.insert(matrix.words.begin(), options.file);
+  if (matrix.ranks == 0) matrix.ranks = matrix.cluster.topology.hosts.at(0).ranks;
+  return run_plan_matrix(matrix);
 }
 
 }  // namespace
@@ -119,8 +133,9 @@ void add_plan_command(CLI::App& app) {
                       "processes that train together; default: what [mesh] states, and more if that does not fit");
   command->add_option("--cluster", options->cluster,
                       "file or name of the machines (docs/formats/cluster.md); default: this one, rates assumed");
-  command->add_option("--budget", options->budget,
-                      "memory of a rank's device, 80GiB; default: memory.device_budget, else the cluster's");
+  CLI::Option* budget =
+      command->add_option("--budget", options->budget,
+                          "memory of a rank's device, 80GiB; default: memory.device_budget, else the cluster's");
   CLI::Option* tokens =
       command->add_option("--tokens", options->tokens, "tokens of the whole training, 300e9: how many days it takes");
   CLI::Option* days = command->add_option("--days", options->days, "it may take so many: how many devices that needs");
@@ -136,15 +151,30 @@ void add_plan_command(CLI::App& app) {
                    "time to look for what would make it fit; then the best so far counts, and what is left out is said")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_flag("--equations", options->equations,
-                    "what published equations say too: model states, activations of a layer, traffic");
-  command->add_flag("--stages", options->stages,
-                    "how a pipeline is cut: which rank has which blocks, what each weighs, and its order over time");
-  command->add_flag("--json", options->json, "one JSON object (docs/formats/plan.md)");
+  CLI::Option* equations =
+      command->add_flag("--equations", options->equations,
+                        "what published equations say too: model states, activations of a layer, traffic");
+  CLI::Option* stages = command->add_flag(
+      "--stages", options->stages,
+      "how a pipeline is cut: which rank has which blocks, what each weighs, and its order over time");
+  CLI::Option* json = command->add_flag("--json", options->json, "one JSON object (docs/formats/plan.md)");
   command->add_option("--html", options->html, "write a page with bars, timeline and tables");
+  CLI::Option* matrix = command->add_flag(
+      "--matrix", options->matrix,
+      "models x devices: what fits where, at which ZeRO stage; of all known models, or of those named");
+  command->add_option("--devices", options->devices, "memory of the matrix's devices")
+      ->delimiter(',')
+      ->needs(matrix)
+      ->capture_default_str();
+  command->add_option("--svg", options->svg, "write the matrix as a picture")->needs(matrix);
+  for (CLI::Option* other : {tokens, json, budget, equations, stages}) matrix->excludes(other);
   command->add_flag("--models", *models, "list the models and clusters that herd knows");
   command->callback([options, models] {
     if (*models) return list_known();
+    if (options->matrix) {
+      if (const int status = run_matrix(*options)) throw CLI::RuntimeError(status);
+      return;
+    }
     if (options->file.empty())
       throw Error(Code::kBadConfig,
                   "herd plan needs a run file or a model\n  fix: herd plan gpt2, or herd plan --models");

@@ -1,5 +1,6 @@
 // herd plan FILE.toml|MODEL [section.key=value ...] [--ranks N] [--cluster FILE|NAME] [--budget B] [--tokens T
 // [--days D [--flops F]]] [--seconds S] [--equations] [--stages] [--json] [--html FILE]
+// herd plan --matrix [FILE|MODEL ...]: plan_matrix.h
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,9 @@ struct PlanOptions {
   bool stages = false;       // also how a pipeline is cut
   bool json = false;
   std::string html = {};
+  bool matrix = false;                                                           // models x devices in place of a plan
+  std::vector<std::string> devices = {"16GB", "24GB", "40GB", "80GB", "141GB"};  // of the matrix
+  std::string svg = {};                                                          // of the matrix
 };
 
 void add_plan_command(CLI::App& app);

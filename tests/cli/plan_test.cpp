@@ -43,6 +43,18 @@ TEST(HerdPlan, KnowsModelsByName) {
   EXPECT_THAT(list.output, HasSubstr("a100-80gb"));
 }
 
+TEST(HerdPlan, SetsModelsBesideDevices) {
+  const Result all = run({kHerd, "plan", "--matrix", "--devices", "24GB,80GB", "--ranks", "64"});
+  EXPECT_EQ(all.status, 0) << all.output;
+  EXPECT_THAT(all.output, testing::AllOf(HasSubstr("turing-nlg"), HasSubstr("24GB  80GB\n")));
+  const Result one = run({kHerd, "plan", "--matrix", "gpt2", "gpt2-large", "mesh.tp=2", "--cluster", "a100-80gb"});
+  EXPECT_EQ(one.status, 0) << one.output;
+  EXPECT_THAT(one.output, testing::AllOf(HasSubstr("8 ranks with a device each"), HasSubstr("\ngpt2-large "),
+                                         testing::Not(HasSubstr("turing-nlg"))));
+  EXPECT_EQ(run({kHerd, "plan", "--matrix", "--json"}).status, 2);
+  EXPECT_EQ(run({kHerd, "plan", "gpt2", "--devices", "24GB"}).status, 2);
+}
+
 // What the guide shows of herd plan is what it prints, times and remedies left out: they follow the
 // algorithms and strategies, which change more often.
 TEST(HerdPlan, PrintsWhatTheGuideShows) {
