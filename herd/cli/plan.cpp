@@ -17,15 +17,17 @@
 #include "herd/cli/write_file.h"
 #include "herd/draw/table.h"
 #include "herd/launch/cores.h"
+#include "herd/planner/model_sizes.h"
 #include "herd/planner/stage_table.h"
+#include "herd/spec/build_model_table.h"
 
 namespace herd::cli {
 namespace {
 
 constexpr char kPlanHelp[] =
-    R"(The answer comes without a device: the training step is built as a program and simulated, as herd train
-predicts it; what no program is built for yet is answered by equations, and said so.
-
+    "The answer comes without a device: the training step is built as a program and simulated, as herd train predicts "
+    "it; what no program is built for yet is answered by equations, and said so.\n"
+    R"(
   herd plan gpt3-175b --ranks 64 --cluster a100-80gb       a known model on known machines
   herd plan run.toml --ranks 2 --budget 2GiB               your run file, with a budget
   herd plan llama3-8b strategy.zero=3 --cluster a100-80gb  what if?
@@ -59,7 +61,20 @@ void list_known() {
   std::fputs(draw::text_table(table).c_str(), stdout);
 }
 
+void list_sizes() {
+  std::vector<int64_t> exact;
+  for (const planner::PublishedSize& size : planner::published_sizes()) {
+    const auto path = find_file(std::string(size.preset), "models");
+    exact.push_back(spec::model_table(read_run_file(path.string()), 1).parameters());
+  }
+  std::fputs(planner::model_sizes_text(exact).c_str(), stdout);
+}
+
 int run_matrix(const PlanOptions& options) {
+  if (options.json || options.equations || options.stages || options.tokens > 0 || !options.budget.empty())
+    throw Error(Code::kBadConfig,
+                "--matrix is a table of its own, without --json, --equations, --stages, --tokens and --budget\n"
+                "  fix: --devices in place of --budget, or one run at a time");
   PlanMatrixOptions matrix{.words = options.overrides,
                            .devices = options.devices,
                            .ranks = options.ranks,
@@ -124,7 +139,7 @@ int run_plan(const PlanOptions& options) {
 
 void add_plan_command(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
-  auto models = std::make_shared<bool>(false);
+  auto models = std::make_shared<bool>(false), sizes = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("plan", "Will a run fit, how fast is it, and what would make it fit?");
   command->footer(kPlanHelp);
   command->add_option("file", options->file, "run file, or the name of a known model");
@@ -133,9 +148,8 @@ void add_plan_command(CLI::App& app) {
                       "processes that train together; default: what [mesh] states, and more if that does not fit");
   command->add_option("--cluster", options->cluster,
                       "file or name of the machines (docs/formats/cluster.md); default: this one, rates assumed");
-  CLI::Option* budget =
-      command->add_option("--budget", options->budget,
-                          "memory of a rank's device, 80GiB; default: memory.device_budget, else the cluster's");
+  command->add_option("--budget", options->budget,
+                      "memory of a rank's device, 80GiB; default: memory.device_budget, else the cluster's");
   CLI::Option* tokens =
       command->add_option("--tokens", options->tokens, "tokens of the whole training, 300e9: how many days it takes");
   CLI::Option* days = command->add_option("--days", options->days, "it may take so many: how many devices that needs");
@@ -151,13 +165,11 @@ void add_plan_command(CLI::App& app) {
                    "time to look for what would make it fit; then the best so far counts, and what is left out is said")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  CLI::Option* equations =
-      command->add_flag("--equations", options->equations,
-                        "what published equations say too: model states, activations of a layer, traffic");
-  CLI::Option* stages = command->add_flag(
-      "--stages", options->stages,
-      "how a pipeline is cut: which rank has which blocks, what each weighs, and its order over time");
-  CLI::Option* json = command->add_flag("--json", options->json, "one JSON object (docs/formats/plan.md)");
+  command->add_flag("--equations", options->equations,
+                    "what published equations say too: model states, activations of a layer, traffic");
+  command->add_flag("--stages", options->stages,
+                    "how a pipeline is cut: which rank has which blocks, what each weighs, and its order over time");
+  command->add_flag("--json", options->json, "one JSON object (docs/formats/plan.md)");
   command->add_option("--html", options->html, "write a page with bars, timeline and tables");
   CLI::Option* matrix = command->add_flag(
       "--matrix", options->matrix,
@@ -167,10 +179,11 @@ void add_plan_command(CLI::App& app) {
       ->needs(matrix)
       ->capture_default_str();
   command->add_option("--svg", options->svg, "write the matrix as a picture")->needs(matrix);
-  for (CLI::Option* other : {tokens, json, budget, equations, stages}) matrix->excludes(other);
   command->add_flag("--models", *models, "list the models and clusters that herd knows");
-  command->callback([options, models] {
+  command->add_flag("--sizes", *sizes, "well-known models as lectures count them, beside herd's");
+  command->callback([options, models, sizes] {
     if (*models) return list_known();
+    if (*sizes) return list_sizes();
     if (options->matrix) {
       if (const int status = run_matrix(*options)) throw CLI::RuntimeError(status);
       return;

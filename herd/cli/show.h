@@ -1,4 +1,4 @@
-// herd show schedule|program ...: what either IR holds, as text, picture or trace.
+// herd show schedule|program|order|layer ...: what either IR and a layer hold, as text, picture or trace.
 #pragma once
 
 namespace CLI {

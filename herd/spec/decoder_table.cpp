@@ -2,6 +2,11 @@
 
 namespace herd::spec {
 
+LayerStyle decoder_style(const RunFile::Model& model) {
+  const bool gpt = model.kind == "gpt";
+  return {.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};
+}
+
 // gpt has learned positions, biases and gelu. llama has rotated queries and keys, a gated feed-forward layer and no
 // biases.
 ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
@@ -12,7 +17,7 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
     if (run.mesh.tp > 1) block.num_program_blocks = parts;
     return block;
   };
-  const LayerStyle style{.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};
+  const LayerStyle style = decoder_style(m);
   const ParameterShape wte{"wte.weight", {m.vocab, m.width}, 0}, wpe{"wpe.weight", {m.context, m.width}};
   const int64_t rows = m.vocab + (gpt ? m.context : 0);
   int tied = -1;

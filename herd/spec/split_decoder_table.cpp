@@ -197,7 +197,7 @@ ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels 
   TableBuilder table(run, micro_batch, kernels);
   const auto& m = run.model;
   const bool gpt = m.kind == "gpt";
-  const LayerStyle style{.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};
+  const LayerStyle style = decoder_style(m);
   int blocks = 0;
   const auto add = [&](BlockShape block, int layer, std::vector<int> groups, std::vector<TensorId> inputs = {}) {
     block.layer = layer;

@@ -171,15 +171,32 @@ int64_t TableBuilder::norm_bytes(int64_t rows) const { return memory_of({}).norm
 // the next product keeps.
 // With sequence parallel, inputs of norms are shards of the rows. Their outputs are kept as they were gathered, or as
 // shards where backward gathers them again.
-int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
-  const int64_t attentions = style.memory ? 2 : 1, norms = attentions + 1;
+std::map<LayerTensor, int64_t> TableBuilder::kept(const LayerStyle& style) const {
   const bool flash = table_.attention == Attention::kFlash;
-  const int64_t shard = rows_of_rank() * D_, gathered = gathers_again_ ? shard : R_ * D_;
-  int64_t bytes =
-      (norms * (shard + gathered) + R_ * (attentions * 2 * (A_ + K_) / tp_ + feeds(style) * F_ / tp_)) * element_;
-  if (in_fp32_) bytes += attentions * R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
-  bytes += norms * norm_bytes(rows_of_rank());
-  return bytes + attentions * ((flash ? R_ * m_.heads / tp_ * 4 : 0) + saved_scores());
+  const int64_t shard = rows_of_rank() * D_ * element_, gathered = gathers_again_ ? shard : R_ * D_ * element_;
+  const int64_t a = R_ * A_ / tp_ * element_, k = R_ * K_ / tp_ * element_, f = R_ * F_ / tp_ * element_;
+  const int64_t sums = flash ? R_ * m_.heads / tp_ * 4 : 0, scores = selective_ ? 0 : saved_scores();
+  const int64_t copies = in_fp32_ ? R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_ : 0;
+  const int64_t second = shard + gathered + 2 * (a + k) + copies + sums + scores + shard;  // and the encoder's output
+  std::map<LayerTensor, int64_t> out = {
+      {LayerTensor::kFirstNormInput, shard},
+      {LayerTensor::kFirstNormOutput, gathered},
+      {LayerTensor::kQueriesAndKeys, a + k},
+      {LayerTensor::kValues, k},
+      {LayerTensor::kFp32Copies, copies},
+      {LayerTensor::kScoreSums, sums},
+      {LayerTensor::kSoftmax, scores / 2},
+      {LayerTensor::kSoftmaxDropped, scores / 2},
+      {LayerTensor::kAttentionOutput, a},
+      {LayerTensor::kSecondAttention, style.memory ? second : 0},
+      {LayerTensor::kSecondNormInput, shard},
+      {LayerTensor::kSecondNormOutput, gathered},
+      {LayerTensor::kUp, style.feed == LayerStyle::Feed::kRelu ? 0 : f},
+      {LayerTensor::kGate, style.feed == LayerStyle::Feed::kSwiGlu ? 2 * f : 0},
+      {LayerTensor::kActivated, f},
+      {LayerTensor::kNormNumbers, (style.memory ? 3 : 2) * norm_bytes(rows_of_rank())}};
+  std::erase_if(out, [](const auto& tensor) { return tensor.second == 0; });
+  return out;
 }
 
 // Where ranks share a layer, its parts run one by one. While one runs, the gradient of its output is whole, and that of
@@ -206,7 +223,7 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   const int64_t shard = rows_of_rank() * D_;  // elements that one layer hands to the next
   block.output_bytes = shard * element_;
   block.input_bytes = attentions * shard * element_;
-  block.graph_bytes = graph_bytes(style) + (style.memory ? shard * element_ : 0);
+  for (const auto& [tensor, bytes] : kept(style)) block.graph_bytes += bytes;
   block.score_bytes = attentions * saved_scores();
   const LayerMemory memory = memory_of(style);
   const int64_t ups = style.feed == LayerStyle::Feed::kSwiGlu ? 2 : 1;
@@ -243,7 +260,6 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   add_cache(block, style);
   block.inner = inner(1 + static_cast<int>(attentions), 1 + static_cast<int>(attentions), &style);
   if (selective_ && block.score_bytes > 0) {
-    block.graph_bytes -= block.score_bytes;
     block.backward.attention_flops += block.forward.attention_flops;
     block.backward.memory_bytes += 2.0 * static_cast<double>(block.score_bytes);
   }

@@ -4,10 +4,12 @@
 // keys that a query meets. Sizes are of the whole model; tp_ divides those that tensor parallel cuts. Threads: pure.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "herd/spec/build_model_table.h"
+#include "herd/spec/kept_tensors.h"
 #include "herd/spec/layer_memory_internal.h"
 
 namespace herd::spec {
@@ -45,6 +47,7 @@ class TableBuilder {
   // Returns the block that looks up R rows in tables of `rows` rows in all; with `norm`, a norm follows.
   BlockShape embedding(int64_t rows, bool norm) const;
   BlockShape layer(const std::string& name, const LayerStyle& style) const;  // returns a whole transformer layer
+  std::map<LayerTensor, int64_t> kept(const LayerStyle& style) const;        // returns what it keeps for backward
   // The next seven return the blocks of a decoder that tensor-parallel ranks share (program_table()).
   BlockShape cut_embedding() const;
   BlockShape positions() const;
@@ -59,7 +62,6 @@ class TableBuilder {
 
  private:
   // All these return bytes unless said otherwise.
-  int64_t graph_bytes(const LayerStyle& style) const;            // what a layer keeps for backward
   int64_t matrix_bytes() const;                                  // one T x T matrix of each head
   int64_t saved_scores() const;                                  // T x T matrices that an attention's graph keeps
   int64_t product_bytes(int64_t inputs, int64_t outputs) const;  // fp32 copies that an fp16 product makes; else 0
@@ -96,6 +98,7 @@ class TableBuilder {
   ModelTable table_;
 };
 
+LayerStyle decoder_style(const RunFile::Model& model);                               // of gpt and llama
 ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);  // for gpt and llama
 // Returns the chain of a decoder whose layers tensor parallelism cuts (program_table()).
 ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
