@@ -394,7 +394,7 @@ std::string value_toml(const Key& key, const RunFile& run) {
                     key.field);
 }
 
-std::string run_file_guide() {
+std::string run_file_guide(const std::map<std::string, std::string>& refused) {
   std::string out =
       "# The run file\n\n"
       "A run is one TOML file: `herd train FILE.toml [section.key=value ...]`. Every key has a default, so an empty "
@@ -409,6 +409,8 @@ std::string run_file_guide() {
       "ranks.\n\n"
       "What a run that goes on from a checkpoint gives with another value: refused; other losses from there on; the "
       "same losses but for\nrounding; the same bits; or the value is not read, since the run has begun.\n\n"
+      "Where a cell says **not yet**, the file may state these values and herd plan may answer by equations, but this "
+      "version does not\ntrain them.\n\n"
       "This page is generated from the table in `herd/spec/run_keys.cpp`.\n";
   const RunFile defaults;
   std::string_view section;
@@ -420,6 +422,8 @@ std::string run_file_guide() {
     }
     std::string allowed;
     for (const char c : range_text(key)) allowed += c == '|' ? std::string("\\|") : std::string(1, c);
+    if (const auto found = refused.find(key.full_name()); found != refused.end())
+      allowed += (allowed.empty() ? "" : "; ") + ("**not yet**: " + found->second);
     out += "| `" + std::string(key.name) + "` | " + type_name(key) + " | `" + value_toml(key, defaults) + "` | " +
            allowed + " | " + std::string(on_resume(key.effect)) + " | " + std::string(key.doc) + " |\n";
   }

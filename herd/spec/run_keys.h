@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,8 +71,9 @@ std::string toml_quoted(const std::string& value);
 // Returns the shortest text that reads back as the same number, with a point or an exponent.
 std::string toml_number(double value);
 
-// Returns the text of docs/guide/run_file.md.
-std::string run_file_guide();
+// Returns the text of docs/guide/run_file.md. `refused` says by key which values this version refuses
+// (strategies/techniques.h).
+std::string run_file_guide(const std::map<std::string, std::string>& refused);
 // Returns the same table for a terminal: a line for each key, with its default, its meaning and what it allows.
 std::string run_keys_help();
 

@@ -115,6 +115,28 @@ std::string not_supported(const spec::RunFile& run) {
   return refused ? refused->message() : "";
 }
 
+std::map<std::string, std::string> refused_values() {
+  std::map<std::string, std::string> out;
+  for (const spec::Key& key : spec::run_keys()) {
+    const auto refuses = [&](const spec::KeyValue& value) {
+      spec::RunFile run;
+      set_value(key, run, value);
+      auto refused = spec::unsupported_model_or_transport(run);
+      if (!refused) refused = first_unsupported_setting(run);
+      return refused && refused->setting.starts_with(key.full_name() + " ");
+    };
+    std::string& values = out[key.full_name()];
+    for (const std::string_view choice : key.choices) {
+      if (key.full_name() == "model.kind" && choice == "chain") continue;  // a program with the blocks trains it
+      const std::string value = choice == "every:K" ? "every:2" : std::string(choice);
+      if (refuses(value)) values += (values.empty() ? "" : ", ") + std::string(choice);
+    }
+    if (key.section == "mesh" && refuses(int64_t{2})) values = "more than 1";
+    if (values.empty()) out.erase(key.full_name());
+  }
+  return out;
+}
+
 spec::Layout trainable_layout(const spec::RunFile& run, int world_size) {
   const std::string refused = not_supported(run);
   if (!refused.empty()) throw Error(Code::kBadConfig, refused);

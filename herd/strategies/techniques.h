@@ -2,6 +2,7 @@
 // version supports follows from it. Threads: any may read; nobody may read while a row is added.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,6 +38,10 @@ std::optional<spec::Unsupported> first_setting_without_equations(const spec::Run
 // Returns why herd train refuses the run, with a fix on a second line: "mesh.cp = 2 is not in this version". Empty
 // where it takes the run.
 std::string not_supported(const spec::RunFile& run);
+
+// Returns by key the values that not_supported() refuses whatever else a run states: choices of a text, "more than 1"
+// of a number. So the guide says what this version lacks.
+std::map<std::string, std::string> refused_values();
 
 // Returns the layout of a run that this version can train. Throws kBadConfig with not_supported(), and as
 // spec::resolve_mesh().

@@ -9,6 +9,7 @@
 
 #include "herd/base/error.h"
 #include "herd/spec/run_keys.h"
+#include "herd/strategies/techniques.h"
 #include "other_value.h"
 #include "tests/golden.h"
 
@@ -315,7 +316,13 @@ TEST(RunKeys, StandForAMemberEach_InTheTextToo) {
   }
 }
 
-TEST(RunKeys, WriteTheGuide) { testing_support::expect_golden("docs/guide/run_file.md", run_file_guide()); }
+TEST(RunKeys, WriteTheGuide_AndSayWhatThisVersionRefuses) {
+  const auto refused = strategies::refused_values();
+  EXPECT_EQ(refused.at("model.kind"), "bert, t5, moe");
+  EXPECT_EQ(refused.at("mesh.cp"), "more than 1");
+  EXPECT_FALSE(refused.contains("mesh.tp"));
+  testing_support::expect_golden("docs/guide/run_file.md", run_file_guide(refused));
+}
 
 TEST(RunKeys, AreAllInTheHelp_WithTheirDefaults) {
   const std::string help = run_keys_help();
