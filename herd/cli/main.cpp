@@ -25,6 +25,7 @@
 #include "herd/cli/show.h"
 #include "herd/cli/tokenize.h"
 #include "herd/cli/train.h"
+#include "herd/launch/help_text.h"
 #include "herd/spec/foreign_keys.h"
 
 namespace {
@@ -63,7 +64,8 @@ int run_command(int argc, char** argv) {
   CLI::App app("herd: train large models on many devices", "herd");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("herd ") + herd::version());
-  app.get_formatter()->column_width(34);
+  const int width = herd::launch::terminal_width();
+  app.get_formatter()->column_width(std::min(34, std::max(24, width / 3)));
   // Each add_x_command(app) registers a subcommand with its callback; the lines stand in alphabetical order.
   herd::cli::add_bench_command(app);
   herd::cli::add_checkpoint_command(app);
@@ -79,7 +81,7 @@ int run_command(int argc, char** argv) {
   app.footer(kFirstSession);  // set last, since subcommands inherit it
 
   if (argc == 1) {
-    std::fputs(app.help().c_str(), stdout);
+    std::fputs(herd::launch::fitted(app.help(), width).c_str(), stdout);
     return 0;
   }
   try {
@@ -94,7 +96,7 @@ int run_command(int argc, char** argv) {
   } catch (const CLI::ParseError& wrong) {
     std::ostringstream out, problems;
     const int status = app.exit(wrong, out, problems);
-    std::fputs(herd::printable_lines(out.str()).c_str(), stdout);
+    std::fputs(herd::launch::fitted(herd::printable_lines(out.str()), width).c_str(), stdout);
     std::fputs(herd::printable_lines(problems.str()).c_str(), stderr);
     for (int i = 1; i < argc && status != 0; ++i) {
       const std::string word = std::string(argv[i]).substr(0, std::string(argv[i]).find('='));

@@ -8,6 +8,7 @@
 #include <torch/version.h>
 
 #include <cstdio>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "herd/base/standard_streams.h"
 #include "herd/base/units.h"
 #include "herd/base/version.h"
+#include "herd/launch/help_text.h"
 #include "herd/train/generate_text.h"
 #include "herd/train/train_rank.h"
 
@@ -76,7 +78,11 @@ int run_command(int argc, char** argv) {
     herd::train::generate(generate_options);
     return 0;
   } catch (const CLI::ParseError& wrong) {
-    return app.exit(wrong) == 0 ? 0 : 2;
+    std::ostringstream out, problems;
+    const int status = app.exit(wrong, out, problems);
+    std::fputs(herd::launch::fitted(out.str(), herd::launch::terminal_width()).c_str(), stdout);
+    std::fputs(problems.str().c_str(), stderr);
+    return status == 0 ? 0 : 2;
   } catch (const herd::Error& error) {
     std::fprintf(stderr, "herd: %s\n", error.what());
     return herd::train::exit_status(error);
