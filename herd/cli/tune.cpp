@@ -12,6 +12,7 @@
 #include "herd/cli/bench.h"
 #include "herd/cli/bench_operation.h"
 #include "herd/cli/measure.h"
+#include "herd/cli/progress_line.h"
 #include "herd/cli/write_file.h"
 #include "herd/collectives/choose.h"
 #include "herd/collectives/registry.h"
@@ -60,13 +61,18 @@ RankPlacement checked_placement(const CollectiveRequest& request) {
 // Returns the microseconds that an algorithm takes, the same on all ranks; nothing if it was not measured.
 using Stopwatch = std::function<std::optional<double>(const CollectiveRequest&, std::string_view, double seconds)>;
 
+// Says what it measures, and prints the times, on the rank that has a status line.
 std::optional<TunedSize> fastest(const TuneOptions& options, const CollectiveRequest& request, const Stopwatch& us_of,
-                                 bool prints) {
+                                 StatusLine* status) {
   // The algorithms take turns, so that a moment of load on the machine does not decide.
   std::map<std::string_view, double> least_us;
+  const std::string what = options.op + " " + format_bytes(static_cast<double>(request.bytes()));
   for (int round = 0; round < kRounds; ++round) {
     for (const AlgorithmInfo& algorithm : algorithms(request.collective)) {
       if (!why_not(algorithm, request).empty()) continue;
+      if (status != nullptr)
+        status->update(what + ": " + std::string(algorithm.name) + ", turn " + std::to_string(round + 1) + " of " +
+                       std::to_string(kRounds));
       const auto us = us_of(request, algorithm.name, options.seconds / kRounds);
       if (!us) continue;
       const auto [known, fresh] = least_us.emplace(algorithm.name, *us);
@@ -77,9 +83,9 @@ std::optional<TunedSize> fastest(const TuneOptions& options, const CollectiveReq
   for (const AlgorithmInfo& algorithm : algorithms(request.collective)) {
     if (!least_us.contains(algorithm.name)) continue;
     const double us = least_us[algorithm.name];
-    if (prints) {
-      std::printf("%s %s: %s by %s\n", options.op.c_str(), format_bytes(static_cast<double>(request.bytes())).c_str(),
-                  format_us(us).c_str(), std::string(algorithm.name).c_str());
+    if (status != nullptr) {
+      std::printf("%s: %s by %s\n", what.c_str(), format_us(us).c_str(), std::string(algorithm.name).c_str());
+      std::fflush(stdout);
     }
     if (best && best->us <= us) continue;
     best = TunedSize{request.collective, checked_placement(request),  request.direct,
@@ -91,8 +97,9 @@ std::optional<TunedSize> fastest(const TuneOptions& options, const CollectiveReq
 // Tunes on the rank that reads and writes the file: rank 0 of a job.
 void tune_file(const TuneOptions& options, const Topology& topology, const Stopwatch& us_of) {
   Tuning tuning = known_tuning(options.file);
+  StatusLine status("herd bench --tune");
   for (const int64_t bytes : options.bytes) {
-    const auto best = fastest(options, request_of(options, bytes, topology), us_of, true);
+    const auto best = fastest(options, request_of(options, bytes, topology), us_of, &status);
     if (best) tuning = with(std::move(tuning), *best);
   }
   write_file(options.file, to_text(tuning));
@@ -110,7 +117,7 @@ void tune_job(const TuneOptions& options) {
     return std::optional(result.us_median);
   };
   if (comm.rank() == 0) return tune_file(options, topology, us_of);
-  for (const int64_t bytes : options.bytes) fastest(options, request_of(options, bytes, topology), us_of, false);
+  for (const int64_t bytes : options.bytes) fastest(options, request_of(options, bytes, topology), us_of, nullptr);
 }
 
 }  // namespace

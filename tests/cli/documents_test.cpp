@@ -75,10 +75,11 @@ TEST(Documents, ShowWhatTheCommandsPrint) {
                  [](const std::string& word) { return word != "--measure"; });  // takes seconds
     ChildProcess herd(words);
     EXPECT_EQ(herd.wait(), 0) << herd.output();
-    if (shown.command.front() == "explain") {  // its times are those of this host
+    const bool of_this_host = std::ranges::count(shown.command, "--topology") == 0;
+    if (shown.command.front() == "explain" && of_this_host) {  // its times are those of this host
       EXPECT_EQ(outline(herd.output()), outline(shown.output));
     } else {
-      EXPECT_EQ(herd.output(), shown.output);
+      EXPECT_EQ(herd.output(), shown.output) << "fix: copy what it prints into docs/guide/collectives.md";
     }
     ++compared;
   }

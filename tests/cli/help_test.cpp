@@ -8,6 +8,7 @@
 
 #include "../launch/child_process.h"
 #include "tests/support/herd_command.h"
+#include "tests/support/temporary_folder.h"
 
 namespace herd::launch {
 namespace {
@@ -133,6 +134,17 @@ TEST(HerdHelp, NamesACommandThatThereIsNot) {
   EXPECT_EQ(wrong.wait(), 2);
   EXPECT_THAT(wrong.output(), HasSubstr("there is no command \"trian\""));
   EXPECT_THAT(wrong.output(), HasSubstr("fix: one of bench, checkpoint"));
+}
+
+TEST(HerdBench, SaysWhatItMeasuresWhileItTunes) {
+  const TemporaryFolder folder;
+  // On a busy machine it takes longer than a test may.
+  ChildProcess tune({"sh", "-c",
+                     "timeout 30 " + kHerd + " bench broadcast --ranks 2 --bytes 4KiB --seconds 1 --tune " +
+                         (folder / "tuning").string() + " 2>&1 >/dev/null; true"});
+  EXPECT_EQ(tune.wait(), 0);
+  EXPECT_THAT(tune.output(),
+              testing::ContainsRegex("herd bench --tune: broadcast 4 KiB: [a-z_]+, turn [12] of 2 \\([0-9]+ s\\)\n"));
 }
 
 TEST(HerdBench, TunesForWhatTheFileHoldsAlone) {
