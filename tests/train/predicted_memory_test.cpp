@@ -47,9 +47,9 @@ std::vector<MeasuredRank> measured_ranks(const spec::RunFile& run, int ranks) {
   run_forked(ranks, [&](Communicator& comm) {
     DeviceMemory::install();
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
-    const auto data = open_samples(run, Split::kTrain);
-    const models::Model model =
-        models::make_model(run.model, table, layout.mesh.index(layout.tensor_axis, comm.rank()));
+    const auto source = family_source();
+    const auto data = source->open(run, Split::kTrain, comm);
+    const models::Model model = source->make(run, table, step);
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), 1);
@@ -61,8 +61,7 @@ std::vector<MeasuredRank> measured_ranks(const spec::RunFile& run, int ranks) {
         {.seed = 1, .clip = run.optimizer.clip, .loss_scale = loss_scale, .width = run.model.width});
     runtime::Executor executor(step, bindings.table());
     for (int64_t s = 0; s < 2; ++s) {
-      bindings.begin_step({read_micro_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, step),
-                           1.0 / static_cast<double>(counted_tokens(*data, layout.batch))});
+      bindings.begin_step(data->read(s * layout.batch, layout.batch, layout.micro_batch, step));
       executor.run(s);
       executor.drain();
     }
