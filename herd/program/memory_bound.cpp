@@ -14,21 +14,6 @@
 namespace herd::program {
 namespace {
 
-// Returns the slots that receives alone fill. Such a slot only delays receives: what is received has memory of its own.
-std::set<int> slots_of_received(const Program& step) {
-  std::set<int> received, other;
-  for (const Op& op : step.ops) {
-    if (op.kind == OpKind::kRelease) continue;
-    for (const Value& value : op.writes) {
-      const auto info = step.values.find(value);
-      if (info == step.values.end() || info->second.slot < 0) continue;
-      (op.kind == OpKind::kReceive ? received : other).insert(info->second.slot);
-    }
-  }
-  for (const int slot : other) received.erase(slot);
-  return received;
-}
-
 // Returns the bytes that are held throughout the step: persistent values, and each slot at the size of its largest
 // value, other than `without`.
 Peak held_throughout(const Program& step, Tier tier, const std::set<int>& without = {}) {
@@ -55,12 +40,12 @@ Peak held_throughout(const Program& step, Tier tier, const std::set<int>& withou
   return base;
 }
 
-// Returns the info of a value with memory of its own on the tier; null if it is persistent or in a slot.
-const ValueInfo* own_memory(const Program& step, const Value& value, Tier tier) {
+// Returns the info of a value with memory of its own on the tier; null if it is persistent, or in a slot that is not
+// one of `received`.
+const ValueInfo* own_memory(const Program& step, const Value& value, Tier tier, const std::set<int>& received) {
   const auto info = step.values.find(value);
-  if (info == step.values.end() || value.tier != tier || info->second.persistent || info->second.slot >= 0)
-    return nullptr;
-  return &info->second;
+  if (info == step.values.end() || value.tier != tier || info->second.persistent) return nullptr;
+  return info->second.slot < 0 || received.contains(info->second.slot) ? &info->second : nullptr;
 }
 
 int64_t scratch_of(const Program& step, const Op& op, Tier tier) {
@@ -284,6 +269,20 @@ class ScratchBeside {
 
 }  // namespace
 
+std::set<int> slots_of_received(const Program& step) {
+  std::set<int> received, other;
+  for (const Op& op : step.ops) {
+    if (op.kind == OpKind::kRelease) continue;
+    for (const Value& value : op.writes) {
+      const auto info = step.values.find(value);
+      if (info == step.values.end() || info->second.slot < 0) continue;
+      (op.kind == OpKind::kReceive ? received : other).insert(info->second.slot);
+    }
+  }
+  for (const int slot : other) received.erase(slot);
+  return received;
+}
+
 std::string memory_table(const Peak& peak) {
   std::string out;
   int64_t scratch = peak.bytes;
@@ -298,7 +297,8 @@ std::string memory_table(const Peak& peak) {
 }
 
 Peak in_order_peak(const Program& step, Tier tier) {
-  const Peak base = held_throughout(step, tier);
+  const std::set<int> received = slots_of_received(step);
+  const Peak base = held_throughout(step, tier, received);
   ValueMemory memory(step);
   Peak current = base, best = base;
   for (int round = 0; round < 2; ++round) {  // the second round starts with what the first left over
@@ -306,7 +306,7 @@ Peak in_order_peak(const Program& step, Tier tier) {
       const Op& op = step.ops[i];
       const bool release = op.kind == OpKind::kRelease;
       for (const Value& value : op.writes) {
-        const ValueInfo* info = own_memory(step, value, tier);
+        const ValueInfo* info = own_memory(step, value, tier, received);
         if (info == nullptr || !(release ? memory.give_back(value) : memory.take(value))) continue;
         current.bytes += release ? -info->bytes : info->bytes;
         current.by_kind[value.kind] += release ? -info->bytes : info->bytes;

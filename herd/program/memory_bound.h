@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 
@@ -24,6 +25,9 @@ struct Peak {
 
 // Returns a line for each kind, "  states 1.21 GiB", then one for pools and one for scratch where they hold any.
 std::string memory_table(const Peak& peak);
+
+// Returns the slots that receives alone fill. Such a slot only delays receives: what is received has memory of its own.
+std::set<int> slots_of_received(const Program& step);
 
 // Returns the peak of a tier when ops run one by one in the order of the program. It is exact where ops
 // really run one at a time in that order.

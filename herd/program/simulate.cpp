@@ -274,8 +274,12 @@ class Simulator {
   // what releases give back.
   void add_memory(Simulation& out) const {
     const Program& step = programs_[memory_index_];
+    const std::set<int> received_slots = slots_of_received(step);
     Program no_ops = step;
     no_ops.ops.clear();
+    for (auto& [value, info] : no_ops.values) {
+      if (received_slots.contains(info.slot)) info.slot = -1;
+    }
     const Peak held_throughout = in_order_peak(no_ops, Tier::kDevice);
     std::map<ValueKind, int64_t> by_kind = held_throughout.by_kind;
     int64_t scratch = held_throughout.pool_bytes;
@@ -299,7 +303,8 @@ class Simulator {
       if (scratch_of_op != step.scratch.end()) scratch += scratch_of_op->second;
       for (const Value& value : op.writes) {
         const ValueInfo& info = step.values.at(value);
-        if (info.persistent || info.slot >= 0 || value.tier != Tier::kDevice) continue;
+        const bool is_in_slot = info.slot >= 0 && !received_slots.contains(info.slot);
+        if (info.persistent || is_in_slot || value.tier != Tier::kDevice) continue;
         if (event == 1 && memory.take(value)) by_kind[value.kind] += info.bytes;
         if (event == 0 && memory.give_back(value)) by_kind[value.kind] -= info.bytes;
       }
