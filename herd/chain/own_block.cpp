@@ -96,11 +96,30 @@ Tensors run(const OwnBlockParts& parts, const Tensors& x, const nn::Context& con
   return parts.block.run(module, x);
 }
 
+// Returns tensors with memory of their own, as the table counts it: a view would keep all of what it views, one of a
+// weight would change with it, and one of an input would be two tensors in one buffer.
+Tensors with_own_memory(Tensors y, const OwnBlockParts& parts, const Tensors& x) {
+  std::set<const void*> used;
+  for (const at::Tensor& input : x) used.insert(input.storage().unsafeGetStorageImpl());
+  for (const auto& group : parts.groups) {
+    for (const nn::Parameter& parameter : group->parameters())
+      used.insert(parameter.value().storage().unsafeGetStorageImpl());
+  }
+  for (at::Tensor& tensor : y) {
+    if (!tensor.defined()) continue;
+    const bool is_whole = tensor.is_contiguous() && tensor.storage().nbytes() == tensor.nbytes();
+    if (!is_whole || used.contains(tensor.storage().unsafeGetStorageImpl()))
+      tensor = tensor.clone(at::MemoryFormat::Contiguous);
+    used.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+  return y;
+}
+
 class OwnBlock final : public nn::Block {
  public:
   explicit OwnBlock(OwnBlockParts parts) : Block(parts.block.name, parts.groups), parts_(std::move(parts)) {}
   nn::Tuple forward(const nn::Tuple& x, const nn::Context& context) override {
-    nn::Tuple y = run(parts_, x, context);
+    nn::Tuple y = with_own_memory(run(parts_, x, context), parts_, x);
     check_outputs(name(), parts_.outputs, y, std::max<int64_t>(1, static_cast<int64_t>(context.samples.size())));
     return y;
   }

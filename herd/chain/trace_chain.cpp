@@ -123,17 +123,11 @@ class Tracer {
 
   spec::ModelTable run() {
     for (int b = 0; b < num_blocks(); ++b) trace(b);
-    leave_out_shared_memory();
     return std::move(table_);
   }
 
  private:
   int num_blocks() const { return static_cast<int>(chain_.blocks().size()); }
-
-  // Says which memory a graph keeps, beside its own.
-  struct KeptTensors {
-    std::vector<bool> inputs, outputs;
-  };
 
   // Returns the indices of the groups of a block, which are made where the block owns its module.
   std::vector<int> groups_of(const Chain::Block& block) {
@@ -228,34 +222,22 @@ class Tracer {
     return std::ranges::any_of(block.groups(), [](const auto& group) { return !group->frozen(); });
   }
 
+  bool is_read(spec::TensorId tensor) const { return last_reader_.contains(tensor); }
+
   void trace_block(nn::Block& block, int b, spec::BlockShape& shape) {
     Tensors inputs = own_inputs(shape);
-    const nn::Context context = this->context();
-    Tensors outputs = nn::run_without_graph(block, inputs, context);  // wakes libraries, and is what others read
-    if (outputs.empty()) throw Error(Code::kBadConfig, "block \"" + block.name() + "\" gives no tensor");
-    int64_t in_bytes = 0, out_bytes = 0;
-    for (const at::Tensor& input : inputs) in_bytes += bytes_of(input);
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      shape.outputs.push_back(shape_of(outputs[i], ""));
-      out_bytes += bytes_of(outputs[i]);
-      tensors_[{b + 1, static_cast<int>(i)}] = outputs[i].clone();
+    trace_without_graph(block, b, inputs, shape);
+    std::map<spec::TensorId, WeakStorage> storages;
+    int64_t in_bytes = 0, read_bytes = 0, dy_bytes = 0;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      storages.emplace(shape.inputs[i], weak(inputs[i]));
+      in_bytes += bytes_of(inputs[i]);
     }
-    shape.input_bytes = in_bytes;
-    shape.output_bytes = std::max<int64_t>(out_bytes, 1);
-    outputs.clear();
-    {
-      const PeakOfBytes peak;
-      outputs = nn::run_without_graph(block, inputs, context);
-      shape.without_graph.scratch_bytes = peak.bytes() - out_bytes;
-      outputs.clear();
-    }
-
-    std::vector<WeakStorage> weak_inputs, weak_outputs;
     const PeakOfBytes begin;
     nn::Graph graph;
     {
       const FlopCounter flops;
-      graph = nn::run_forward(block, inputs, context);
+      graph = nn::run_forward(block, inputs, context());
       flops.add_to(shape.forward);
     }
     const int64_t forward_peak = begin.bytes();
@@ -264,24 +246,30 @@ class Tracer {
       shape.outputs[i].differentiable = graph.outputs[i].requires_grad();
       any_gradient = any_gradient || graph.outputs[i].requires_grad();
     }
-    outputs = nn::take_outputs(graph);
-    Tensors dy;
+    Tensors outputs = nn::take_outputs(graph), dy;
     for (size_t i = 0; i < outputs.size(); ++i) {
-      weak_outputs.push_back(weak(outputs[i]));
-      dy.push_back(shape.outputs[i].differentiable ? at::ones_like(outputs[i]) : at::Tensor());
+      const spec::TensorId id(b + 1, static_cast<int>(i));
+      const bool takes = is_read(id) && shape.outputs[i].differentiable;
+      dy.push_back(takes ? at::ones_like(outputs[i]) : at::Tensor());
+      if (takes) dy_bytes += bytes_of(outputs[i]);
+      if (!is_read(id)) continue;
+      storages.emplace(id, weak(outputs[i]));
+      read_bytes += bytes_of(outputs[i]);
     }
-    for (const at::Tensor& input : inputs) weak_inputs.push_back(weak(input));
-    int64_t dy_bytes = 0;
-    for (const at::Tensor& tensor : dy) dy_bytes += tensor.defined() ? bytes_of(tensor) : 0;
     outputs.clear();
     inputs.clear();
-    KeptTensors kept;
-    for (const WeakStorage& storage : weak_inputs) kept.inputs.push_back(storage.use_count() > 0);
-    for (const WeakStorage& storage : weak_outputs) kept.outputs.push_back(storage.use_count() > 0);
     shape.graph_bytes = std::max<int64_t>(0, begin.live() - dy_bytes + in_bytes);
-    shape.forward.scratch_bytes = forward_peak - out_bytes - shape.graph_bytes;
-    kept_.push_back(kept);
-    shape.forward.memory_bytes = static_cast<double>(in_bytes + out_bytes + shape.graph_bytes);
+    int64_t own_bytes = shape.graph_bytes;
+    std::vector<c10::intrusive_ptr<c10::StorageImpl>> held;  // inputs live on in other graphs while this one runs back
+    for (auto& [id, storage] : storages) {
+      const auto memory = storage.lock();
+      if (!memory) continue;
+      shape.kept.push_back(id);
+      own_bytes -= static_cast<int64_t>(memory->nbytes());
+      if (id.producer != b + 1) held.push_back(memory);
+    }
+    shape.forward.scratch_bytes = std::max<int64_t>(0, forward_peak - read_bytes - own_bytes);
+    shape.forward.memory_bytes = static_cast<double>(in_bytes + shape.output_bytes + shape.graph_bytes);
     if (!any_gradient && !has_trained(block)) return;
 
     for (const auto& group : block.groups()) group->begin_gradient();
@@ -298,6 +286,27 @@ class Tracer {
     shape.backward.memory_bytes = 2 * shape.forward.memory_bytes;
   }
 
+  // Runs the block twice: once to wake libraries and to get what others read, and once to measure.
+  void trace_without_graph(nn::Block& block, int b, const Tensors& inputs, spec::BlockShape& shape) {
+    Tensors outputs = nn::run_without_graph(block, inputs, context());
+    if (outputs.empty()) throw Error(Code::kBadConfig, "block \"" + block.name() + "\" gives no tensor");
+    int64_t read_bytes = 0;
+    for (const at::Tensor& input : inputs) shape.input_bytes += bytes_of(input);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const spec::TensorId id(b + 1, static_cast<int>(i));
+      shape.outputs.push_back(shape_of(outputs[i], ""));
+      shape.output_bytes += bytes_of(outputs[i]);
+      if (!is_read(id)) continue;
+      read_bytes += bytes_of(outputs[i]);
+      tensors_[id] = outputs[i].clone();
+    }
+    shape.output_bytes = std::max<int64_t>(shape.output_bytes, 1);
+    outputs.clear();
+    const PeakOfBytes peak;
+    outputs = nn::run_without_graph(block, inputs, context());
+    shape.without_graph.scratch_bytes = std::max<int64_t>(0, peak.bytes() - read_bytes);
+  }
+
   void trace_loss(nn::LossBlock& block, spec::BlockShape& shape) {
     const Tensors inputs = own_inputs(shape);
     for (const at::Tensor& input : inputs) shape.input_bytes += bytes_of(input);
@@ -311,28 +320,6 @@ class Tracer {
     for (const at::Tensor& dx : result.dx) dx_bytes += dx.defined() ? bytes_of(dx) : 0;
     shape.forward.scratch_bytes = peak.bytes() - dx_bytes;
     shape.forward.memory_bytes = 3 * static_cast<double>(shape.input_bytes);
-    kept_.push_back({std::vector<bool>(inputs.size(), false), {}});
-  }
-
-  // Memory that two graphs keep is counted with the reader's: an output that its own block keeps, too.
-  void leave_out_shared_memory() {
-    for (int b = 0; b + 1 < num_blocks(); ++b) {
-      spec::BlockShape& shape = table_.blocks[static_cast<size_t>(b)];
-      for (size_t i = 0; i < shape.outputs.size(); ++i) {
-        if (!kept_[static_cast<size_t>(b)].outputs[i] || !is_kept_by_reader({b + 1, static_cast<int>(i)})) continue;
-        shape.graph_bytes -= shape.outputs[i].bytes;
-        shape.forward.scratch_bytes += shape.outputs[i].bytes;
-      }
-    }
-  }
-  bool is_kept_by_reader(spec::TensorId tensor) const {
-    for (int b = tensor.producer; b < num_blocks(); ++b) {
-      const auto& inputs = table_.blocks[static_cast<size_t>(b)].inputs;
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        if (inputs[i] == tensor && kept_[static_cast<size_t>(b)].inputs[i]) return true;
-      }
-    }
-    return false;
   }
 
   static Tensors copies_of_buffers(const torch::nn::Module& module) {
@@ -359,7 +346,6 @@ class Tracer {
   std::map<std::string, std::vector<int>> groups_;  // by the block that owns the module
   std::map<spec::TensorId, at::Tensor> tensors_;    // those that a later block reads
   std::map<spec::TensorId, int> last_reader_;
-  std::vector<KeptTensors> kept_;  // by block
 };
 
 // Finds which sizes count samples, by two traces.
@@ -405,6 +391,7 @@ spec::ChainTable trace_chain(const Chain& chain, const ExampleBatch& example, co
     throw;
   }
   DeviceMemory::set_budget(budget);
+  DeviceMemory::reset_peak();
   find_extents("the batch", tables[0].batch, small, tables[1].batch, large);
   for (size_t b = 0; b < tables[0].blocks.size(); ++b)
     find_extents("block \"" + tables[0].blocks[b].name + "\"", tables[0].blocks[b].outputs, small,

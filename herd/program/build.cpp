@@ -30,14 +30,14 @@ class PlainStepWriter {
     }
     step.ops.push_back(std::move(load));
     for (int b = 0; b < last; ++b) step.ops.push_back(forward(b));
-    step.ops.push_back(backward(OpKind::kLoss, last, loss_reads, {loss(0)}));
+    step.ops.push_back(backward(OpKind::kLoss, last, loss_reads, {loss(0)}, step.scratch));
     for (int b = last - 1; b >= 0; --b) {
       if (!has_backward(b)) continue;
       std::vector<Value> reads = {graph(b, 0)};
       for (const spec::TensorId tensor : read_tensors_[b + 1]) {
         if (has_gradient(tensor)) reads.push_back(activation_gradient(tensor, 0));
       }
-      step.ops.push_back(backward(OpKind::kBackward, b, reads, {}));
+      step.ops.push_back(backward(OpKind::kBackward, b, reads, {}, step.scratch));
     }
     for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
       if (frozen(g)) continue;
@@ -47,6 +47,8 @@ class PlainStepWriter {
   }
 
  private:
+  using Scratch = std::map<std::pair<OpKind, int>, int64_t>;  // as Program::scratch
+
   bool frozen(int group) const { return model_.groups[static_cast<size_t>(group)].frozen; }
   bool has_backward(int block) const { return have_backward_[static_cast<size_t>(block)]; }
   bool has_gradient(spec::TensorId tensor) const {
@@ -64,10 +66,11 @@ class PlainStepWriter {
     }
     for (int b = 0; b < step.num_blocks; ++b) {
       const spec::BlockShape& block = model_.blocks[static_cast<size_t>(b)];
-      if (has_backward(b) && b + 1 < step.num_blocks) step.values[graph(b, 0)] = {.bytes = block.graph_bytes};
-      const bool is_last = b + 1 == step.num_blocks;
-      if (block.forward.scratch_bytes > 0)
-        step.scratch[{is_last ? OpKind::kLoss : OpKind::kForward, b}] = block.forward.scratch_bytes;
+      const bool is_last = b + 1 == step.num_blocks, has_graph = has_backward(b) && !is_last;
+      if (has_graph) declare_graph(step, b);
+      const bool keeps_none = model_.is_chain() && !has_graph && !is_last;
+      const int64_t scratch = (keeps_none ? block.without_graph : block.forward).scratch_bytes;
+      if (scratch > 0) step.scratch[{is_last ? OpKind::kLoss : OpKind::kForward, b}] = scratch;
       if (has_backward(b) && block.backward.scratch_bytes != 0)
         step.scratch[{OpKind::kBackward, b}] = block.backward.scratch_bytes;
     }
@@ -77,6 +80,14 @@ class PlainStepWriter {
     }
     if (model_.target_bytes > 0) step.values[target(0)] = {.bytes = model_.target_bytes};
     step.values[loss(0)] = {.bytes = 16, .persistent = true};  // sum and count of the loss, 8 bytes each
+  }
+
+  void declare_graph(Program& step, int b) const {
+    const spec::BlockShape& block = model_.blocks[static_cast<size_t>(b)];
+    int64_t bytes = block.graph_bytes;
+    for (const spec::TensorId tensor : block.kept) bytes -= model_.tensor_bytes(tensor);
+    step.values[graph(b, 0)] = {.bytes = std::max<int64_t>(0, bytes)};
+    if (!block.kept.empty()) step.kept[b] = block.kept;
   }
 
   std::vector<Value> weights(int block) const {
@@ -103,7 +114,8 @@ class PlainStepWriter {
   }
 
   // The first op of a gradient writes it; later ops read it, too, and add to it.
-  Op backward(OpKind kind, int b, const std::vector<Value>& reads, const std::vector<Value>& results) {
+  Op backward(OpKind kind, int b, const std::vector<Value>& reads, const std::vector<Value>& results,
+              Scratch& scratch) {
     Op op{.kind = kind, .reads = {}, .writes = {}, .block = b, .micro_batch = 0};
     for (const spec::TensorId input : model_.inputs_of(b)) {
       if (has_gradient(input)) op.writes.push_back(activation_gradient(input, 0));
@@ -113,7 +125,9 @@ class PlainStepWriter {
     if (kind == OpKind::kLoss || model_.blocks[static_cast<size_t>(b)].backward_reads_weights) op.reads = weights(b);
     op.reads.insert(op.reads.end(), reads.begin(), reads.end());
     for (const Value& input : inputs) {
-      if (!written_inputs_.insert(input).second) op.reads.push_back(input);
+      if (written_inputs_.insert(input).second) continue;
+      op.reads.push_back(input);
+      if (model_.is_chain()) scratch[{kind, b}] += model_.tensor_bytes(tensor_of(input));  // what is added
     }
     for (const int g : model_.blocks[static_cast<size_t>(b)].groups) {
       if (frozen(g)) continue;

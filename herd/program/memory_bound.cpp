@@ -40,12 +40,12 @@ Peak held_throughout(const Program& step, Tier tier, const std::set<int>& withou
   return base;
 }
 
-// Returns the info of a value with memory of its own on the tier; null if it is persistent, or in a slot that is not
-// one of `received`.
-const ValueInfo* own_memory(const Program& step, const Value& value, Tier tier, const std::set<int>& received) {
+// Tells whether a value has memory of its own on the tier: it is neither persistent nor in a slot, unless that is one
+// of `received`.
+bool has_own_memory(const Program& step, const Value& value, Tier tier, const std::set<int>& received) {
   const auto info = step.values.find(value);
-  if (info == step.values.end() || value.tier != tier || info->second.persistent) return nullptr;
-  return info->second.slot < 0 || received.contains(info->second.slot) ? &info->second : nullptr;
+  if (info == step.values.end() || value.tier != tier || info->second.persistent) return false;
+  return info->second.slot < 0 || received.contains(info->second.slot);
 }
 
 int64_t scratch_of(const Program& step, const Op& op, Tier tier) {
@@ -93,7 +93,8 @@ Buffers collect_buffers(const Program& step, Tier tier, const std::set<int>& rec
   const size_t n = step.ops.size();
   ValueMemory memory(step);
   std::map<std::pair<int, Value>, Buffer> buffers;  // by slot, or by value
-  std::map<Value, size_t> consumed_at;
+  std::map<Value, size_t> consumed_at, released_at;
+  std::map<Value, std::pair<Buffer*, size_t>> live;  // by owner: its buffer, and the number of its lifetime there
   std::vector<bool> begin_at(kRepetitions * n, false);
   for (size_t i = 0; i < kRepetitions * n; ++i) {
     const Op& op = step.ops[i % n];
@@ -105,14 +106,22 @@ Buffers collect_buffers(const Program& step, Tier tier, const std::set<int>& rec
       if (info == step.values.end() || value.tier != tier || info->second.persistent) continue;
       const int slot = info->second.slot;
       if (slot >= 0 && !received_slots.contains(slot)) continue;
-      Buffer& buffer = buffers[slot >= 0 ? std::pair(slot, Value{}) : std::pair(-1, memory.owner(value))];
       if (op.kind == OpKind::kRelease) {
-        if (memory.give_back(value))
-          buffer.lifetimes.back().release = consumed_at.contains(value) ? consumed_at[value] : i;
-      } else if (memory.take(value)) {
+        const size_t end = consumed_at.contains(value) ? consumed_at[value] : i;
+        released_at[memory.owner(value)] = end;
+        for (const auto& [owner, bytes] : memory.give_back(value)) {
+          const auto [buffer, number] = live.at(owner);
+          // A graph may hold what the activation has left, or the other way round.
+          buffer->lifetimes[number].release = std::max(end, released_at[owner]);
+        }
+        continue;
+      }
+      for (const auto& [owner, bytes] : memory.take(value)) {
+        Buffer& buffer = buffers[slot >= 0 ? std::pair(slot, Value{}) : std::pair(-1, owner)];
         buffer.kind = value.kind;
         buffer.is_received = slot >= 0;
-        buffer.lifetimes.push_back({info->second.bytes, i});
+        live[owner] = {&buffer, buffer.lifetimes.size()};
+        buffer.lifetimes.push_back({bytes, i});
         begin_at[i] = begin_at[i] || slot < 0;
       }
     }
@@ -306,10 +315,11 @@ Peak in_order_peak(const Program& step, Tier tier) {
       const Op& op = step.ops[i];
       const bool release = op.kind == OpKind::kRelease;
       for (const Value& value : op.writes) {
-        const ValueInfo* info = own_memory(step, value, tier, received);
-        if (info == nullptr || !(release ? memory.give_back(value) : memory.take(value))) continue;
-        current.bytes += release ? -info->bytes : info->bytes;
-        current.by_kind[value.kind] += release ? -info->bytes : info->bytes;
+        if (!has_own_memory(step, value, tier, received)) continue;
+        for (const auto& [owner, bytes] : release ? memory.give_back(value) : memory.take(value)) {
+          current.bytes += release ? -bytes : bytes;
+          current.by_kind[owner.kind] += release ? -bytes : bytes;
+        }
       }
       keep_larger(best, current, scratch_of(step, op, tier), static_cast<int>(i));
     }

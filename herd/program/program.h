@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "herd/program/placement.h"
+#include "herd/spec/tensor_shape.h"
 #include "herd/topology/mesh.h"
 
 namespace herd::program {
@@ -155,6 +156,9 @@ struct Program {
   // Gives the device bytes that an op of (kind, block) holds only while it runs, beside its values. They are negative
   // where values of the op share memory that is counted for each of them.
   std::map<std::pair<OpKind, int>, int64_t> scratch;
+  // Lists tensors that the graph of a block refers to, so that the memory of an activation lives as long as the last of
+  // these graphs. Where the activation itself holds nothing, the graph has a copy of its own.
+  std::map<int, std::vector<spec::TensorId>> kept = {};
   std::vector<Op> ops;  // in the order in which lanes start them
   bool operator==(const Program&) const = default;
 };

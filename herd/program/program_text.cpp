@@ -79,6 +79,7 @@ class Parser {
     groups(field("groups"));
     section({"value", "bytes", "persistent", "slot"}, [&](const auto& cells) { value_row(cells); });
     section({"scratch", "block", "bytes"}, [&](const auto& cells) { scratch_row(cells); });
+    if (text_.starts_with("\ngraph ")) section({"graph", "refers to"}, [&](const auto& cells) { kept_row(cells); });
     section({"op", "of", "lane", "reads", "writes"}, [&](const auto& cells) { op_row(cells); });
     if (!text_.empty()) refuse("is after the end: the ops are the last section");
     return std::move(step_);
@@ -217,6 +218,15 @@ class Parser {
     const int64_t bytes = number(cells[2].substr(negative ? 1 : 0), int64_t{1} << 50);
     if (!step_.scratch.emplace(key, negative ? -bytes : bytes).second) refuse("declares scratch twice");
   }
+  void kept_row(const std::vector<std::string_view>& cells) {
+    std::vector<spec::TensorId> tensors;
+    for (const Value& value : values(cells[1])) {
+      if (value.kind != ValueKind::kActivation) refuse("must name activations");
+      tensors.push_back(tensor_of(value));
+    }
+    if (!step_.kept.emplace(static_cast<int>(number(cells[0], kMaxNumber)), tensors).second)
+      refuse("declares a graph twice");
+  }
   void op_row(const std::vector<std::string_view>& cells) {
     const auto kind = parse_op_kind(cells[0]);
     const auto lane = parse_lane(cells[2]);
@@ -273,6 +283,12 @@ std::string to_text(const Program& step, const TextOptions& options) {
   for (const auto& [op, bytes] : step.scratch) {
     scratch.push_back({std::string(op_name(op.first)), std::to_string(op.second), std::to_string(bytes)});
   }
+  std::vector<Row> kept = {{"graph", "refers to"}};
+  for (const auto& [block, tensors] : step.kept) {
+    std::vector<Value> values_kept;
+    for (const spec::TensorId tensor : tensors) values_kept.push_back(activation(tensor, 0));
+    kept.push_back({std::to_string(block), values_text(step.mesh, values_kept)});
+  }
   std::vector<Row> ops = {{"op", "of", "lane", "reads", "writes"}};
   for (const Op& op : step.ops) {
     const std::string of = subject(step, op);
@@ -292,7 +308,8 @@ std::string to_text(const Program& step, const TextOptions& options) {
       ops[i + 1].push_back(text);
     }
   }
-  return out + "\n\n" + table_text(values) + "\n" + table_text(scratch) + "\n" + table_text(ops);
+  return out + "\n\n" + table_text(values) + "\n" + table_text(scratch) + "\n" +
+         (step.kept.empty() ? "" : table_text(kept) + "\n") + table_text(ops);
 }
 
 Program parse_program(std::string_view text) { return Parser(text).parse(); }

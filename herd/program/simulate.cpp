@@ -305,8 +305,10 @@ class Simulator {
         const ValueInfo& info = step.values.at(value);
         const bool is_in_slot = info.slot >= 0 && !received_slots.contains(info.slot);
         if (info.persistent || is_in_slot || value.tier != Tier::kDevice) continue;
-        if (event == 1 && memory.take(value)) by_kind[value.kind] += info.bytes;
-        if (event == 0 && memory.give_back(value)) by_kind[value.kind] -= info.bytes;
+        if (event == 1)
+          for (const auto& [owner, bytes] : memory.take(value)) by_kind[owner.kind] += bytes;
+        if (event == 0)
+          for (const auto& [owner, bytes] : memory.give_back(value)) by_kind[owner.kind] -= bytes;
       }
       int64_t total = scratch;
       for (const auto& [kind, bytes] : by_kind) total += bytes;

@@ -37,23 +37,58 @@ std::map<Value, Value> in_place_sums(const Program& step) {
 
 }  // namespace
 
-ValueMemory::ValueMemory(const Program& step) : partial_of_(in_place_sums(step)) {}
+ValueMemory::ValueMemory(const Program& step) : step_(step), partial_of_(in_place_sums(step)) {}
 
 const Value& ValueMemory::owner(const Value& value) const {
   const auto partial = partial_of_.find(value);
   return partial == partial_of_.end() ? value : partial->second;
 }
 
-bool ValueMemory::take(const Value& value) {
-  std::set<Value>& live = live_[owner(value)];
-  const bool takes = live.empty();
-  live.insert(value);
-  return takes;
+int64_t ValueMemory::refer_to_kept(const Value& graph) {
+  int64_t copies = 0;
+  const auto kept = step_.kept.find(graph.index);
+  if (kept == step_.kept.end()) return 0;
+  for (const spec::TensorId tensor : kept->second) {
+    const Value value = activation(tensor, graph.micro_batch);
+    const auto live = live_.find(owner(value));
+    const auto info = step_.values.find(value);
+    if (info != step_.values.end() && info->second.slot < 0 && live != live_.end()) {
+      live->second.holders.insert(graph);
+      referred_[graph].push_back(live->first);
+    } else {
+      copies += info == step_.values.end() ? 0 : info->second.bytes;
+    }
+  }
+  return copies;
 }
 
-bool ValueMemory::give_back(const Value& value) {
-  std::set<Value>& live = live_[owner(value)];
-  return live.erase(value) > 0 && live.empty();
+std::vector<ValueMemory::Memory> ValueMemory::take(const Value& value) {
+  const Value& own = owner(value);
+  const auto [live, is_new] = live_.try_emplace(own);
+  live->second.holders.insert(value);
+  if (!is_new) return {};
+  const auto info = step_.values.find(value);
+  live->second.bytes = info == step_.values.end() ? 0 : info->second.bytes;
+  if (value.kind == ValueKind::kGraph) live->second.bytes += refer_to_kept(value);
+  return {{own, live->second.bytes}};
+}
+
+bool ValueMemory::release(const Value& owner, const Value& holder, std::vector<Memory>& given) {
+  const auto live = live_.find(owner);
+  if (live == live_.end() || live->second.holders.erase(holder) == 0) return false;
+  if (!live->second.holders.empty()) return true;
+  given.push_back({owner, live->second.bytes});
+  live_.erase(live);
+  return true;
+}
+
+std::vector<ValueMemory::Memory> ValueMemory::give_back(const Value& value) {
+  std::vector<Memory> given;
+  if (!release(owner(value), value, given)) return given;
+  if (const auto referred = referred_.extract(value); !referred.empty()) {
+    for (const Value& memory : referred.mapped()) release(memory, value, given);
+  }
+  return given;
 }
 
 }  // namespace herd::program

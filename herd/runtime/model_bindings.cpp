@@ -52,6 +52,15 @@ const spec::TensorShape& shape_of(const spec::ModelTable& table, spec::TensorId 
   return tensors.at(static_cast<size_t>(tensor.tensor));
 }
 
+// Returns the sum of two gradients, in the memory of the first unless other tensors lie there: autograd may give one
+// tensor as the gradient of several. REQUIRES that a table of tensors holds `sum_so_far`, too.
+at::Tensor sum(at::Tensor sum_so_far, const at::Tensor& term) {
+  constexpr size_t kHolders = 2;  // this function and the table
+  const bool is_own = sum_so_far.use_count() <= kHolders && sum_so_far.storage().use_count() == 1 &&
+                      sum_so_far.is_non_overlapping_and_dense() && sum_so_far.scalar_type() == term.scalar_type();
+  return is_own ? sum_so_far.add_(term) : sum_so_far.add(term);
+}
+
 // Gathers the logits of the whole vocabulary, of which each rank has a part.
 at::Tensor gather_words(const at::Tensor& own_BW, Communicator& comm) {
   const std::vector<int64_t> own = {own_BW.numel()};
@@ -335,7 +344,7 @@ void ModelBindings::set_input_gradients(const Op& op, const std::vector<spec::Te
     if (!own.defined())
       set_tensor(value, adds ? find_tensor(value) : empty(value).zero_());
     else
-      set_tensor(value, adds ? find_tensor(value) + own : own);
+      set_tensor(value, adds ? sum(find_tensor(value), own) : own);
   }
 }
 
@@ -519,7 +528,7 @@ EventPtr ModelBindings::receive(const Op& op) {
 // Adds what another rank's blocks contribute to a gradient of an activation.
 void ModelBindings::add(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
-  set_tensor(op.writes.at(0), find_tensor(op.reads.at(0)) + find_tensor(op.reads.at(1)));
+  set_tensor(op.writes.at(0), sum(find_tensor(op.reads.at(0)), find_tensor(op.reads.at(1))));
 }
 
 // Computes the squared norm of each gradient, or of all of them together.

@@ -60,6 +60,9 @@ struct BlockShape {
   // Lists the tensors that it reads, in order; empty = the first tensor of the block before it, or of the batch.
   std::vector<TensorId> inputs = {};
   std::vector<TensorShape> outputs = {};  // tensors that it gives; empty = one, of output_bytes
+  // Lists tensors among its inputs and outputs that its graph refers to, where a trace has found them. graph_bytes
+  // counts them, too, but their memory is one with the activation's, and that of other graphs.
+  std::vector<TensorId> kept = {};
   Split split = Split::kNone;
 };
 

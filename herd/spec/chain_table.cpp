@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 // Visits every number of a block that grows with the samples of a micro-batch.
 template <class Block, class Visit>
@@ -67,13 +67,25 @@ std::vector<TensorShape> tensors_of(const Json& json) {
   return out;
 }
 
+Json json_of(const std::vector<TensorId>& tensors) {
+  Json out = Json::array();
+  for (const TensorId tensor : tensors) out.push_back({tensor.producer, tensor.tensor});
+  return out;
+}
+
+std::vector<TensorId> tensor_ids_of(const Json& json) {
+  std::vector<TensorId> out;
+  for (const Json& tensor : json) out.push_back({tensor.at(0).get<int>(), tensor.at(1).get<int>()});
+  return out;
+}
+
 Json json_of(const BlockShape& block) {
-  Json inputs = Json::array(), numbers = Json::array();
-  for (const TensorId input : block.inputs) inputs.push_back({input.producer, input.tensor});
+  Json numbers = Json::array();
   visit_numbers(block, [&](const char*, auto number) { numbers.push_back(number); });
   return {{"name", block.name},
           {"groups", block.groups},
-          {"inputs", inputs},
+          {"inputs", json_of(block.inputs)},
+          {"kept", json_of(block.kept)},
           {"outputs", json_of_tensors(block.outputs)},
           {"reads_weights", block.backward_reads_weights},
           {"numbers", numbers}};
@@ -83,7 +95,8 @@ BlockShape block_of(const Json& json, int layer) {
   BlockShape block{.name = json.at("name").get<std::string>(), .groups = json.at("groups").get<std::vector<int>>()};
   block.layer = layer;
   block.backward_reads_weights = json.at("reads_weights").get<bool>();
-  for (const Json& input : json.at("inputs")) block.inputs.push_back({input.at(0).get<int>(), input.at(1).get<int>()});
+  block.inputs = tensor_ids_of(json.at("inputs"));
+  block.kept = tensor_ids_of(json.at("kept"));
   block.outputs = tensors_of(json.at("outputs"));
   size_t next = 0;
   visit_numbers(block, [&](const char*, auto& number) {

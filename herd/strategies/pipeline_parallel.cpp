@@ -223,6 +223,7 @@ class StepOfRank {
     }
     std::erase_if(step_.values, [&](const auto& entry) { return !named.contains(entry.first); });
     std::erase_if(step_.scratch, [&](const auto& entry) { return !runs(entry.first.second); });
+    std::erase_if(step_.kept, [&](const auto& entry) { return !runs(entry.first); });
   }
 
   Program& step_;

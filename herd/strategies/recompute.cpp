@@ -51,8 +51,11 @@ std::vector<Op> run_again(const std::map<int, Op>& forwards, const std::vector<i
 
 }  // namespace
 
-Recompute::Recompute(int every, std::vector<int> layers, std::vector<int> stages)
-    : every_(every), layers_(std::move(layers)), stages_(std::move(stages)) {
+Recompute::Recompute(int every, std::vector<int> layers, std::vector<int> stages, std::map<int, int64_t> scratch)
+    : every_(every),
+      layers_(std::move(layers)),
+      stages_(std::move(stages)),
+      scratch_without_graph_(std::move(scratch)) {
   if (every < 1) {
     throw Error(Code::kBadConfig,
                 "recompute every K blocks needs K >= 1, got " + std::to_string(every) + "\n  fix: every:1");
@@ -85,7 +88,9 @@ program::Program Recompute::rewrite(program::Program step) const {
     }
   }
   end_segment();
-  const auto is_empty = [&](const Value& graph) { return step.values.at(graph).bytes == 0; };
+  const auto is_empty = [&](const Value& graph) {
+    return step.values.at(graph).bytes == 0 && !step.kept.contains(graph.index);
+  };
   std::vector<Op> ops;
   for (Op& op : step.ops) {
     const bool recomputed =
@@ -98,13 +103,26 @@ program::Program Recompute::rewrite(program::Program step) const {
     ops.push_back(std::move(op));
   }
   for (const auto& [last, blocks] : segments) {
-    for (const int block : blocks) {
-      const auto scratch = step.scratch.find({OpKind::kForward, block});
-      if (scratch != step.scratch.end()) step.scratch[{OpKind::kRecompute, block}] = scratch->second;
-    }
+    for (const int block : blocks) set_scratch(step, forwards.begin()->second.at(block));
   }
   step.ops = std::move(ops);
   return step;
+}
+
+void Recompute::set_scratch(program::Program& step, const Op& forward) const {
+  const auto of_forward = step.scratch.find({OpKind::kForward, forward.block});
+  int64_t scratch = of_forward == step.scratch.end() ? 0 : of_forward->second;
+  const auto without_graph = scratch_without_graph_.find(forward.block);
+  if (without_graph != scratch_without_graph_.end()) {
+    step.scratch[{OpKind::kForward, forward.block}] = std::max(scratch, without_graph->second);
+    // What a pass gives, and nobody needs again, lives until the pass ends.
+    const auto kept = step.kept.find(forward.block);
+    for (const Value& value : forward.writes) {
+      const bool is_kept = kept != step.kept.end() && std::ranges::count(kept->second, tensor_of(value)) > 0;
+      if (!is_graph(value) && !is_kept) scratch += step.values.at(value).bytes;
+    }
+  }
+  if (scratch > 0) step.scratch[{OpKind::kRecompute, forward.block}] = scratch;
 }
 
 int recompute_interval(const std::string& recompute, int layers) {
@@ -119,7 +137,11 @@ Technique recompute_row() {
       .name = "recompute",
       .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
         const int every = recompute_interval(step.run.strategy.recompute, step.layers.back() - 1);
-        return every == 0 ? nullptr : std::make_unique<Recompute>(every, step.layers, step.stage_of_blocks);
+        if (every == 0) return nullptr;
+        std::map<int, int64_t> scratch;
+        for (size_t b = 0; step.model.is_chain() && b < step.model.blocks.size(); ++b)
+          scratch[static_cast<int>(b)] = step.model.blocks[b].without_graph.scratch_bytes;
+        return std::make_unique<Recompute>(every, step.layers, step.stage_of_blocks, std::move(scratch));
       },
       .supports = {{"strategy.recompute", {}}},
       .in_equations = true,

@@ -8,6 +8,8 @@
 // Source: Chen et al. 2016, arXiv:1604.06174, section 4.   Threads: pure.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,14 +21,19 @@ class Recompute final : public Strategy {
  public:
   // `every` is K, in layers. `layers` gives the layer of each block. The first entry (embedding) and the last (head) do
   // not change. `stages` gives the stage of each block in a pipeline, whose stages have segments of their own; empty =
-  // one stage. Throws kBadConfig if every < 1.
-  Recompute(int every, std::vector<int> layers, std::vector<int> stages = {});
+  // one stage. `scratch_without_graph` gives the scratch of forwards without a graph by block, where it is another than
+  // that of forwards with one. Throws kBadConfig if every < 1.
+  Recompute(int every, std::vector<int> layers, std::vector<int> stages = {},
+            std::map<int, int64_t> scratch_without_graph = {});
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
+  void set_scratch(program::Program& step, const program::Op& forward) const;  // of its passes without and with a graph
+
   int every_;
   std::vector<int> layers_, stages_;
+  std::map<int, int64_t> scratch_without_graph_;
 };
 
 // Returns K of strategy.recompute: 1 for "full", round(sqrt(L)) for "sqrt", K for "every:K", 0 for "none" and

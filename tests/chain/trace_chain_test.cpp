@@ -7,7 +7,10 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include <set>
+
 #include "herd/base/error.h"
+#include "herd/chain/own_block.h"
 
 namespace herd {
 namespace {
@@ -102,6 +105,34 @@ TEST(TraceChain, MarksWhatTakesNoGradient) {
   EXPECT_FALSE(table.blocks[0].outputs[1].differentiable);
   EXPECT_EQ(table.tensor_bytes({1, 1}), 3 * kHidden);
   EXPECT_EQ(table.blocks[0].outputs[1].dtype, DType::kBool);
+}
+
+TEST(TraceChain, ListsTensorsThatGraphsReferTo) {
+  const auto table = trace_chain(perceptron(), batch, {}).at(3);
+  EXPECT_EQ(table.blocks[0].kept, std::vector<spec::TensorId>{spec::TensorId(0)}) << "a product keeps what it reads";
+  EXPECT_EQ(table.blocks[1].kept, (std::vector<spec::TensorId>{1, 2})) << "a ReLU keeps what it gives, too";
+  EXPECT_EQ(table.blocks[1].graph_bytes, table.tensor_bytes({1, 0}) + table.tensor_bytes({2, 0}));
+}
+
+TEST(OwnBlock, GivesTensorsWithMemoryOfTheirOwn) {
+  Chain chain;
+  chain.add_function("views", {"x"}, [](const Tensors& x) {
+    const at::Tensor y = 2 * x[0];
+    return Tensors{x[0].narrow(1, 0, 2), y, y.detach(), y.t(), y.sum().expand({5})};
+  });
+  const auto block = make_own_block({.block = chain.blocks()[0], .groups = {}, .module = nullptr}, false);
+  nn::Context context;
+  context.samples = {0, 1};
+  const at::Tensor x = torch::randn({2, 8});
+  const Tensors y = block->forward({x}, context);
+  EXPECT_TRUE(y[0].equal(x.narrow(1, 0, 2)));
+  EXPECT_TRUE(y[3].equal(y[1].t()));
+  std::set<const void*> memories = {x.storage().data()};
+  for (const at::Tensor& tensor : y) {
+    EXPECT_TRUE(tensor.is_contiguous());
+    EXPECT_EQ(tensor.storage().nbytes(), tensor.nbytes());
+    EXPECT_TRUE(memories.insert(tensor.storage().data()).second);
+  }
 }
 
 }  // namespace
