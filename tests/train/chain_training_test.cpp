@@ -5,13 +5,10 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
-#include <torch/optim/adamw.h>
 
 #include <cmath>
 
-#include "herd/chain/own_block.h"
-#include "herd/train/chain_source.h"
-#include "train_in_threads.h"
+#include "plain_loop.h"
 
 namespace herd::train {
 namespace {
@@ -73,83 +70,12 @@ spec::RunFile run_file(const std::string& more = "") {
       "test");
 }
 
-spec::RunFile completed(const ModelSource& source, const spec::RunFile& run) {
-  spec::RunFile out;
-  run_inproc(1, [&](Communicator& comm) { out = source.complete(run, comm); });
-  return out;
-}
-
-Trained train_chain_in_threads(const Chain& chain, const spec::RunFile& run, int ranks, int steps = kSteps) {
-  const auto source = chain_source(chain, data_of());
-  return train_in_threads(completed(*source, run), ranks, steps, {}, source);
-}
-
-// Trains the modules of the chain with torch's own optimizer and autograd.
-std::vector<double> plain_losses(const Chain& chain, const spec::RunFile& run, int steps) {
-  std::vector<std::shared_ptr<torch::nn::Module>> modules;
-  std::vector<at::Tensor> matrices, others;
-  std::vector<at::Tensor> all;
-  for (const Chain::Block& block : chain.blocks()) {
-    modules.push_back(block.module == block.name ? make_module(block, static_cast<uint64_t>(run.train.seed)) : nullptr);
-    if (!modules.back()) continue;
-    for (const at::Tensor& parameter : modules.back()->parameters()) {
-      (parameter.dim() > 1 ? matrices : others).push_back(parameter);
-      all.push_back(parameter);
-    }
-  }
-  const auto options = [&](double decay) {
-    auto made = std::make_unique<torch::optim::AdamWOptions>(run.optimizer.lr);
-    made->betas({run.optimizer.betas[0], run.optimizer.betas[1]}).eps(run.optimizer.eps).weight_decay(decay);
-    return made;
-  };
-  torch::optim::AdamW optimizer(std::vector<torch::optim::OptimizerParamGroup>{
-      {matrices, options(run.optimizer.weight_decay)}, {others, options(0)}});
-  std::vector<double> losses;
-  for (int step = 0; step < steps; ++step) {
-    std::vector<int64_t> samples;
-    for (int64_t i = 0; i < run.train.batch; ++i) samples.push_back(step * run.train.batch + i);
-    const Batch batch = points(samples);
-    std::map<spec::TensorId, at::Tensor> tensors;
-    const std::vector<std::string> names = chain.batch_names();
-    for (size_t i = 0; i < names.size(); ++i)
-      for (const auto& [name, tensor] : batch.tensors)
-        if (name == names[i]) tensors[{0, static_cast<int>(i)}] = tensor;
-    Tensors out;
-    for (int b = 0; b < static_cast<int>(chain.blocks().size()); ++b) {
-      Tensors x;
-      for (const spec::TensorId input : chain.inputs_of(b)) x.push_back(tensors.at(input));
-      out = chain.blocks()[static_cast<size_t>(b)].run(modules[static_cast<size_t>(b)].get(), x);
-      for (size_t i = 0; i < out.size(); ++i) tensors[{b + 1, static_cast<int>(i)}] = out[i];
-    }
-    const at::Tensor loss = out[0] / out[1];
-    losses.push_back(loss.item<double>());
-    optimizer.zero_grad();
-    loss.backward();
-    if (run.optimizer.clip > 0) {
-      at::Tensor squares = torch::zeros({}, torch::kDouble);
-      for (const at::Tensor& parameter : all) squares += parameter.grad().to(torch::kDouble).square().sum();
-      const double norm = std::sqrt(squares.item<double>());
-      if (norm > run.optimizer.clip)
-        for (const at::Tensor& parameter : all) parameter.grad().mul_(run.optimizer.clip / norm);
-    }
-    optimizer.step();
-  }
-  return losses;
-}
-
-double most_apart(const std::vector<double>& a, const std::vector<double>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double worst = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
-    worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
-  return worst;
-}
-
 TEST(ChainTraining, OnOneRankHasTheLossesOfAPlainLoopOfTorch) {
   for (const char* clip : {"clip = 1.0\n", "clip = 0\n"}) {
     const spec::RunFile run = run_file(clip);
-    const std::vector<double> expected = plain_losses(branched_chain(), run, kSteps);
-    EXPECT_LT(most_apart(train_chain_in_threads(branched_chain(), run, 1).losses, expected), 1e-6) << clip;
+    const std::vector<double> expected = plain_losses(branched_chain(), points, run, kSteps);
+    EXPECT_LT(most_apart(train_chain_in_threads(branched_chain(), data_of(), run, 1, kSteps).losses, expected), 1e-6)
+        << clip;
     EXPECT_LT(expected.back(), 0.98 * expected.front());
   }
 }
@@ -164,8 +90,8 @@ class ChainLayout : public testing::TestWithParam<Layout> {};
 TEST_P(ChainLayout, HasTheLossesOfAPlainLoopOfTorch) {
   const auto [ranks, keys] = GetParam();
   const spec::RunFile run = run_file(keys);
-  EXPECT_LT(most_apart(train_chain_in_threads(branched_chain(), run, ranks).losses,
-                       plain_losses(branched_chain(), run, kSteps)),
+  EXPECT_LT(most_apart(train_chain_in_threads(branched_chain(), data_of(), run, ranks, kSteps).losses,
+                       plain_losses(branched_chain(), points, run, kSteps)),
             1e-6)
       << keys;
 }
@@ -185,8 +111,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ChainTraining, InSixteenBitsHasTheLossesOfOneRank) {
   const std::string keys = "[strategy]\nprecision = \"bf16\"\n";
-  const auto one = train_chain_in_threads(branched_chain(), run_file(keys), 1);
-  const auto two = train_chain_in_threads(branched_chain(), run_file(keys + "zero = 3\n"), 2);
+  const auto one = train_chain_in_threads(branched_chain(), data_of(), run_file(keys), 1, kSteps);
+  const auto two = train_chain_in_threads(branched_chain(), data_of(), run_file(keys + "zero = 3\n"), 2, kSteps);
   EXPECT_LT(most_apart(two.losses, one.losses), 0x1p-8);
 }
 

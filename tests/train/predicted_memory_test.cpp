@@ -1,82 +1,17 @@
 // Steps of runs drawn by chance: each rank, a process of its own, holds no more than the bound with which a run is
 // accepted, and hardly less.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <cstdio>
 #include <random>
 
 #include "command.h"
-#include "herd/bridge/budget_allocator.h"
-#include "herd/comm/fork_world.h"
-#include "herd/program/memory_bound.h"
+#include "measured_ranks.h"
 #include "random_run.h"
 #include "tests/support/sample.h"
 
 namespace herd::train {
 namespace {
-
-// Numbers that forked processes write and their parent reads.
-class SharedNumbers {
- public:
-  explicit SharedNumbers(int count)
-      : bytes_(static_cast<size_t>(count) * sizeof(int64_t)),
-        numbers_(
-            static_cast<int64_t*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~SharedNumbers() { munmap(numbers_, bytes_); }
-  SharedNumbers(const SharedNumbers&) = delete;
-  SharedNumbers& operator=(const SharedNumbers&) = delete;
-  int64_t& operator[](int index) { return numbers_[index]; }
-
- private:
-  size_t bytes_;
-  int64_t* numbers_;
-};
-
-struct MeasuredRank {
-  int64_t bound = 0, peak = 0;
-};
-
-// Trains two steps, and returns each rank's bound and the most bytes that it held since its start.
-std::vector<MeasuredRank> measured_ranks(const spec::RunFile& run, int ranks) {
-  const spec::Layout layout = strategies::trainable_layout(run, ranks);
-  const spec::ModelTable table = spec::program_table(run, layout.micro_batch);
-  std::vector<program::Program> programs;
-  for (int rank = 0; rank < ranks; ++rank) programs.push_back(strategies::compile_step(run, table, layout, rank));
-  SharedNumbers peaks(ranks);
-  run_forked(ranks, [&](Communicator& comm) {
-    DeviceMemory::install();
-    const program::Program& step = programs[static_cast<size_t>(comm.rank())];
-    const auto source = family_source();
-    const auto data = source->open(run, Split::kTrain, comm);
-    const models::Model model = source->make(run, table, step);
-    const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
-    const runtime::AxisGroups groups(comm, step);
-    runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), 1);
-    const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
-    std::optional<optim::LossScale> loss_scale;
-    if (run.strategy.precision == "fp16") loss_scale = optim::LossScale();
-    runtime::ModelBindings bindings(
-        model.blocks, parameters, groups, runtime::parameter_update(parameters, *optimizer, rate),
-        {.seed = 1, .clip = run.optimizer.clip, .loss_scale = loss_scale, .width = run.model.width});
-    runtime::Executor executor(step, bindings.table());
-    for (int64_t s = 0; s < 2; ++s) {
-      bindings.begin_step(data->read(s * layout.batch, layout.batch, layout.micro_batch, step));
-      executor.run(s);
-      executor.drain();
-    }
-    peaks[comm.rank()] = DeviceMemory::peak_bytes();
-    comm.barrier();
-  });
-  std::vector<MeasuredRank> out;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const program::Program& step = programs[static_cast<size_t>(rank)];
-    out.push_back(
-        {program::peak_bound(step, program::Tier::kDevice, programs).bytes + strategies::uncounted_bytes(step),
-         peaks[rank]});
-  }
-  return out;
-}
 
 struct DrawnRun {
   spec::RunFile run;

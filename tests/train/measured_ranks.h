@@ -1,0 +1,82 @@
+// Trains in processes of their own, and measures what each rank holds at most.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <memory>
+#include <vector>
+
+#include "herd/bridge/budget_allocator.h"
+#include "herd/comm/fork_world.h"
+#include "herd/program/memory_bound.h"
+#include "train_in_threads.h"
+
+namespace herd::train {
+
+// Numbers that forked processes write and their parent reads.
+class SharedNumbers {
+ public:
+  explicit SharedNumbers(int count)
+      : bytes_(static_cast<size_t>(count) * sizeof(int64_t)),
+        numbers_(
+            static_cast<int64_t*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~SharedNumbers() { munmap(numbers_, bytes_); }
+  SharedNumbers(const SharedNumbers&) = delete;
+  SharedNumbers& operator=(const SharedNumbers&) = delete;
+  int64_t& operator[](int index) { return numbers_[index]; }
+
+ private:
+  size_t bytes_;
+  int64_t* numbers_;
+};
+
+struct MeasuredRank {
+  int64_t bound = 0, peak = 0;
+};
+
+// Trains two steps, and returns each rank's bound and the most bytes that it held since its start, or since it
+// has the initial weights of its own modules.
+inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int ranks,
+                                                const std::shared_ptr<const ModelSource>& source = family_source()) {
+  SharedNumbers peaks(ranks), bounds(ranks);
+  run_forked(ranks, [&](Communicator& comm) {
+    DeviceMemory::install();
+    const spec::RunFile run = source->complete(given, comm);
+    const spec::Layout layout = strategies::trainable_layout(run, ranks);
+    const spec::ModelTable table = spec::program_table(run, layout.micro_batch);
+    std::vector<program::Program> programs;
+    for (int rank = 0; rank < ranks; ++rank) programs.push_back(strategies::compile_step(run, table, layout, rank));
+    const program::Program& step = programs[static_cast<size_t>(comm.rank())];
+    const auto data = source->open(run, Split::kTrain, comm);
+    const models::Model model = source->make(run, table, step);
+    const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
+    const runtime::AxisGroups groups(comm, step);
+    runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), 1);
+    if (run.chain) DeviceMemory::reset_peak();  // a module's initial weights are on the host, without a budget
+    const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
+    std::optional<optim::LossScale> loss_scale;
+    if (run.strategy.precision == "fp16") loss_scale = optim::LossScale();
+    runtime::ModelBindings bindings(model.blocks, parameters, groups,
+                                    runtime::parameter_update(parameters, *optimizer, rate),
+                                    {.seed = 1,
+                                     .clip = run.optimizer.clip,
+                                     .loss_scale = loss_scale,
+                                     .width = run.model.width,
+                                     .table = run.chain ? &table : nullptr});
+    runtime::Executor executor(step, bindings.table());
+    for (int64_t s = 0; s < 2; ++s) {
+      bindings.begin_step(data->read(s * layout.batch, layout.batch, layout.micro_batch, step));
+      executor.run(s);
+      executor.drain();
+    }
+    peaks[comm.rank()] = DeviceMemory::peak_bytes();
+    bounds[comm.rank()] =
+        program::peak_bound(step, program::Tier::kDevice, programs).bytes + strategies::uncounted_bytes(step);
+    comm.barrier();
+  });
+  std::vector<MeasuredRank> out;
+  for (int rank = 0; rank < ranks; ++rank) out.push_back({bounds[rank], peaks[rank]});
+  return out;
+}
+
+}  // namespace herd::train
