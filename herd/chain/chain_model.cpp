@@ -1,6 +1,5 @@
 #include "herd/chain/chain_model.h"
 
-#include <algorithm>
 #include <map>
 
 #include "herd/base/error.h"
@@ -36,10 +35,8 @@ void check_module(const Chain::Block& owner, const torch::nn::Module& module,
 ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, const std::set<int>& own) {
   ChainModel model;
   const auto& blocks = chain.blocks();
-  const auto owner_of = [&](const Chain::Block& block) -> const Chain::Block& {
-    return *std::ranges::find(blocks, block.module, &Chain::Block::name);
-  };
   const at::ScalarType dtype = scalar_type_of(table.compute_dtype);
+  const int first = table.first_trained();
   model.groups.resize(table.groups.size());
   std::map<std::string, std::shared_ptr<OwnedModule>> modules;
   for (int b = 0; b < static_cast<int>(blocks.size()); ++b) {
@@ -49,17 +46,18 @@ ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, c
     for (const int g : shape.groups) {
       auto& group = model.groups[static_cast<size_t>(g)];
       if (!group)
-        group = make_group(owner_of(block), table.groups[static_cast<size_t>(g)], dtype,
+        group = make_group(chain.owner_of(block), table.groups[static_cast<size_t>(g)], dtype,
                            scalar_type_of(table.gradient_dtype));
       parts.groups.push_back(group);
     }
-    const int first = table.first_trained();
     for (const spec::TensorId input : shape.inputs) parts.differentiates.push_back(table.has_gradient(input, first));
     if (!block.module.empty() && own.contains(b)) {
       auto& module = modules[block.module];
       if (!module) {
-        check_module(owner_of(block), *make_module(owner_of(block), 0), parts.groups);
-        module = std::make_shared<OwnedModule>(owner_of(block), parts.groups, dtype);
+        const Chain::Block& owner = chain.owner_of(block);
+        std::shared_ptr<torch::nn::Module> made = make_module(owner, 0);
+        check_module(owner, *made, parts.groups);
+        module = std::make_shared<OwnedModule>(owner, std::move(made), parts.groups, dtype);
       }
       parts.module = module;
     }

@@ -28,6 +28,8 @@ const Chain::Block* Chain::find(const std::string& name) const {
   return found == blocks_.end() ? nullptr : &*found;
 }
 
+const Chain::Block& Chain::owner_of(const Block& block) const { return *find(block.module); }
+
 Chain& Chain::append(Block block) {
   if (block.name.empty() || block.name.find_first_of(": \t\n/") != std::string::npos)
     throw Error(Code::kBadConfig, "a block's name is a word without ':', '/' and spaces, got \"" + block.name +

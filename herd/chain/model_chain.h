@@ -80,6 +80,7 @@ class Chain {
   }
 
   const std::vector<Block>& blocks() const { return blocks_; }
+  const Block& owner_of(const Block& block) const;  // returns the block that has the module; REQUIRES one with a module
   // Returns the names of the batch's tensors, in the order in which blocks first read them.
   std::vector<std::string> batch_names() const;
   // Returns the tensors that a block reads. A tensor of the batch is numbered by its place in batch_names(). Throws

@@ -222,9 +222,9 @@ std::shared_ptr<nn::ParameterGroup> make_group(const Chain::Block& owner, const 
   return std::make_shared<nn::ParameterGroup>(shape.name, std::move(specs), options);
 }
 
-OwnedModule::OwnedModule(const Chain::Block& owner, const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups,
-                         at::ScalarType dtype)
-    : module_(make_module(owner, 0)) {
+OwnedModule::OwnedModule(const Chain::Block& owner, std::shared_ptr<torch::nn::Module> module,
+                         const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups, at::ScalarType dtype)
+    : module_(std::move(module)) {
   for (auto& item : module_->named_parameters()) nn::find(groups, full_name(owner, item.key())).take_over(item.value());
   for (auto& item : module_->named_buffers()) {
     if (item.value().is_floating_point()) item.value().set_data(item.value().to(dtype));

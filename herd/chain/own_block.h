@@ -29,8 +29,9 @@ std::shared_ptr<nn::ParameterGroup> make_group(const Chain::Block& owner, const 
 // Holds a module whose parameters have become the values of groups. Blocks that share weights share it.
 class OwnedModule {
  public:
-  OwnedModule(const Chain::Block& owner, const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups,
-              at::ScalarType dtype);
+  // `module` is what make_module() returned for the owner.
+  OwnedModule(const Chain::Block& owner, std::shared_ptr<torch::nn::Module> module,
+              const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups, at::ScalarType dtype);
   torch::nn::Module* get() const { return module_.get(); }
 
  private:

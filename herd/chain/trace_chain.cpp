@@ -153,13 +153,15 @@ class Tracer {
     std::vector<at::Tensor> memory;
     for (const int g : shape.groups) {
       const spec::ParameterGroupShape& group = table_.groups[static_cast<size_t>(g)];
-      parts.groups.push_back(make_group(chain_.blocks()[owner_of(block)], group, scalar_type_of(options_.compute_dtype),
+      parts.groups.push_back(make_group(chain_.owner_of(block), group, scalar_type_of(options_.compute_dtype),
                                         scalar_type_of(options_.gradient_dtype)));
       attach(*parts.groups.back(), memory);
     }
-    if (!block.module.empty())
-      parts.module = std::make_shared<OwnedModule>(chain_.blocks()[owner_of(block)], parts.groups,
+    if (!block.module.empty()) {
+      const Chain::Block& owner = chain_.owner_of(block);
+      parts.module = std::make_shared<OwnedModule>(owner, make_module(owner, 0), parts.groups,
                                                    scalar_type_of(options_.compute_dtype));
+    }
     for (const spec::TensorId input : shape.inputs) {
       const auto tensor = tensors_.find(input);
       if (tensor == tensors_.end())
@@ -180,11 +182,6 @@ class Tracer {
     for (const auto& [tensor, last] : last_reader_) {
       if (last == b) tensors_.erase(tensor);
     }
-  }
-
-  size_t owner_of(const Chain::Block& block) const {
-    return static_cast<size_t>(std::ranges::find(chain_.blocks(), block.module, &Chain::Block::name) -
-                               chain_.blocks().begin());
   }
 
   static void attach(nn::ParameterGroup& group, std::vector<at::Tensor>& memory) {
