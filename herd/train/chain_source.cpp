@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
@@ -252,6 +253,14 @@ class ChainSource final : public ModelSource {
 };
 
 }  // namespace
+
+void check_counted(int64_t counted, double weight) {
+  const int64_t stated = std::llround(1 / weight);
+  if (counted == stated) return;
+  throw SharedError(Code::kBadConfig, "the chain's last block counted " + number(counted) +
+                                          " losses in this step, and the batches state " + number(stated) +
+                                          "\n  fix: Batch::count with as many as the last block counts in its samples");
+}
 
 std::shared_ptr<const ModelSource> chain_source(const Chain& chain, const ChainData& data) {
   return std::make_shared<ChainSource>(chain, data);

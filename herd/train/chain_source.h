@@ -1,6 +1,7 @@
 // Lets a Trainer train a chain of own blocks (herd/chain) on own data. Threads: as ModelSource.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "herd/chain/chain_data.h"
@@ -14,5 +15,9 @@ namespace herd::train {
 // and as trace_chain(). Its samples throw kBadConfig for a batch that lacks a tensor that the chain reads, or has other
 // rows than were asked for.
 std::shared_ptr<const ModelSource> chain_source(const Chain& chain, const ChainData& data);
+
+// Throws kBadConfig where the losses of a step that counted are others than its weight was made for: then Batch::count
+// and the chain's last block disagree, and gradients were scaled by another number than the loss.
+void check_counted(int64_t counted, double weight);
 
 }  // namespace herd::train

@@ -348,6 +348,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   const EndOfStep end = all_reduce_end_of_step(
       {.loss_sum = output.loss_sum, .tokens = output.count, .stop = wants_stop(), .unsaved = checkpoints->failed()},
       comm);
+  if (run.chain) check_counted(end.tokens, input.weight);
   const auto drain_begin = Clock::now();
   if (drain || end.stop) executor->drain();
   const double drained_ms = us_since(drain_begin) / 1e3;

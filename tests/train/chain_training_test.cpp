@@ -142,6 +142,17 @@ TEST(ChainSource, RefusesRowsThatNobodyAskedFor) {
   EXPECT_THAT(refusal(branched_chain(), data, run_file()), testing::HasSubstr("has 5 rows for"));
 }
 
+TEST(ChainSource, NamesBothCounts_WhereTheBatchStatesAnotherThanTheLossCounts) {
+  check_counted(7, 1.0 / 7);
+  try {
+    check_counted(7, 1.0 / 6);
+    FAIL() << "gradients were scaled by another number than the loss";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.message(), testing::AllOf(testing::HasSubstr("counted 7"), testing::HasSubstr("state 6"),
+                                                testing::HasSubstr("Batch::count")));
+  }
+}
+
 TEST(ChainSource, RefusesAModelSection_AndTensorParallel) {
   EXPECT_THAT(refusal(branched_chain(), data_of(), run_file("[model]\nlayers = 3\n")),
               testing::HasSubstr("leave out the keys of [model]"));
