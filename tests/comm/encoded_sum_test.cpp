@@ -136,11 +136,10 @@ TEST_P(EncodedSumOfRanks, SendsTheBytesOfTheEquation) {
             int64_t expected = 0;
             for (int rank = 0; rank < n; ++rank) expected += sum.parts.sent_bytes(rank);
             const int64_t total = std::accumulate(all.begin(), all.end(), int64_t{0});
-            // A gather of short messages may take an algorithm of fewer rounds, which sends more.
-            const bool is_short = elements == 256 * n;
-            require(is_short ? total >= expected : total == expected,
+            // The group chooses the gather by the speeds it measured: one of fewer rounds sends more than the equation.
+            require(total >= expected && total <= 2 * expected,
                     std::string(row.name) + " of " + std::to_string(elements) + ": " + std::to_string(total) +
-                        " bytes, not " + std::to_string(expected));
+                        " bytes, the equation has " + std::to_string(expected));
           },
           hosts);
     }

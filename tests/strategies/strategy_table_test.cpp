@@ -118,7 +118,7 @@ TEST(Strategies, StartAStepOfManyMicroBatchesWithinSeconds) {
   const auto steps = programs_of_run(run, spec::model_table(run, 1), trainable_layout(run, 1), {0});
   EXPECT_GT(steps[0].ops.size(), 20000u);
   EXPECT_FALSE(proves_run_itself(steps[0], trainable_layout(run, 1)));
-  EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 20);
+  EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 60);  // 20 under ASan on a slow machine; square takes minutes
 }
 
 TEST(Strategies, WriteTheGoldenStep) {
