@@ -40,6 +40,10 @@ function(use_library prefix)
     run("rank 0 of 1: gradient 1" ${build}/consumer_torch)
     run("rank 1 of 2: gradient 1.5" ${prefix}/bin/herd run -n 2 -- ${build}/consumer_torch)
     run("^36864 weights" ${build}/consumer_herd_torch)
+    set(own_model ${prefix}/bin/herd run -n 2 -- ${build}/consumer_own_model ${SOURCE}/examples/consumer/own_model.toml
+      log.dir=${work}/own-${name})
+    run("step 4/4" ${own_model})
+    run("resumed from.*saved 1 checkpoint" ${own_model} train.steps=8)
   endif()
 endfunction()
 

@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "herd/storage/metrics.h"
+#include "tests/support/python_with_torch.h"
 
 namespace herd::train {
 namespace {
@@ -18,16 +19,16 @@ class OwnModel {
   explicit OwnModel(std::string name) : name_(std::move(name)) {}
 
   Ended train(const std::string& run, int ranks, const std::vector<std::string>& overrides = {}) const {
+    return train_by({fs::path(std::getenv("HERD_BINARY_DIR")) / "herd", "run", "-n", std::to_string(ranks), "--"}, run,
+                    overrides);
+  }
+
+  // Starts the ranks by the words of a launcher.
+  Ended train_by(std::vector<std::string> words, const std::string& run,
+                 const std::vector<std::string>& overrides) const {
     const fs::path binary = std::getenv("HERD_BINARY_DIR"), source = std::getenv("HERD_SOURCE_DIR");
-    std::vector<std::string> words = {binary / "herd",
-                                      "run",
-                                      "-n",
-                                      std::to_string(ranks),
-                                      "--",
-                                      binary / "examples" / name_,
-                                      source / "examples" / (name_ + ".toml"),
-                                      "log.dir=" + folder_.root.string(),
-                                      "log.name=" + run};
+    words.insert(words.end(), {binary / "examples" / name_, source / "examples" / (name_ + ".toml"),
+                               "log.dir=" + folder_.root.string(), "log.name=" + run});
     words.insert(words.end(), overrides.begin(), overrides.end());
     Command command(words, folder_.root / (run + ".output"));
     const int status = command.wait();
@@ -38,6 +39,9 @@ class OwnModel {
     std::vector<double> out;
     for (const StepMetrics& step : read_metrics(folder_.root / run / "metrics.jsonl")) out.push_back(step.loss);
     return out;
+  }
+  std::vector<StepMetrics> metrics(const std::string& run) const {
+    return read_metrics(folder_.root / run / "metrics.jsonl");
   }
   const fs::path& root() const { return folder_.root; }
 
@@ -94,6 +98,47 @@ TEST(OwnModelCommand, TheBertOfTheLectureLearnsItsLabel) {
       own.train("bert", 2, {"train.steps=6", "train.batch=4", "train.micro_batch=2", "optimizer.lr=1e-3"});
   ASSERT_EQ(ended.status, 0) << ended.output;
   EXPECT_LT(own.losses("bert").back(), 0.3 * own.losses("bert").front());
+}
+
+TEST(OwnModelCommand, TheBertOfTheLectureTrainsUnderTorchrun) {
+  const std::string python = python_with_torch();
+  if (!python.starts_with("/")) GTEST_SKIP() << "no torchrun on this machine: scripts/setup makes a .venv that has it";
+  const OwnModel own("bert_lecture");
+  const std::vector<std::string> keys = {"train.steps=4", "train.batch=4", "train.micro_batch=2", "optimizer.lr=1e-3"};
+  const Ended two = own.train_by({python, "-m", "torch.distributed.run", "--nnodes=1", "--nproc-per-node=2",
+                                  "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--no-python"},
+                                 "torchrun", keys);
+  ASSERT_EQ(two.status, 0) << two.output;
+  ASSERT_EQ(own.train("one", 1, keys).status, 0);
+  EXPECT_LT(most_apart(own.losses("torchrun"), own.losses("one")), 1e-5);
+}
+
+// Activations of some 100 KiB: a rank keeps the budget that a refusal names, and hardly needs less.
+TEST(OwnModelCommand, HoldsWhatIsPredicted) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> runs = {
+      {"own_model", {}},
+      {"own_model", {"strategy.recompute=full"}},
+      {"own_model", {"strategy.zero=3", "strategy.precision=bf16"}},
+      {"two_towers", {"train.micro_batch=1024", "train.batch=4096"}}};
+  for (const auto& [name, more] : runs) {
+    const OwnModel own(name);
+    std::vector<std::string> keys = {"train.steps=3", "checkpoint.every=-1", "train.batch=256", "train.micro_batch=64"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    std::vector<std::string> refused_keys = keys;
+    refused_keys.emplace_back("memory.device_budget=1KiB");
+    const Ended refused = own.train("run", 2, refused_keys);
+    const std::string before = "memory.device_budget = \"";
+    const size_t begin = refused.output.find(before);
+    ASSERT_NE(begin, std::string::npos) << refused.output;
+    const size_t at = begin + before.size();
+    keys.push_back("memory.device_budget=" + refused.output.substr(at, refused.output.find('"', at) - at));
+    const Ended ended = own.train("run", 2, keys);
+    ASSERT_EQ(ended.status, 0) << name << ": " << ended.output;
+    const StepMetrics last = own.metrics("run").back();
+    const double share =
+        static_cast<double>(last.device_bytes_peak) / static_cast<double>(last.predicted_device_bytes_peak);
+    EXPECT_NEAR(share, 1, 0.03) << name << " " << keys.back() << " held " << last.device_bytes_peak;
+  }
 }
 
 TEST(OwnModelCommand, SaysHowItIsCalled_AndWhatARunFileMayNotHold) {

@@ -315,6 +315,34 @@ def bert(hosts):
     check_bert(both(hosts, under_herd_run(hosts, 4, [str(build / "examples/bert_ring")]), 240), 8)
 
 
+def lecture(name):
+    """The BERT of the lecture, for a few steps."""
+    return [str(build / "examples/bert_lecture"), str(root / "examples/bert_lecture.toml"), f"log.dir={folder}/runs",
+            f"log.name={name}", "train.steps=4", "train.batch=8", "train.micro_batch=2", "optimizer.lr=1e-3"]
+
+
+def check_lecture(name, one):
+    several = losses(name)
+    check(len(one) == 4 and len(several) == 4, f"{len(one)} and {len(several)} steps instead of 4")
+    check(max(abs(a - b) for a, b in zip(one, several)) < 1e-5 and several[-1] < 0.7 * several[0], f"losses {one} and {several}")
+
+
+def bert_lecture(hosts):
+    """The BERT of the lecture on 2 hosts x 4 ranks, data parallel and in a pipeline, has the losses of one rank."""
+    alone = subprocess.run(lecture("one"), capture_output=True, text=True)
+    check(alone.returncode == 0, "one rank fails", alone.stdout + alone.stderr)
+    both(hosts, under_herd_run(hosts, 4, lecture("eight")), 200)
+    check_lecture("eight", losses("one"))
+    both(hosts, under_herd_run(hosts, 4, [*lecture("piped"), "mesh.pp=2", "strategy.zero=1"]), 200)
+    check_lecture("piped", losses("one"))
+    both(hosts, lambda node: [
+        python_with_torch(), "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2",
+        "--rdzv-backend=c10d", "--rdzv-endpoint", f"{hosts.addresses[0]}:29500", "--rdzv-id", "lecture",
+        "--rdzv-conf", f"is_host={1 - node}", "--local-addr", hosts.addresses[node], "--no-python",
+        *lecture("torchrun")], 200)
+    check_lecture("torchrun", losses("one"))
+
+
 def check_bert(text, ranks):
     right = [float(value) for value in re.findall(r"accuracy ([0-9.]+)", text)]
     check(len(right) == ranks and min(right) > 0.9, f"accuracies {right}", text)
@@ -327,7 +355,7 @@ def examples():
         yield build / "examples/bert_ring", lambda text: check_bert(text, 4)
 
 
-def torchrun(hosts):
+def python_with_torch():
     pythons = [os.environ.get("HERD_TORCH_PYTHON"), root / ".venv/bin/python", sys.executable]
     pythons = [str(python) for python in pythons if python and shutil.which(python)]
     python = next((python for python in pythons if
@@ -335,6 +363,11 @@ def torchrun(hosts):
     if not python:
         print(f"skipped: none of {', '.join(pythons)} has torch (HERD_TORCH_PYTHON names one that has)")
         sys.exit(two_hosts.CANNOT)
+    return python
+
+
+def torchrun(hosts):
+    python = python_with_torch()
     for example, check_output in examples():
         check_output(both(hosts, lambda node: [
             python, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2",
