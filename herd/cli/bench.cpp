@@ -24,6 +24,7 @@
 #include "herd/cli/core_distance.h"
 #include "herd/cli/tune.h"
 #include "herd/collectives/choose.h"
+#include "herd/comm/connect_world.h"
 #include "herd/comm/context.h"
 #include "herd/comm/core_share.h"
 #include "herd/comm/fork_world.h"
@@ -309,6 +310,11 @@ int run_bench(const BenchOptions& options) {
   } else if (options.transport == "shm" || options.transport == "tcp" || options.transport == "ucx") {
     check(options, options.ranks);
     std::fflush(nullptr);
+    if (options.transport == "ucx") {  // bound to loopback, which every user of this host reaches
+      launch::Environment environment = launch::read_environment();
+      environment.transport = "ucx";
+      comm::wire_here(environment);  // throws where the network is not trusted
+    }
     const auto wire = options.transport == "ucx" ? transport::WireKind::kUcx : transport::WireKind::kTcp;
     return run_processes(options.ranks, body,
                          options.transport == "shm" ? WorldOptions{} : one_rank_per_host(options.ranks, wire));

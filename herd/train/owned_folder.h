@@ -23,6 +23,9 @@ struct JobAttempt {
   int restarts_before = 0;  // starts of the job before this one
   // Time of the job's first start; empty = now.
   std::optional<std::chrono::steady_clock::time_point> job_started = {};
+  // File that is told what the step will hold at its peak: a launcher shows it where the kernel ends the rank for want
+  // of memory. Empty = none.
+  std::string memory_table = {};
 };
 
 class OwnedFolder {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -268,6 +269,9 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
     s.predicted = planner::simulate_on(programs, table, cluster, calibration, ranks_here.size());
     s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
           format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
+    if (!attempt.memory_table.empty())
+      std::ofstream(attempt.memory_table) << "device memory at the peak of a step, as predicted:\n"
+                                          << memory_table(s.predicted.device_peak);
   } else {
     s.say("not predicted: " + why);
   }

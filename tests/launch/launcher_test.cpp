@@ -179,6 +179,12 @@ TEST(HerdRun, UsesUcxOnlyWhereTheNetworkIsTrusted_AndSaysSo) {
   EXPECT_THAT(
       trusted.output(),
       HasSubstr("between hosts: ucx, neither encrypted nor authenticated: the network is declared trusted, on lo"));
+  std::vector<std::string> alone = bench;  // its own ranks, which loopback joins
+  alone.insert(alone.end(), {"--transport", "ucx"});
+  ChildProcess refused(alone);
+  EXPECT_EQ(refused.wait(), 2) << refused.output();
+  EXPECT_THAT(refused.output(), HasSubstr("HERD_TRUSTED_NETWORK is not 1"));
+  EXPECT_EQ(ChildProcess(alone, {{"HERD_TRUSTED_NETWORK", "1"}}).wait(), 0);
 }
 
 TEST(HerdRun, ReturnsTheStatusOfTheRankThatFailed) {

@@ -10,6 +10,7 @@
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_reader.h"
 #include "herd/storage/metrics.h"
+#include "tests/support/temporary_folder.h"
 
 namespace herd::train {
 namespace {
@@ -83,6 +84,7 @@ TEST(TrainCommand, SaysAtTheEndWhatWasPredictedAndWhatItTook) {
   EXPECT_THAT(run.output, testing::ContainsRegex("predicted [0-9.]+ [mu]?s a step, measured [0-9.]+ [mu]?s, [0-9]+ %"));
   const std::vector<StepMetrics> steps = read_metrics(folder.root / "run/metrics.jsonl");
   for (const StepMetrics& step : steps) EXPECT_EQ(step.predicted_step_ms, steps[0].predicted_step_ms);
+  EXPECT_THAT(read_text(folder.root / "run/logs/rank1.memory.txt"), HasSubstr("\n  activations "));
 }
 
 TEST(TrainCommand, ContinuesWithTheSameBits_WhenResumed) {
