@@ -165,6 +165,7 @@ void ModelBindings::allocate_caches(const program::Program& pass) {
 void ModelBindings::begin_step(StepInput input) {
   input_ = std::move(input);
   output_ = {};
+  loaded_.clear();
 }
 
 at::Tensor ModelBindings::find_tensor(const program::Value& value) const {
@@ -231,13 +232,26 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   return context;
 }
 
-// Copies the tokens or labels that the op names to the device, where they are held until their release.
+// Copies what the op names of the batch to the device, where it is held until its release.
 void ModelBindings::load_inputs(const Op& op) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
   const Batch& own = batch(op.micro_batch);
   for (const program::Value& value : op.writes) {
     const at::Tensor& from = value.kind == ValueKind::kTarget ? own.targets_BT : own.tensor(value.tensor);
-    if (from.defined()) set_tensor(value, from.clone());
+    if (from.defined()) set_tensor(value, on_device(value, from));
   }
+}
+
+// A value has one memory: where a graph holds that of an earlier load, it is used again.
+at::Tensor ModelBindings::on_device(const program::Value& value, const at::Tensor& from) {
+  const auto at = loaded_.find(value);
+  if (at != loaded_.end()) {
+    if (const auto storage = at->second.lock())
+      return at::empty({0}, from.options()).set_(c10::Storage(storage), 0, from.sizes(), from.strides());
+  }
+  const at::Tensor copy = from.clone();
+  loaded_.insert_or_assign(value, copy.storage().getWeakStorageImpl());
+  return copy;
 }
 
 nn::Tuple ModelBindings::inputs(const Op& op) const {

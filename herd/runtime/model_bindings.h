@@ -110,7 +110,8 @@ class ModelBindings {
     std::unique_ptr<AttachableStorage> gathered = nullptr;
   };
   nn::Context context(const program::Op& op, int64_t step) const;
-  void load_inputs(const program::Op& op);  // gives the first block its token ids
+  void load_inputs(const program::Op& op);
+  at::Tensor on_device(const program::Value& value, const at::Tensor& from);
   void forward(const program::Op& op, int64_t step);
   void loss(const program::Op& op, int64_t step);
   void logits(const program::Op& op, int64_t step);
@@ -157,8 +158,10 @@ class ModelBindings {
   Options options_;
   StepInput input_;
   StepOutput output_;
-  mutable std::mutex mutex_;                                  // guards tensors_, which all lanes use
-  std::map<program::Value, at::Tensor> tensors_;              // activations, their gradients, logits
+  mutable std::mutex mutex_;                      // guards tensors_, which all lanes use
+  std::map<program::Value, at::Tensor> tensors_;  // activations, their gradients, logits
+  // What was loaded in this step, while something holds it; used by the compute lane alone.
+  std::map<program::Value, c10::weak_intrusive_ptr<c10::StorageImpl>> loaded_;
   std::map<program::Value, KeptGraph> graphs_;                // used by the compute lane alone
   std::map<program::Value, nn::DeferredGradients> pending_;   // used by the compute lane alone
   std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // by block; used by the compute lane alone
