@@ -175,6 +175,7 @@ void ProgressEngine::wait_locked(std::unique_lock<std::mutex>& lock, const Goal&
 void ProgressEngine::completed(PendingOp& pending) {
   if (pending.started) --started_;
   if (pending.self != nullptr) pending.finished_at = steady_clock::now();
+  pending.keep_alive.clear();  // before it is done: who has waited may count on the memory
   pending.done.store(true, std::memory_order_release);
   if (waiting_ > 0) changed_.notify_all();
   for (const auto& call : std::exchange(pending.calls_when_done, {})) call();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <memory>
 #include <numeric>
 #include <thread>
 #include <tuple>
@@ -92,6 +93,21 @@ TEST(Asynchronous, AWorkThatNobodyWaitsForStillCompletes) {
     for (int i = 0; i < 5000 && !watched.expired(); ++i) std::this_thread::sleep_for(1ms);
     require(watched.expired(), "the buffer is let go when the operation is done");
     comm.barrier();
+  });
+}
+
+TEST(Asynchronous, AnOperationHasLetGoOfItsMemoryWhenItIsDone) {
+  run_inproc(2, [](Communicator& comm) {
+    for (int i = 0; i < 2000; ++i) {
+      auto memory = std::make_shared<std::vector<float>>(64);
+      Buffer buffer{.ptr = memory->data(), .count = 64};
+      const std::weak_ptr<std::vector<float>> held = memory;
+      buffer.keep_alive = std::move(memory);
+      Work work = comm.rank() == 0 ? comm.send_async(buffer, 1) : comm.receive_async(buffer, 0);
+      buffer.keep_alive = nullptr;
+      while (!work.done()) std::this_thread::yield();
+      require(held.expired(), "the memory outlived operation " + std::to_string(i));
+    }
   });
 }
 
