@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <mutex>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
@@ -16,18 +20,36 @@ namespace {
 
 thread_local MemoryLabel current_label = MemoryLabel::kOther;
 
+constexpr std::chrono::milliseconds kLongestShortage{100};
+constexpr std::chrono::microseconds kPause{50};
+
+struct ShortageHandlers {
+  std::mutex mutex;
+  std::vector<const std::function<bool()>*> handlers;
+
+  // Returns whether memory will be free soon.
+  bool free_what_is_not_needed() {
+    const std::lock_guard lock(mutex);
+    bool soon = false;
+    for (const auto* handler : handlers) soon = (*handler)() || soon;
+    return soon;
+  }
+};
+
+ShortageHandlers& shortage_handlers() {
+  static auto* instance = new ShortageHandlers;
+  return *instance;
+}
+
 // Counts the bytes in use against the budget. Threads: any.
 struct Counters {
   std::atomic<int64_t> live{0}, peak{0}, budget{0};
   std::array<std::atomic<int64_t>, kNumMemoryLabels> by_label{};
 
   void add(MemoryLabel label, int64_t bytes) {
-    const int64_t now = live.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    int64_t now = live.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     const int64_t limit = budget.load(std::memory_order_relaxed);
-    if (limit > 0 && now > limit) {
-      live.fetch_sub(bytes, std::memory_order_relaxed);
-      refuse(label, bytes);
-    }
+    if (limit > 0 && now > limit) now = await_room(label, bytes, limit);
     by_label[static_cast<size_t>(label)].fetch_add(bytes, std::memory_order_relaxed);
     int64_t old_peak = peak.load(std::memory_order_relaxed);
     while (now > old_peak && !peak.compare_exchange_weak(old_peak, now, std::memory_order_relaxed)) {
@@ -36,6 +58,19 @@ struct Counters {
   void remove(MemoryLabel label, int64_t bytes) {
     live.fetch_sub(bytes, std::memory_order_relaxed);
     by_label[static_cast<size_t>(label)].fetch_sub(bytes, std::memory_order_relaxed);
+  }
+  // Returns the live bytes, these included, once they fit.
+  int64_t await_room(MemoryLabel label, int64_t bytes, int64_t limit) {
+    live.fetch_sub(bytes, std::memory_order_relaxed);
+    const auto end = std::chrono::steady_clock::now() + kLongestShortage;
+    for (bool soon = true; soon && std::chrono::steady_clock::now() < end;) {
+      soon = shortage_handlers().free_what_is_not_needed();
+      const int64_t now = live.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+      if (now <= limit) return now;
+      live.fetch_sub(bytes, std::memory_order_relaxed);
+      if (soon) std::this_thread::sleep_for(kPause);
+    }
+    refuse(label, bytes);
   }
   [[noreturn]] void refuse(MemoryLabel label, int64_t bytes) const;
 };
@@ -104,6 +139,15 @@ CountedMemory::CountedMemory(MemoryLabel label, int64_t bytes) : label_(label), 
   counters().add(label, bytes);
 }
 CountedMemory::~CountedMemory() { counters().remove(label_, bytes_); }
+
+ShortageHandler::ShortageHandler(std::function<bool()> free) : free_(std::move(free)) {
+  const std::lock_guard lock(shortage_handlers().mutex);
+  shortage_handlers().handlers.push_back(&free_);
+}
+ShortageHandler::~ShortageHandler() {
+  const std::lock_guard lock(shortage_handlers().mutex);
+  std::erase(shortage_handlers().handlers, &free_);
+}
 
 void DeviceMemory::install() {
   static const bool done = [] {

@@ -7,11 +7,15 @@
 // live big blocks together hold at most 9/8 of the peak of bytes asked for in big blocks. The slack of an eighth lets
 // blocks that one phase of a step needs stay through the other phases.
 // Torch has one CPU allocator per process, so this is one per process too. Until install() nothing is counted.
+//   Memory of a message is free once its operation is done, which a rank may notice a moment after its peer has gone
+//   on.
+// So an allocation that does not fit waits while a ShortageHandler says that memory is on its way, for 100 ms at most.
 // Threads: any.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -44,6 +48,20 @@ class CountedMemory {
  private:
   MemoryLabel label_;
   int64_t bytes_;
+};
+
+// Is asked, while it lives, where an allocation does not fit the budget.
+class ShortageHandler {
+ public:
+  // `free` frees what is no longer needed, and says whether more will be free soon. The allocating thread calls it, any
+  // thread, and it allocates no tensor.
+  explicit ShortageHandler(std::function<bool()> free);
+  ~ShortageHandler();
+  ShortageHandler(const ShortageHandler&) = delete;
+  ShortageHandler& operator=(const ShortageHandler&) = delete;
+
+ private:
+  std::function<bool()> free_;
 };
 
 struct DeviceMemory {

@@ -7,6 +7,7 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/bridge/budget_allocator.h"
 #include "herd/program/program_names.h"
 #include "herd/runtime/deferred_release_internal.h"
 
@@ -109,6 +110,7 @@ struct Executor::State {
   Clock::time_point origin = Clock::now();
   int64_t runs = 0;
   double waited_us = 0;
+  ShortageHandler shortage{[this] { return run_deferred_releases(); }};
 
   // Says whether all ops that an op depends on have been handed over.
   bool can_hand_over(const OpState& op_state) const {
@@ -133,10 +135,11 @@ struct Executor::State {
     return events;
   }
 
-  // Runs the deferred releases whose ops have ended.
-  void run_deferred_releases() {
+  // Runs the deferred releases whose ops have ended. Returns whether others are left.
+  bool run_deferred_releases() {
     const std::lock_guard lock(deferred_releases_mutex);
     std::erase_if(deferred_releases, [](const auto& deferred_release) { return deferred_release->done(); });
+    return !deferred_releases.empty();
   }
 
   // Hands over the deferred releases that wait for this op, unless one waits for an op that has not been handed over.

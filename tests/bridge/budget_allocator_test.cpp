@@ -54,6 +54,23 @@ TEST_F(Budget, KeepsTheLabelOfTheAllocationUntilItIsFreed) {
   EXPECT_EQ(DeviceMemory::live_bytes(MemoryLabel::kWeights), 0);
 }
 
+TEST_F(Budget, WaitsForMemoryThatIsOnItsWay_AndAsksNobodyWhereItFits) {
+  DeviceMemory::set_budget(start + 4 * kMiB);
+  at::Tensor sent = bytes(3 * kMiB);
+  int asked = 0;
+  const ShortageHandler handler([&] {
+    if (++asked == 3) sent.reset();
+    return asked < 3;
+  });
+  { const at::Tensor fits = bytes(kMiB); }
+  EXPECT_EQ(asked, 0);
+  { const at::Tensor waits = bytes(2 * kMiB); }
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(DeviceMemory::peak_bytes() - start, 4 * kMiB);
+  EXPECT_THROW(bytes(5 * kMiB), Error);  // at once: nothing more is on its way
+  EXPECT_EQ(asked, 4);
+}
+
 TEST_F(Budget, RefusesOneByteTooManyWithTheTableOfWhatIsLive) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   DeviceMemory::set_budget(start + 4 * kMiB);

@@ -34,8 +34,8 @@ struct MeasuredRank {
   int64_t bound = 0, peak = 0;
 };
 
-// Trains two steps, and returns each rank's bound and the most bytes that it held since its start, or since it
-// has the initial weights of its own modules.
+// Trains two steps with its bound as each rank's budget, and returns that and the most bytes that the rank held since
+// its start, or since it has the initial weights of its own modules.
 inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int ranks,
                                                 const std::shared_ptr<const ModelSource>& source = family_source()) {
   SharedNumbers peaks(ranks), bounds(ranks);
@@ -63,6 +63,10 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
                                      .loss_scale = loss_scale,
                                      .width = run.model.width,
                                      .table = run.chain ? &table : nullptr});
+    // Measured against a budget: what a rank holds beyond it for a moment, where it has none, is no harm.
+    bounds[comm.rank()] =
+        program::peak_bound(step, program::Tier::kDevice, programs).bytes + strategies::uncounted_bytes(step);
+    DeviceMemory::set_budget(bounds[comm.rank()]);
     runtime::Executor executor(step, bindings.table());
     for (int64_t s = 0; s < 2; ++s) {
       bindings.begin_step(data->read(s * layout.batch, layout.batch, layout.micro_batch, step));
@@ -70,8 +74,6 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
       executor.drain();
     }
     peaks[comm.rank()] = DeviceMemory::peak_bytes();
-    bounds[comm.rank()] =
-        program::peak_bound(step, program::Tier::kDevice, programs).bytes + strategies::uncounted_bytes(step);
     comm.barrier();
   });
   std::vector<MeasuredRank> out;
