@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "herd/base/error.h"
+#include "herd/base/regular_file.h"
 #include "herd/convert/weight_source.h"
+#include "herd/spec/chain_table.h"
 #include "herd/spec/run_keys.h"
 #include "herd/storage/checkpoint_folder.h"
 
@@ -55,6 +57,11 @@ spec::RunFile read_run_file(const std::string& path, std::span<const std::string
         return spec::GivenModel{source->run().model, weights};
       });
   if (!weights.empty()) run.model.weights = weights;
+  const fs::path table = fs::path(path).parent_path() / spec::kChainFile;
+  if (run.model.kind == "chain") {
+    if (const std::optional<std::string> text = read_regular_file(table))
+      run.chain = std::make_shared<spec::ChainTable>(spec::ChainTable::parse(*text, table.string()));
+  }
   return run;
 }
 

@@ -5,6 +5,7 @@
 #include "herd/base/units.h"
 #include "herd/planner/partitioned_model_internal.h"
 #include "herd/planner/tables_internal.h"
+#include "herd/spec/chain_table.h"
 #include "herd/spec/compute.h"
 
 namespace herd::planner {
@@ -37,9 +38,11 @@ std::string joined(const std::vector<std::string>& words) {
 
 std::string headline(const Plan& plan) {
   const auto& model = plan.run.model;
-  return printable(plan.name) + ": " + model.kind + ", " + std::to_string(model.layers) + " layers of width " +
-         std::to_string(model.width) + ", " + format_count(static_cast<double>(plan.prediction.parameters)) +
-         " parameters, " +
+  const std::string blocks =
+      plan.run.chain ? " of " + std::to_string(plan.run.chain->traced().blocks.size()) + " blocks"
+                     : ", " + std::to_string(model.layers) + " layers of width " + std::to_string(model.width);
+  return printable(plan.name) + ": " + model.kind + blocks + ", " +
+         format_count(static_cast<double>(plan.prediction.parameters)) + " parameters, " +
          (plan.prediction.frozen > 0 ? format_count(static_cast<double>(plan.prediction.frozen)) + " of them frozen, "
                                      : "") +
          plan.run.strategy.precision +

@@ -13,6 +13,8 @@
 
 namespace herd::spec {
 
+inline constexpr char kChainFile[] = "chain.json";  // holds it in a run's folder, beside config.toml
+
 class ChainTable {
  public:
   // REQUIRES tables of the same chain, traced with 1 <= small_samples < large_samples.

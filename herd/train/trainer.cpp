@@ -31,6 +31,7 @@
 #include "herd/runtime/parameter_update.h"
 #include "herd/runtime/weight_refresher.h"
 #include "herd/spec/build_model_table.h"
+#include "herd/spec/chain_table.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/supported.h"
 #include "herd/storage/atomic_file.h"
@@ -298,7 +299,8 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (s.root()) {
     s.owned->take_over();
     s.write("config.toml", spec::to_toml(run));
-    s.write("cluster.toml", planner::to_toml(cluster));  // for herd plan --cluster
+    if (run.chain) s.write(spec::kChainFile, run.chain->text());  // for herd plan, which has none of the blocks
+    s.write("cluster.toml", planner::to_toml(cluster));           // for herd plan --cluster
     s.write_manifest();
   }
   s.groups->set_deadline(deadline_of(run));  // of steps; what came before measures, or reads checkpoints

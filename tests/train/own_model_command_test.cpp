@@ -90,6 +90,13 @@ TEST(OwnModelCommand, TwoTowersLearn_AndReportWhatWasMeasured) {
   EXPECT_LT(losses.back(), 0.9 * losses.front());
   EXPECT_THAT(ended.output, HasSubstr("predicted"));
   EXPECT_TRUE(fs::exists(own.root() / "towers" / "report.html"));
+  const fs::path binary = std::getenv("HERD_BINARY_DIR");
+  Command plan(
+      {binary / "herd", "plan", own.root() / "towers" / "config.toml", "--ranks", "2", "mesh.pp=2", "--stages"},
+      own.root() / "plan.output");
+  EXPECT_EQ(plan.wait(), 0);
+  EXPECT_THAT(plan.output(), HasSubstr("chain of 4 blocks, 1.85 K parameters"));
+  EXPECT_THAT(plan.output(), testing::ContainsRegex("1 +1 +item to loss +937"));
 }
 
 TEST(OwnModelCommand, TheBertOfTheLectureLearnsItsLabel) {
