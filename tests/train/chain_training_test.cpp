@@ -8,7 +8,10 @@
 
 #include <cmath>
 
+#include "herd/comm/inproc_world.h"
+#include "herd/train/trainer.h"
 #include "plain_loop.h"
+#include "tests/support/temporary_folder.h"
 
 namespace herd::train {
 namespace {
@@ -177,6 +180,62 @@ TEST(ChainSource, NamesALossWithoutACount_AndShapesThatDoNotRepeat) {
         return Tensors{x[0].sum(), torch::tensor(1)};
       });
   EXPECT_THAT(refusal(uneven, data_of(), run_file()), testing::HasSubstr("do not repeat"));
+}
+
+// A block between the points and the loss, a function that may be another after the trace and some steps.
+Chain chain_with(std::function<Tensors(const Tensors&)> middle) {
+  Chain chain;
+  chain
+      .add(
+          "first", {"points"}, [] { return torch::nn::Linear(kIn, kWidth); },
+          [](torch::nn::LinearImpl& linear, const Tensors& x) { return linear.forward(x[0]); })
+      .add_function("middle", {}, std::move(middle))
+      .add(
+          "loss", {"middle", "labels"}, [] { return torch::nn::Linear(kWidth, kClasses); },
+          [](torch::nn::LinearImpl& head, const Tensors& x) {
+            return Tensors{summed_loss(head.forward(x[0]), x[1]), torch::tensor(x[1].size(0))};
+          });
+  return chain;
+}
+
+std::string failure_of(const Chain& chain) {
+  try {
+    train_chain_in_threads(chain, data_of(), run_file(), 1, 20);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ChainTraining, NamesTheBlock_WhereItGivesOtherTensorsThanTheTraceSaw) {
+  int calls = 0;
+  const auto late = [&calls](Tensors early, Tensors other) { return ++calls > 30 ? other : early; };
+  EXPECT_THAT(failure_of(chain_with([&](const Tensors& x) {
+                return late({x[0]}, {x[0], x[0]});
+              })),
+              testing::HasSubstr("block \"middle\" gives 2 tensors, and gave 1"));
+  calls = 0;
+  EXPECT_THAT(failure_of(chain_with([&](const Tensors& x) { return late({x[0]}, {x[0].slice(1, 0, kWidth - 1)}); })),
+              testing::HasSubstr("block \"middle\" gives"));
+  EXPECT_GT(calls, 30);
+}
+
+TEST(ChainTraining, NamesTheBlockThatMakesANaN) {
+  const TemporaryFolder folder;
+  spec::RunFile run = run_file();
+  run.train.eval_every = 0;
+  run.log.dir = folder.path();
+  int calls = 0;
+  const Chain chain = chain_with([&](const Tensors& x) { return Tensors{++calls > 30 ? (x[0] - 1e30).log() : x[0]}; });
+  std::string text;
+  run_inproc(1, [&](Communicator& comm) {
+    try {
+      Trainer(chain, data_of(), run, comm).run();
+    } catch (const Error& error) {
+      text = error.message();
+    }
+  });
+  EXPECT_THAT(text, testing::HasSubstr("output of middle, micro-batch 0"));
 }
 
 TEST(ChainSource, RefusesAParameterThatIsRegisteredTwice) {
