@@ -284,7 +284,7 @@ SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions option
   }
   GroupState& group = state().member();
   const auto& members = group.settings().members;
-  const auto timeout = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;
+  const auto timeout = group.deadline_of(options.deadline);
   const uint64_t number = ++state_->allocations;
   const std::string key = "group" + std::to_string(group.settings().id) + "/symmetric" + std::to_string(number);
   auto memory = make_shared_of_process<SymmetricMemory::State>();
@@ -304,8 +304,7 @@ SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions option
 Communicator Communicator::shrink(std::string_view name, OpOptions options) {
   GroupState& group = state().member();
   const GroupSettings& old = group.settings();
-  const auto deadline =
-      std::chrono::steady_clock::now() + (options.deadline.count() > 0 ? options.deadline : old.deadline);
+  const auto deadline = std::chrono::steady_clock::now() + group.deadline_of(options.deadline);
   transport::Transport& transport = *state_->context->transport;
   Agreement agreement(group.channel(), [&](Rank rank) {
     return group.channel().board(rank).left.load(std::memory_order_acquire) != 0 ||

@@ -18,7 +18,8 @@ using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr uint64_t kStatusStride = 256;  // one in this many operations publishes this rank's status
-constexpr size_t kMaxSchedules = 1024;   // cached schedules; more are dropped when the group is idle
+constexpr std::chrono::hours kLongestDeadline{24 * 365};
+constexpr size_t kMaxSchedules = 1024;  // cached schedules; more are dropped when the group is idle
 
 std::string group_key(const GroupSettings& settings) { return "group" + std::to_string(settings.id); }
 
@@ -66,6 +67,19 @@ GroupState::~GroupState() {
   });
 }
 
+void GroupState::set_deadline(std::chrono::milliseconds deadline) {
+  settings_.deadline = std::min<std::chrono::milliseconds>(deadline, kLongestDeadline);
+}
+
+std::chrono::milliseconds GroupState::deadline_of(std::chrono::milliseconds asked) const {
+  if (asked.count() < 0) {
+    throw Error(Code::kBadConfig, "deadline of an operation in group \"" + settings_.name +
+                                      "\": 0 ms (that of the group) or more, but it is " +
+                                      std::to_string(asked.count()) + " ms");
+  }
+  return asked.count() == 0 ? settings_.deadline : std::min<std::chrono::milliseconds>(asked, kLongestDeadline);
+}
+
 void GroupState::prepare(PendingOp& pending, CollectiveCall& call) {
   const auto& regions = regions_.newest();
   std::optional<MappedRegions::Place> in, out;
@@ -86,7 +100,7 @@ void GroupState::prepare(PendingOp& pending, CollectiveCall& call) {
   CachedSchedule& cached = schedules_.get(call.algorithm, call.request);
   ++cached.uses;
   pending.group = this;
-  pending.timeout = call.deadline.count() > 0 ? call.deadline : settings_.deadline;
+  pending.timeout = deadline_of(call.deadline);
   pending.where = call.where;
   pending.packing = std::move(call.packing);
   pending.call.program = &cached.compiled;
@@ -128,8 +142,8 @@ void GroupState::submit(PendingOp& pending) {
 }
 
 void GroupState::submit_transfer(PendingOp& pending) {
-  transfers_.push_back(&pending);
   pending.source_unknown = pending.message.peer == kAnySource;
+  transfers_.add(pending);
   if (pending.source_unknown) return;
   try {
     pending.kind == PendingOpKind::kSend ? channel_->post_send(pending.message)
@@ -244,37 +258,28 @@ void GroupState::count_moved() {
 }
 
 bool GroupState::match_any_source() {
-  bool found = false;
-  for (PendingOp* pending : transfers_) {
-    for (Rank peer = 0; peer < size() && pending->source_unknown; ++peer) {
-      if (!channel_->has_unclaimed_message(peer, pending->message.envelope.tag)) continue;
-      pending->source_unknown = false;
-      pending->message.peer = peer;
-      channel_->post_receive(pending->message);
-      found = true;
+  return transfers_.find_sources([this](PendingOp& pending) {
+    for (Rank peer = 0; peer < size(); ++peer) {
+      if (!channel_->has_unclaimed_message(peer, pending.message.envelope.tag)) continue;
+      pending.source_unknown = false;
+      pending.message.peer = peer;
+      channel_->post_receive(pending.message);
+      return true;
     }
-  }
-  return found;
+    return false;
+  });
 }
 
 bool GroupState::complete_transfers() {
   bool moved = false;
-  for (size_t i = 0; i < transfers_.size();) {
-    PendingOp& pending = *transfers_[i];
-    if (pending.message.mismatch) {
-      fail(Code::kBadConfig, transfer_mismatch_report(*this, pending));
-      return true;
-    }
-    if (!pending.message.done) {
-      ++i;
-      continue;
-    }
-    transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(i));
+  const PendingOp* mismatched = transfers_.take_done([&](PendingOp& pending) {
     count_moved();
     engine_->completed(pending);
     moved = true;
-  }
-  return moved;
+  });
+  if (mismatched == nullptr) return moved;
+  fail(Code::kBadConfig, transfer_mismatch_report(*this, *mismatched));
+  return true;
 }
 
 std::byte* GroupState::resolve(Rank peer, uint64_t region, int64_t offset) {

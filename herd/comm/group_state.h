@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "herd/comm/failure_domain.h"
+#include "herd/comm/outstanding_transfers.h"
 #include "herd/comm/packing.h"
-#include "herd/comm/pending_op.h"
 #include "herd/comm/progress_engine.h"
 #include "herd/comm/region_table.h"
 #include "herd/comm/schedule_cache.h"
@@ -42,7 +42,10 @@ class GroupState {
   ~GroupState();
 
   const GroupSettings& settings() const { return settings_; }
-  void set_deadline(std::chrono::milliseconds deadline) { settings_.deadline = deadline; }  // holding issuing()
+  void set_deadline(std::chrono::milliseconds deadline);  // REQUIRES issuing() held, and more than 0 ms
+  // Returns the deadline of an operation that asks for this one; 0 = the group's. One of years is one of a year, which
+  // the clock can count. Throws kBadConfig for less than 0 ms.
+  std::chrono::milliseconds deadline_of(std::chrono::milliseconds asked) const;
   const std::vector<int>& hosts() const { return hosts_; }
   Rank rank() const { return channel_->rank(); }
   // Returns the rank in the job, which reports name.
@@ -103,7 +106,7 @@ class GroupState {
   ScheduleExecutor executor_;
   PendingOp* current_ = nullptr;  // the collective that runs; later ones follow it by `next`
   PendingOp* last_ = nullptr;
-  std::vector<PendingOp*> transfers_;    // sends and receives
+  OutstandingTransfers transfers_;
   uint64_t issued_ = 0;                  // sequence of the last collective issued
   uint64_t fingerprint_chain_ = 0;       // hash over the fingerprints of all collectives issued, which peers compare
   uint64_t counted_bytes_ = 0;           // bytes that the engine has counted for this group

@@ -28,7 +28,7 @@ SteadyTime GroupState::check_health() {
   auto wake_at = now + kCheckEvery;
   const SteadyTime since = current_ != nullptr  ? current_->issued
                            : transfers_.empty() ? SteadyTime{}
-                                                : transfers_.front()->issued;
+                                                : transfers_.first()->issued;
   if (since != SteadyTime{} && now - since >= kCheckEvery && now - checked_at_ >= kCheckEvery) {
     checked_at_ = now;
     channel_->refresh_boards(0ms);
@@ -115,8 +115,7 @@ Rank GroupState::missing_source() {
 }
 
 void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
-  const auto transfers = transfers_;
-  for (PendingOp* pending : transfers) {
+  for (PendingOp* pending : transfers_.all()) {
     if (failure_) return;
     if (pending->issued == SteadyTime{}) pending->issued = now;
     const Rank peer = pending->source_unknown ? missing_source() : pending->message.peer;
@@ -183,8 +182,7 @@ void GroupState::fail_pending(const Failure& cause) {
 void GroupState::end_pending() {
   channel_->drop_messages();
   count_moved();
-  std::vector<PendingOp*> pending_ops = std::move(transfers_);
-  transfers_.clear();
+  std::vector<PendingOp*> pending_ops = transfers_.take_all();
   for (PendingOp* pending = current_; pending != nullptr; pending = pending->next) pending_ops.push_back(pending);
   current_ = last_ = nullptr;
   for (PendingOp* pending : pending_ops) {

@@ -15,7 +15,7 @@ void fill_transfer(PendingOp& pending, GroupState& group, PendingOpKind kind, co
   pending.where = options.where;
   pending.name = options.name;
   pending.dtype = x.dtype;
-  pending.timeout = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;
+  pending.timeout = group.deadline_of(options.deadline);
   pending.message.peer = peer;
   pending.message.traffic = transport::Traffic::kPointToPoint;
   pending.message.data = static_cast<std::byte*>(x.ptr);

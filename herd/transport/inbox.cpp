@@ -84,14 +84,14 @@ void Inbox::begin(const Envelope& envelope) {
   if (nowhere_) return;
   message.started = true;
   nowhere_ = !message.accept(envelope);
-  if (!nowhere_) into_ = &message;
+  if (!nowhere_) into_ = &message, into_at_ = found;
   if (nowhere_ && by_tag_) posted_.erase(found);
 }
 
 void Inbox::finish() {
   active_ = false;
   if (into_ != nullptr) {
-    posted_.remove(into_);
+    posted_.erase(into_at_);
     into_->done = true;
     into_ = nullptr;
     return;

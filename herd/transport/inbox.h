@@ -56,7 +56,8 @@ class Inbox {
   std::list<Early> early_;
   bool active_ = false;      // some pieces of a message have been delivered, and others not
   Message* into_ = nullptr;  // receive that the message goes into; nullptr: set_aside_ takes it, unless nowhere_
-  bool nowhere_ = false;     // the message is dropped
+  std::list<Message*>::iterator into_at_ = {};  // its place in posted_
+  bool nowhere_ = false;                        // the message is dropped
   Early set_aside_;
   uint64_t arrived_ = 0;  // bytes of the message that have been delivered
   uint64_t taken_ = 0;

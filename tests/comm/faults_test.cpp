@@ -117,6 +117,12 @@ TEST(Deadline, IsTheGroups_WhereAnOperationNamesNone_AndGroupsInheritIt) {
   std::atomic<int> over{0};
   for (const Error& error : errors_of(2, [&](Communicator& world) {
          EXPECT_THROW(world.set_deadline(0ms), Error);
+         EXPECT_THROW(world.barrier({.deadline = -5ms}), Error);
+         std::vector<float> one(1);
+         EXPECT_THROW(world.send_async(one, 0, 0, {.deadline = -5ms}), Error);
+         world.set_deadline(std::chrono::milliseconds::max());  // counts from now, and the clock ends in 292 years
+         world.barrier();
+         world.barrier({.deadline = std::chrono::milliseconds::max()});
          world.set_deadline(1s);
          Communicator half = world.split(0, 0, "half");
          std::vector<float> x(4);
