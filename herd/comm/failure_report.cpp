@@ -54,6 +54,10 @@ std::string place_of(GroupState& group, Rank rank) {
   if (board.left.load(std::memory_order_acquire) != 0) {
     return "has left the group after " + std::to_string(finished) + " operations";
   }
+  if (const auto transfer = transport::TransferNote::of(board.transfer.load(std::memory_order_relaxed))) {
+    return std::string("waits in ") + (transfer->is_send ? "send to " : "receive from ") +
+           (transfer->peer < 0 || transfer->peer >= group.size() ? "any rank" : name_of(group, transfer->peer));
+  }
   if (started == 0) return "has begun no operation of this group";
   const auto record = record_of(group, rank, started);
   const std::string what = record ? describe(*record) : "operation #" + std::to_string(started);
@@ -113,6 +117,14 @@ std::string describe_outside_ranks(GroupState& group) {
   return text;
 }
 
+// Tells whether the peer of a send waits in a send to this rank.
+bool sends_cross(GroupState& group, const PendingOp& pending) {
+  if (pending.kind != PendingOpKind::kSend) return false;
+  const RankBoard& board = group.channel().board(pending.message.peer);
+  const auto transfer = transport::TransferNote::of(board.transfer.load(std::memory_order_relaxed));
+  return transfer && transfer->is_send && transfer->peer == group.rank();
+}
+
 }  // namespace
 
 std::string short_path(std::string_view path) {
@@ -158,6 +170,8 @@ std::string timeout_report(GroupState& group, const PendingOp& pending, const st
             std::to_string(group.executor().num_steps()) + ")";
   }
   text += describe_other_ranks(group, pending) + describe_outside_ranks(group);
+  if (sends_cross(group, pending))
+    return text + "\n  fix: sends that cross wait for each other: send_async() on one side, or receive first there";
   return text +
          "\n  fix: every rank of the group must make the same calls in the same order; a rank that is alive and "
          "elsewhere lags, or its program differs. Raise `deadline` if it is only slow";

@@ -277,6 +277,7 @@ bool GroupState::complete_transfers() {
     engine_->completed(pending);
     moved = true;
   });
+  if (transfers_.empty()) show_transfer(0);
   if (mismatched == nullptr) return moved;
   fail(Code::kBadConfig, transfer_mismatch_report(*this, *mismatched));
   return true;

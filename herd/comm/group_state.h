@@ -94,6 +94,7 @@ class GroupState {
   void check_transfers(SteadyTime now, SteadyTime& wake_at);
   bool is_gone_or_left(Rank peer);
   Rank missing_source();
+  void show_transfer(uint64_t note);  // says on the board which transfer waits
   std::vector<Rank> awaited() const;  // the peers that the current collective waits for
   uint64_t finished_by(Rank peer, uint64_t at_least);
 
@@ -107,6 +108,7 @@ class GroupState {
   PendingOp* current_ = nullptr;  // the collective that runs; later ones follow it by `next`
   PendingOp* last_ = nullptr;
   OutstandingTransfers transfers_;
+  uint64_t transfer_shown_ = 0;          // RankBoard::transfer
   uint64_t issued_ = 0;                  // sequence of the last collective issued
   uint64_t fingerprint_chain_ = 0;       // hash over the fingerprints of all collectives issued, which peers compare
   uint64_t counted_bytes_ = 0;           // bytes that the engine has counted for this group

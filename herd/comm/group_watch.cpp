@@ -115,10 +115,16 @@ Rank GroupState::missing_source() {
 }
 
 void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
+  uint64_t waits_in = 0;
   for (PendingOp* pending : transfers_.all()) {
     if (failure_) return;
     if (pending->issued == SteadyTime{}) pending->issued = now;
     const Rank peer = pending->source_unknown ? missing_source() : pending->message.peer;
+    if (waits_in == 0 && now - pending->issued >= kCheckEvery) {
+      const bool is_send = pending->kind == PendingOpKind::kSend;
+      waits_in = transport::TransferNote{is_send, pending->source_unknown ? -1 : peer}.word();
+      show_transfer(waits_in);
+    }
     if (now >= pending->issued + pending->timeout) {
       const auto awaited = pending->source_unknown ? std::vector<Rank>{} : std::vector<Rank>{peer};
       refresh_positions();
@@ -131,6 +137,12 @@ void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
     pending->peer_seen_gone = true;
     wake_at = now;
   }
+  show_transfer(waits_in);
+}
+
+void GroupState::show_transfer(uint64_t note) {
+  if (note != transfer_shown_) channel_->board(rank()).transfer.store(note, std::memory_order_relaxed);
+  transfer_shown_ = note;
 }
 
 void GroupState::refresh_positions() { channel_->refresh_boards(kBoardTimeout); }

@@ -63,6 +63,17 @@ class SeqLock {
 };
 using RecordSlot = SeqLock<OperationRecord>;
 
+// Says which send or receive a rank waits in, as one word.
+struct TransferNote {
+  bool is_send = false;
+  Rank peer = -1;  // rank in the group; -1 = any
+  uint64_t word() const { return 1 | uint64_t{is_send} << 1 | static_cast<uint64_t>(peer + 1) << 2; }
+  static std::optional<TransferNote> of(uint64_t word) {  // nothing for 0
+    if (word == 0) return std::nullopt;
+    return TransferNote{(word & 2) != 0, static_cast<Rank>(word >> 2) - 1};
+  }
+};
+
 inline constexpr uint64_t kRecords = 32;  // a power of two
 
 struct alignas(64) RankBoard {
@@ -74,6 +85,7 @@ struct alignas(64) RankBoard {
   std::atomic<uint64_t> step{0};      // steps done
   std::atomic<uint64_t> total_steps{0};
   std::atomic<int64_t> awaits{-1};                     // a rank that this rank waits for in that step; -1 = none
+  std::atomic<uint64_t> transfer{0};                   // TransferNote of a send or receive that has waited for a while
   std::atomic<uint64_t> left{0};                       // 1: this rank closed the group in good order
   alignas(64) std::atomic<uint64_t> awaits_finish{0};  // 1: peers must wake this rank when they finish an operation
   alignas(64) RecordSlot records[kRecords];

@@ -17,6 +17,7 @@ using std::chrono::steady_clock;
 struct Position {
   uint64_t started, finished, waits_in, step, total_steps;
   int64_t awaits;
+  uint64_t transfer;
   char activity[184];                 // as the transport's activity_of() returns it
   OperationRecord records[kRecords];  // the records that are valid
 };
@@ -198,6 +199,7 @@ void ClusterChannel::send_position(int member, FrameKind kind) {
   position.step = own_board.step.load(std::memory_order_relaxed);
   position.total_steps = own_board.total_steps.load(std::memory_order_relaxed);
   position.awaits = own_board.awaits.load(std::memory_order_relaxed);
+  position.transfer = own_board.transfer.load(std::memory_order_relaxed);
   const std::string activity = transport_.activity_of(members_[static_cast<size_t>(self_)]);
   std::memcpy(position.activity, activity.data(), std::min(activity.size(), sizeof position.activity - 1));
   const uint64_t records = std::min(position.started, kRecords);
@@ -225,6 +227,7 @@ void ClusterChannel::on_position(int member, std::span<const std::byte> payload)
   copy.step.store(position.step, std::memory_order_relaxed);
   copy.total_steps.store(position.total_steps, std::memory_order_relaxed);
   copy.awaits.store(position.awaits, std::memory_order_relaxed);
+  copy.transfer.store(position.transfer, std::memory_order_relaxed);
   copy.waits_in.store(position.waits_in, std::memory_order_release);
   answered_[static_cast<size_t>(member)] = true;
 }

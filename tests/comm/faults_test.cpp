@@ -147,6 +147,16 @@ TEST(Deadline, IsTheGroups_WhereAnOperationNamesNone_AndGroupsInheritIt) {
   }
 }
 
+TEST(Deadline, SaysOfSendsThatCross_WhereTheOtherWaits) {
+  const auto errors = errors_of(2, [&](Communicator& comm) {
+    const std::vector<float> x(1 << 22);  // more than is sent ahead
+    comm.set_deadline(comm.rank() == 0 ? 500ms : 5s);
+    comm.send(x, 1 - comm.rank());
+  });
+  EXPECT_THAT(errors[0].what(), HasSubstr("rank 1 waits in send to rank 0"));
+  EXPECT_THAT(errors[0].what(), HasSubstr("fix: sends that cross wait for each other"));
+}
+
 TEST(Deadline, IsTruePerOperation_WhileAnotherGroupIsFast_AndEndsBothGroups) {
   const auto errors = errors_of(2, [](Communicator& world) {
     Communicator other = world.split(0, 0, "other");
