@@ -102,7 +102,10 @@ int run_command(int argc, char** argv) {
       const std::string word = std::string(argv[i]).substr(0, std::string(argv[i]).find('='));
       const std::string ours = word.starts_with("--") ? herd::spec::key_for_foreign(word) : "";
       if (!ours.empty())
-        std::fputs((herd::printable(word) + ": herd has " + ours + ", as section.key=value\n").c_str(), stderr);
+        std::fputs((herd::printable(word) + ": " + ours +
+                    (ours.starts_with("herd has ") ? ", as section.key=value" : "") + "\n")
+                       .c_str(),
+                   stderr);
     }
     return status == 0 ? 0 : 2;
   } catch (const herd::Error& error) {

@@ -33,8 +33,12 @@ std::vector<MappedFile> open_files(const std::vector<std::filesystem::path>& pat
   std::vector<MappedFile> files;
   for (const auto& path : paths) {
     if (!is_file(path)) {
+      if (!std::filesystem::exists(path))
+        throw Error(Code::kBadConfig, "there is no file " + path.string() + "\n  fix: name existing plain-text files");
       throw Error(Code::kBadConfig,
-                  "there is no text file " + path.string() + "\n  fix: name existing plain-text files");
+                  path.string() + " is no regular file, and a text is read more than once\n  fix: " +
+                      (std::filesystem::is_directory(path) ? "the files in that folder"
+                                                           : "a file in place of the pipe, as by zcat x.gz > x.txt"));
     }
     files.emplace_back(path);
     if (files.back().bytes().empty()) throw Error(Code::kBadConfig, path.string() + " is empty\n  fix: leave it out");

@@ -30,6 +30,7 @@
 #include "herd/launch/output.h"
 #include "herd/launch/rank_process.h"
 #include "herd/launch/stop_request.h"
+#include "herd/net/address.h"
 
 namespace herd::launch {
 namespace {
@@ -463,7 +464,10 @@ void check(const LaunchOptions& options) {
     refuse("--node-rank " + std::to_string(options.node_rank) + " must be from 0 to below --nnodes " +
            std::to_string(options.num_nodes));
   }
-  if (options.num_nodes == 1) return check_launches_once(options);
+  if (options.num_nodes == 1) {
+    net::require_loopback();
+    return check_launches_once(options);
+  }
   if (options.rendezvous.empty()) {
     refuse(
         "several nodes need an address where they meet\n  fix: --rendezvous HOST:PORT, HOST being node 0's address and "

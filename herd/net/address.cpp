@@ -46,4 +46,12 @@ Descriptor start_connecting(const SocketAddress& to, std::string& error) {
   return connection;
 }
 
+void require_loopback() {
+  std::string error;
+  start_connecting(numeric_address("127.0.0.1", 9), error);
+  if (error.empty() || error == std::strerror(ECONNREFUSED)) return;
+  throw Error(Code::kBadConfig, "this host cannot reach itself at 127.0.0.1, where the ranks of a job meet: " + error +
+                                    "\n  fix: ip link set lo up");
+}
+
 }  // namespace herd::net

@@ -29,4 +29,7 @@ int bound_port(int socket);  // returns the port that the system gave the socket
 // a later one shows when the socket is used.
 Descriptor start_connecting(const SocketAddress& to, std::string& error);
 
+// Throws kBadConfig where this host cannot reach itself at 127.0.0.1, as in a new network namespace.
+void require_loopback();
+
 }  // namespace herd::net

@@ -339,7 +339,7 @@ std::string key_for_foreign(std::string_view name) {
   const auto row = std::ranges::find(kForeignKeys, plain, &ForeignKey::name);
   if (row == std::end(kForeignKeys)) return "";
   if (row->key.empty()) return std::string(row->note);
-  return std::string(row->key) + (row->note.empty() ? "" : " (" + std::string(row->note) + ")");
+  return "herd has " + std::string(row->key) + (row->note.empty() ? "" : " (" + std::string(row->note) + ")");
 }
 
 }  // namespace herd::spec

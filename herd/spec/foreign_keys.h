@@ -16,8 +16,8 @@ struct ForeignKey {
 
 std::span<const ForeignKey> foreign_keys();
 
-// Returns "optimizer.lr", with the note behind it; empty for an unknown name. Case, '-' for '_' and leading dashes do
-// not matter: "--Learning-Rate" is "learning_rate".
+// Returns "herd has optimizer.lr", with the note behind it, or the note where herd has no key; empty for an unknown
+// name. Case, '-' for '_' and leading dashes do not matter: "--Learning-Rate" is "learning_rate".
 std::string key_for_foreign(std::string_view name);
 
 }  // namespace herd::spec

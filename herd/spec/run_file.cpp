@@ -161,7 +161,7 @@ const Key* find_key(std::string_view section, std::string_view name) {
   const std::string full = std::string(section) + "." + std::string(name);
   if (elsewhere.empty())
     if (const std::string ours = key_for_foreign(name); !ours.empty())
-      refuse(full + " (" + place + ")", "no such key", "herd has " + ours);
+      refuse(full + " (" + place + ")", "no such key", ours);
   if (names.empty()) unknown_section(place, section);
   refuse(
       full + " (" + place + ")", "no such key",
@@ -193,7 +193,7 @@ void set_override(const std::string& text, RunFile& run) {
   const size_t equals = text.find('='), dot = text.find('.');
   if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
     const std::string ours = key_for_foreign(std::string_view(text).substr(0, equals));
-    refuse(place, "must be section.key=value", ours.empty() ? "like train.steps=100" : "herd has " + ours);
+    refuse(place, "must be section.key=value", ours.empty() ? "like train.steps=100" : ours);
   }
   const std::string section = text.substr(0, dot), name = text.substr(dot + 1, equals - dot - 1);
   std::string value = text.substr(equals + 1);
@@ -219,7 +219,7 @@ void set_keys(const toml::table& root, const std::string& name, std::span<const 
     if (!body.is_table()) {
       const std::string ours = key_for_foreign(section.str());
       refuse("\"" + std::string(section.str()) + "\" (" + line_of(body, name) + ")", "stands outside of a section",
-             ours.empty() ? "put it under a heading like [train]" : "herd has " + ours);
+             ours.empty() ? "put it under a heading like [train]" : ours);
     }
     for (const auto& [key, node] : *body.as_table()) set_key(section.str(), key.str(), node, line_of(node, name), run);
     if (body.as_table()->empty()) {

@@ -1,6 +1,7 @@
 #include "herd/data/token_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <set>
 
@@ -144,6 +145,9 @@ TEST(TokenFolder, NamesTheFileThatIsMissingOrEmpty) {
   EXPECT_ERROR(write_token_folder({.files = {folder / "empty.txt"}, .out = folder / "out"}), Code::kBadConfig,
                "empty.txt is empty");
   EXPECT_ERROR(write_token_folder({.files = {}, .out = folder / "out"}), Code::kBadConfig, "no text files");
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_ERROR(write_token_folder({.files = {folder / "pipe"}, .out = folder / "out"}), Code::kBadConfig,
+               "a file in place of the pipe");
 }
 
 }  // namespace

@@ -134,6 +134,14 @@ TEST(HerdRun, RanksMeetAndLinesCarryTheRank) {
   }
 }
 
+TEST(HerdRun, SaysAtOnceThatLoopbackIsDown) {
+  if (ChildProcess({"unshare", "-n", "true"}).wait() != 0) GTEST_SKIP() << "no network namespace can be made here";
+  ChildProcess job({"unshare", "-n", kHerd, "run", "-n", "2", "--", "true"});
+  EXPECT_EQ(job.wait(), 2) << job.output();
+  EXPECT_THAT(job.output(), HasSubstr("cannot reach itself at 127.0.0.1"));
+  EXPECT_THAT(job.output(), HasSubstr("fix: ip link set lo up"));
+}
+
 TEST(HerdRun, StopsReadingOptionsAtTheProgram) {
   ChildProcess job(herd_run({"-n", "1"}, {"echo", "-n", "--max-restarts=3", "--", "-h"}));
   EXPECT_EQ(job.wait(), 0);

@@ -39,8 +39,9 @@ TEST(ForeignKeys, LeadToKeysThatExist_AndAreNoneOfThem) {
 }
 
 TEST(ForeignKeys, AreFoundInAnySpelling) {
-  EXPECT_EQ(key_for_foreign("--Learning-Rate"), "optimizer.lr");
-  EXPECT_EQ(key_for_foreign("warmup_ratio"), "optimizer.warmup_steps (steps: the ratio times train.steps)");
+  EXPECT_EQ(key_for_foreign("--Learning-Rate"), "herd has optimizer.lr");
+  EXPECT_EQ(key_for_foreign("warmup_ratio"), "herd has optimizer.warmup_steps (steps: the ratio times train.steps)");
+  EXPECT_EQ(key_for_foreign("--tokenizer"), "herd tokenize makes the tokens; data.path is their folder");
   EXPECT_EQ(key_for_foreign("learning_rates"), "");
   EXPECT_EQ(key_for_foreign(""), "");
   EXPECT_EQ(key_for_foreign("--"), "");
