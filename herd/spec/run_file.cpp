@@ -72,13 +72,16 @@ class Setter {
     field(run_) = values;
   }
   void operator()(BytesField field) const {
-    if (!node_.is_integer() && !node_.is_string()) wrong_type("bytes, like \"4GiB\" or 4096");
+    if (!node_.is_integer() && !node_.is_string())
+      wrong_type(field.per_second ? "bytes a second, like \"8GB/s\"" : "bytes, like \"4GiB\" or 4096");
     int64_t bytes = 0;
     if (node_.is_integer()) {
       bytes = *node_.value<int64_t>();
     } else {
       try {
-        bytes = parse_bytes(*node_.value<std::string>());
+        std::string text = *node_.value<std::string>();
+        if (field.per_second && text.ends_with("/s")) text.resize(text.size() - 2);
+        bytes = parse_bytes(text);
       } catch (const Error& error) {
         throw Error(error.code(), printable(where_) + ": " + error.message());
       }

@@ -75,6 +75,7 @@ struct RunFile {
     bool keep_gathered = true;             // with sequence_parallel: blocks keep gathered inputs for backward
     int64_t prefetch = kAuto;              // block passes ahead of their use at which ZeRO-3 gathers weights
     int64_t keep_whole = kAuto;            // parameter groups whose weights ZeRO-3 keeps whole through a step
+    int64_t window = kAuto;                // block passes whose weights are on the device with offload = "window"
     int64_t stages_per_rank = kAuto;       // of a pipeline
     int64_t interleave_micro_batches = 1;  // with mesh.tp: micro-batches that take turns; 1 = each by itself
     int64_t bucket = 25 << 20;             // bytes of gradient reduced at a time
@@ -82,6 +83,9 @@ struct RunFile {
   } strategy;
   struct Memory {
     int64_t device_budget = 0, host_budget = 0;  // bytes per rank; 0 = no limit
+    int64_t link = 0;                            // bytes a second to which copies are slowed; 0 = no limit
+    std::string nvme_path = "auto";              // folder of files that strategy.offload = "nvme" keeps
+    int64_t nvme_bandwidth = 0;                  // bytes a second of those files; 0 = measured
     bool operator==(const Memory&) const = default;
   } memory;
   struct Comm {

@@ -42,6 +42,10 @@ Key bytes(std::string_view section, std::string_view name, Effect effect, int64_
           std::string_view doc) {
   return {section, name, effect, BytesField{field}, min, kMany, false, {}, doc};
 }
+Key rate(std::string_view section, std::string_view name, Effect effect, int64_t& (*field)(RunFile&),
+         std::string_view doc) {
+  return {section, name, effect, BytesField{field, /*per_second=*/true}, 0, kMany, false, {}, doc};
+}
 
 std::vector<Key> make_keys() {
   return {
@@ -211,7 +215,19 @@ std::vector<Key> make_keys() {
           {},
           "stages of the pipeline on each of its ranks; auto = 2 for interleaved and zero_bubble_v, else 1"},
       text("strategy", "offload", Effect::kLayout, HERD_FIELD(strategy.offload), {"none", "states", "window", "nvme"},
-           "what leaves the device's memory"),
+           "what leaves the device's memory: states = optimizer states, to the host, where updates run; nvme = those, "
+           "to "
+           "files of each rank; window = states and weights, to the host"),
+      Key{"strategy",
+          "window",
+          Effect::kLayout,
+          AutoField{HERD_FIELD(strategy.window)},
+          1,
+          1e6,
+          false,
+          {},
+          "with offload = window, of how many passes over blocks weights may be on the device at once, the running one "
+          "included; auto = as few as nearly hide the copies"},
       text("strategy", "compression", Effect::kTraining, HERD_FIELD(strategy.compression),
            {"none", "bf16", "topk", "int8"},
            "of gradients between ranks; bf16 = they are sent and summed in 16 bits, and half as many bytes move"),
@@ -225,6 +241,17 @@ std::vector<Key> make_keys() {
       bytes(
           "memory", "host_budget", Effect::kNone, +[](RunFile& run) -> int64_t& { return run.memory.host_budget; }, 0,
           "host memory of a rank; 0 = no limit"),
+      rate(
+          "memory", "link", Effect::kNone, +[](RunFile& run) -> int64_t& { return run.memory.link; },
+          "rate of copies between the device and the host, each way, like 8GB/s: on CPUs, where both are one memory, "
+          "copies are slowed to it, and predictions know it; 0 = no limit"),
+      text("memory", "nvme_path", Effect::kNone, HERD_FIELD(memory.nvme_path), {},
+           "folder in which offload = nvme keeps a file for each rank, on a drive of each host; auto = nvme in the "
+           "run's folder"),
+      rate(
+          "memory", "nvme_bandwidth", Effect::kNone,
+          +[](RunFile& run) -> int64_t& { return run.memory.nvme_bandwidth; },
+          "rate at which a rank reads and writes those files, for predictions; 0 = measured before the first step"),
 
       text("comm", "transport", Effect::kLayout, HERD_FIELD(comm.transport), {"auto", "shm", "inproc"},
            "how ranks reach each other; auto = shared memory within a host, TCP inside TLS between hosts"),
@@ -274,6 +301,17 @@ std::string toml_bytes(int64_t bytes) {
   for (const char* unit : units) {
     if (bytes != 0 && bytes % factor == 0) return "\"" + std::to_string(bytes / factor) + unit + "\"";
     factor >>= 10;
+  }
+  return std::to_string(bytes);
+}
+
+// Writes the largest decimal unit that divides the bytes a second.
+std::string toml_rate(int64_t bytes) {
+  const char* units[] = {"TB/s", "GB/s", "MB/s", "KB/s"};
+  int64_t factor = 1'000'000'000'000;
+  for (const char* unit : units) {
+    if (bytes != 0 && bytes % factor == 0) return "\"" + std::to_string(bytes / factor) + unit + "\"";
+    factor /= 1000;
   }
   return std::to_string(bytes);
 }
@@ -363,7 +401,8 @@ void set_value(const Key& key, RunFile& run, const KeyValue& value) {
 std::string type_name(const Key& key) {
   return std::visit(Match{[](IntegerField) { return "integer"; }, [](NumberField) { return "number"; },
                           [](BoolField) { return "true or false"; }, [](TextField) { return "text"; },
-                          [](PairField) { return "pair of numbers"; }, [](BytesField) { return "bytes"; },
+                          [](PairField) { return "pair of numbers"; },
+                          [](BytesField field) { return field.per_second ? "bytes a second" : "bytes"; },
                           [](AutoField) { return "integer or auto"; }},
                     key.field);
 }
@@ -380,18 +419,18 @@ std::string range_text(const Key& key) {
 
 std::string value_toml(const Key& key, const RunFile& run) {
   RunFile copy = run;  // the fields are accessors of a mutable RunFile
-  return std::visit(Match{[&](IntegerField field) { return std::to_string(field(copy)); },
-                          [&](NumberField field) { return toml_number(field(copy)); },
-                          [&](BoolField field) { return std::string(field(copy) ? "true" : "false"); },
-                          [&](TextField field) { return toml_quoted(field(copy)); },
-                          [&](PairField field) {
-                            return "[" + toml_number(field(copy)[0]) + ", " + toml_number(field(copy)[1]) + "]";
-                          },
-                          [&](BytesField field) { return toml_bytes(field.at(copy)); },
-                          [&](AutoField field) {
-                            return field.at(copy) == kAuto ? std::string("\"auto\"") : std::to_string(field.at(copy));
-                          }},
-                    key.field);
+  return std::visit(
+      Match{
+          [&](IntegerField field) { return std::to_string(field(copy)); },
+          [&](NumberField field) { return toml_number(field(copy)); },
+          [&](BoolField field) { return std::string(field(copy) ? "true" : "false"); },
+          [&](TextField field) { return toml_quoted(field(copy)); },
+          [&](PairField field) { return "[" + toml_number(field(copy)[0]) + ", " + toml_number(field(copy)[1]) + "]"; },
+          [&](BytesField field) { return field.per_second ? toml_rate(field.at(copy)) : toml_bytes(field.at(copy)); },
+          [&](AutoField field) {
+            return field.at(copy) == kAuto ? std::string("\"auto\"") : std::to_string(field.at(copy));
+          }},
+      key.field);
 }
 
 std::string run_file_guide(const std::map<std::string, std::string>& refused) {

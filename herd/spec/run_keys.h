@@ -22,7 +22,8 @@ using TextField = std::string& (*)(RunFile&);
 using PairField = std::array<double, 2>& (*)(RunFile&);
 struct BytesField {
   int64_t& (*at)(RunFile&);
-};  // "4GiB", or a number of bytes
+  bool per_second = false;
+};  // "4GiB", or a number of bytes; "8GB/s" for bytes a second
 struct AutoField {
   int64_t& (*at)(RunFile&);
 };  // an integer, or "auto" = kAuto
@@ -60,7 +61,7 @@ KeyValue value_of(const Key& key, const RunFile& run);
 void set_value(const Key& key, RunFile& run,
                const KeyValue& value);  // REQUIRES a value of the key's type, in its range
 
-// Returns "integer", "number", "true or false", "text", "pair of numbers" or "bytes".
+// Returns "integer", "number", "true or false", "text", "pair of numbers", "bytes" or "bytes a second".
 std::string type_name(const Key& key);
 // Returns ">= 1", "in [0, 1)", "none | full | every:K"; empty if any value will do.
 std::string range_text(const Key& key);

@@ -53,6 +53,22 @@ TEST(RunFile, ReadsEveryType) {
   EXPECT_EQ(run.log.name, "a b");
 }
 
+TEST(RunFile, ReadsRates_AndWritesThemAsTheyAreRead) {
+  for (const auto& [text, bytes] : {std::pair<std::string, int64_t>{"\"8GB/s\"", 8'000'000'000},
+                                    {"\"400MB/s\"", 400'000'000},
+                                    {"\"1.5 KiB/s\"", 1536},
+                                    {"\"2GB\"", 2'000'000'000},
+                                    {"7", 7}}) {
+    const RunFile run = parse_run_text("[memory]\nlink = " + text + "\n", "run.toml");
+    EXPECT_EQ(run.memory.link, bytes) << text;
+    EXPECT_EQ(parse_run_text(to_toml(run), "again"), run) << text;
+  }
+  EXPECT_THAT(to_toml(parse_run_text("", "run.toml", {{"memory.link=8GB/s"}})), HasSubstr("link = \"8GB/s\"\n"));
+  EXPECT_THAT(refusal("[memory]\nlink = \"fast\"\n"), HasSubstr("memory.link (run.toml, line 2): \"fast\""));
+  EXPECT_THAT(refusal("[memory]\nlink = true\n"), HasSubstr("expects bytes a second, like \"8GB/s\""));
+  EXPECT_THAT(refusal("[memory]\nhost_budget = \"8GB/s\"\n"), HasSubstr("is no number of bytes"));
+}
+
 // A run file that begins with the weights of a model of 3 layers.
 RunFile with_weights(const std::string& toml, std::vector<std::string> overrides = {}) {
   GivenModel given{.model = parse_run_text("", "theirs",
