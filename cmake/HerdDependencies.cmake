@@ -5,6 +5,7 @@ pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET openssl>=3.0)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
+pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
 if(HERD_UCX STREQUAL "AUTO")
   pkg_check_modules(UCX IMPORTED_TARGET ucx)
@@ -23,7 +24,7 @@ endif()
 
 add_library(herd_third_party INTERFACE)
 target_link_libraries(herd_third_party INTERFACE
-  PkgConfig::SODIUM PkgConfig::OPENSSL PkgConfig::HWY PkgConfig::HWLOC PkgConfig::SENTENCEPIECE
+  PkgConfig::SODIUM PkgConfig::OPENSSL PkgConfig::HWY PkgConfig::HWLOC PkgConfig::URING PkgConfig::SENTENCEPIECE
   CLI11::CLI11 nlohmann_json::nlohmann_json)
 
 if(HERD_HAVE_UCX)

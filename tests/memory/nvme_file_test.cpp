@@ -1,0 +1,174 @@
+// Files on NVMe: what is written is read, by io_uring and without, past the page cache and through it; and what goes
+// wrong is named.
+#include "herd/memory/nvme_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "herd/base/error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace herd {
+namespace {
+
+using testing::HasSubstr;
+
+struct Memory {
+  explicit Memory(int64_t bytes)
+      : data(static_cast<std::byte*>(std::aligned_alloc(kNvmeBlock, static_cast<size_t>(bytes)))),
+        size(static_cast<size_t>(bytes)) {
+    std::memset(data, 0, size);
+  }
+  ~Memory() { std::free(data); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  void fill(int seed) {
+    for (size_t i = 0; i < size; ++i) data[i] = static_cast<std::byte>((i * 7 + i / 4096 + static_cast<size_t>(seed)));
+  }
+  bool operator==(const Memory& other) const { return size == other.size && std::memcmp(data, other.data, size) == 0; }
+  std::span<std::byte> span() { return {data, size}; }
+  std::byte* const data;
+  const size_t size;
+};
+
+template <class F>
+std::string message_of(const F& action, Code code) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    return error.message();
+  }
+  return "nothing was thrown";
+}
+
+TEST(NvmeFile, ReadsWhatWasWritten_ByEveryWayTheKernelMayAllow) {
+  const TemporaryFolder folder;
+  for (const bool ring : {true, false}) {
+    for (const bool direct : {true, false}) {
+      for (const int64_t blocks : {1, 2, 7, 64}) {
+        const int64_t bytes = blocks * kNvmeBlock;
+        NvmeFile file({.path = folder / "a" / "rank0",
+                       .bytes = 3 * bytes,
+                       .run = "one",
+                       .contents = "",
+                       .depth = 3,
+                       .chunk = 2 * kNvmeBlock,
+                       .try_direct = direct,
+                       .try_ring = ring});
+        EXPECT_GE(file.notes().size(), (ring ? 0u : 1u) + (direct ? 0u : 1u));
+        Memory first(bytes), second(bytes), read(bytes);
+        first.fill(1), second.fill(2);
+        file.write(2 * bytes, second.span());
+        file.write(0, first.span());
+        file.read(0, read.span());
+        EXPECT_TRUE(read == first);
+        file.read(2 * bytes, read.span());
+        EXPECT_TRUE(read == second);
+        file.read(bytes, read.span());
+        EXPECT_TRUE(read == Memory(bytes)) << "zero before it is written";
+      }
+    }
+  }
+}
+
+TEST(NvmeFile, IsTheSameInMappedMemory_InTurnWithReadsAndWrites) {
+  const TemporaryFolder folder;
+  constexpr int64_t kBytes = 8 * kNvmeBlock;
+  NvmeFile file({.path = folder / "rank0", .bytes = kBytes, .run = "one", .contents = ""});
+  Memory written(kBytes), read(kBytes);
+  for (int turn = 0; turn < 5; ++turn) {
+    written.fill(turn);
+    file.write(0, written.span());
+    EXPECT_EQ(std::memcmp(file.map().data(), written.data, kBytes), 0) << turn;
+    file.map()[5] = std::byte{99};
+    file.forget_mapped();
+    file.read(0, read.span());
+    EXPECT_EQ(read.data[5], std::byte{99});
+    read.data[5] = written.data[5];
+    EXPECT_TRUE(read == written);
+  }
+}
+
+TEST(NvmeFile, LeavesNothing_AndIsTakenOverByItsOwnRunAlone) {
+  const TemporaryFolder folder;
+  const auto options = [&](const std::string& run) {
+    return NvmeFile::Options{.path = folder / "rank0", .bytes = kNvmeBlock, .run = run, .contents = "w0.nvme 4096\n"};
+  };
+  {
+    const NvmeFile file(options("one"));
+    EXPECT_THAT(read_text(folder / "rank0"), HasSubstr("herd nvme 1\none\nw0.nvme 4096\n"));
+    EXPECT_THAT(message_of([&] { NvmeFile(options("one")); }, Code::kBadConfig), HasSubstr("is in use by another"));
+    std::filesystem::copy_file(folder / "rank0", folder / "left");  // as a killed process leaves it
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "rank0"));
+  std::filesystem::rename(folder / "left", folder / "rank0");
+  const std::string refused = message_of([&] { NvmeFile(options("two")); }, Code::kBadConfig);
+  EXPECT_THAT(refused, HasSubstr("belongs to run one, this is run two\n  fix: memory.nvme_path = another folder"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "rank0"));
+  NvmeFile(options("one"));
+  std::ofstream(folder / "rank0") << "somebody's text";
+  EXPECT_THAT(message_of([&] { NvmeFile(options("one")); }, Code::kBadConfig), HasSubstr("no file that herd keeps"));
+  EXPECT_EQ(read_text(folder / "rank0"), "somebody's text");
+}
+
+TEST(NvmeFile, NamesAFileThatIsTooShort_AndWhatTheSystemRefuses) {
+  const TemporaryFolder folder;
+  constexpr int64_t kBytes = 16 * kNvmeBlock;
+  for (const bool ring : {true, false}) {
+    NvmeFile file({.path = folder / "rank0",
+                   .bytes = kBytes,
+                   .run = "one",
+                   .contents = "",
+                   .chunk = kNvmeBlock,
+                   .try_ring = ring});
+    Memory memory(kBytes);
+    std::filesystem::resize_file(file.path(), 6 * kNvmeBlock);
+    const std::string text = message_of([&] { file.read(0, memory.span()); }, Code::kStorage);
+    EXPECT_THAT(text, HasSubstr("can't read 4 KiB at byte "));
+    EXPECT_THAT(text, HasSubstr("rank0: the file ends before"));
+    EXPECT_THAT(text, HasSubstr("fix: check that drive"));
+    file.write(0, memory.span());
+    file.read(0, memory.span());  // a failed request leaves nothing behind
+  }
+  EXPECT_THAT(
+      message_of([&] { NvmeFile({.path = folder / "rank0", .bytes = int64_t{1} << 50, .run = "one", .contents = ""}); },
+                 Code::kStorage),
+      HasSubstr("no room for "));
+  std::ofstream(folder / "text") << "a file where a folder should be";
+  EXPECT_THAT(
+      message_of(
+          [&] { NvmeFile({.path = folder / "text" / "rank0", .bytes = kNvmeBlock, .run = "one", .contents = ""}); },
+          Code::kStorage),
+      HasSubstr("memory.nvme_path"));
+}
+
+// The system's limit of a file's size stands for a drive that refuses.
+TEST(NvmeFile, NamesAWriteThatFails) {
+  const TemporaryFolder folder;
+  constexpr int64_t kBytes = 16 * kNvmeBlock;
+  NvmeFile file({.path = folder / "rank0", .bytes = kBytes, .run = "one", .contents = "", .try_ring = false});
+  Memory memory(kBytes);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  small.rlim_cur = 4 * kNvmeBlock;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string text = message_of([&] { file.write(0, memory.span()); }, Code::kStorage);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  EXPECT_THAT(text, HasSubstr("can't write"));
+  EXPECT_THAT(text, HasSubstr("File too large"));
+}
+
+}  // namespace
+}  // namespace herd
