@@ -313,7 +313,12 @@ program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile&
         run.train.threads > 0 ? static_cast<int>(run.train.threads) : std::max(1, host.cores / host.ranks);
     machine.core_bytes_per_us = host.core_bytes_per_us;
     machine.host_bytes_per_us = host.memory_bytes_per_us;
+    machine.emulated_link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6;
   }
+  if (device.has_own_device && run.memory.link > 0)
+    machine.host_link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6;
+  machine.nvme_bytes_per_us =
+      run.memory.nvme_bandwidth > 0 ? static_cast<double>(run.memory.nvme_bandwidth) / 1e6 : device.nvme_bytes_per_us;
   if (!cluster.measured || cluster.measured->precision != precision_of(run)) return machine;
   const Measured& m = *cluster.measured;
   machine.update_us_per_element = m.update_us_per_element;
@@ -369,6 +374,7 @@ Cluster cluster_of(const program::Calibration& calibration, const spec::RunFile&
   (in_16bit ? device.matmul_16bit_flops_per_us : device.matmul_flops_per_us) = calibration.matmul_flops_per_us;
   (in_16bit ? device.attention_16bit_flops_per_us : device.attention_flops_per_us) = calibration.attention_flops_per_us;
   device.op_overhead_us = calibration.op_overhead_us;
+  device.nvme_bytes_per_us = calibration.nvme_bytes_per_us;
   return cluster;
 }
 

@@ -62,8 +62,8 @@ enum class OpKind : uint8_t {
   kStep,            // g, w, s [, factor] -> w, s. It updates one parameter group's weights (no training step).
   kSend,            // x.m or dx.m ->. It sends to `peer` along an axis.
   kReceive,         // -> x.m, dx.m or dx.m.partial(axis). It receives from `peer` along an axis.
-  kFetch,           // v.host -> v. It copies from the host to the device.
-  kEvict,           // v -> v.host. It copies from the device to the host.
+  kFetch,           // v.host -> v, or v.nvme -> v.host. It copies to a tier nearer to the device.
+  kEvict,           // v -> v.host, or v.host -> v.nvme. It copies to a tier farther from the device.
   kRelease,         // It ends the values listed as writes, which then hold nothing. Only lifetimes.h writes it.
   kEncode,          // v -> v.bf16. It rounds plain numbers to another codec.
   kDecode,          // v.bf16 -> v. It turns another codec into plain numbers.
@@ -82,7 +82,7 @@ enum class Lane : uint8_t {
   kCopyIn,       // copies from the host to the device
   kCopyOut,      // copies from the device to the host
   kHost,         // arithmetic on values that the host keeps
-  kIo            // reads and writes of files
+  kIo            // fetches from files and evicts to them
 };
 
 // Names what a value holds. Each line begins with its name in text, where m is the micro-batch.

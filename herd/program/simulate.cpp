@@ -35,11 +35,24 @@ struct OpWork {
   bool measured = false;                    // its time was measured on this machine while other ranks ran
   const spec::BlockShape* block = nullptr;  // block whose inner collectives it issues
   bool on_device = true;                    // false: the host link or the host does it, while the device computes
+  double latency_us = 0;                    // time in which it uses nothing of the rank
 };
 
 // Returns the work of moving bytes over the link between a device and its host.
 PassWork host_link_work(double bytes, const Calibration& calibration) {
   return {calibration.op_overhead_us + bytes / calibration.host_link_bytes_per_us, bytes};
+}
+
+// Returns the work of copying values from one tier to another.
+OpWork copy_work(const Program& step, const Op& op, const Calibration& calibration) {
+  const double bytes = static_cast<double>(bytes_of(step, op.reads));
+  if (op.lane == Lane::kIo)
+    return {.pass = {}, .on_device = false, .latency_us = bytes / calibration.nvme_bytes_per_us};
+  if (calibration.host_link_bytes_per_us > 0) return {.pass = host_link_work(bytes, calibration), .on_device = false};
+  OpWork work{.pass = pass_work({}, 2 * bytes, calibration)};
+  if (calibration.emulated_link_bytes_per_us > 0)
+    work.latency_us = std::max(0.0, bytes / calibration.emulated_link_bytes_per_us - work.pass.work_us);
+  return work;
 }
 
 // Returns what an op costs; nothing if it takes no time of the rank's cores.
@@ -82,10 +95,7 @@ std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::Mod
       return OpWork{pass_work({}, bytes, calibration)};
     case OpKind::kFetch:
     case OpKind::kEvict:
-      if (calibration.host_link_bytes_per_us > 0)
-        return OpWork{.pass = host_link_work(static_cast<double>(bytes_of(step, op.reads)), calibration),
-                      .on_device = false};
-      return OpWork{pass_work({}, bytes, calibration)};
+      return copy_work(step, op, calibration);
     case OpKind::kEncode:
     case OpKind::kDecode:
     case OpKind::kAdd:
@@ -168,6 +178,7 @@ class Simulator {
       } else {
         if (auto work = work_of(step, op, model_, calibration_)) {
           if (work->block != nullptr) add_inner(op, step, *work->block, work->pass, task.latency_us);
+          task.latency_us += work->latency_us;
           task.work_us = work->pass.work_us;
           if (task.work_us > 0 && work->on_device)
             task.uses = {{cores_, static_cast<double>(calibration_.threads)},

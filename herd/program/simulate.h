@@ -29,6 +29,9 @@ struct Calibration {
   // Rate between a rank's own device and the host's memory, each way. The host updates what it keeps at this rate, too.
   // 0 = device and host have one memory.
   double host_link_bytes_per_us = 0;
+  // Rate to which copies between device and host are slowed where both have one memory (memory.link). 0 = not slowed.
+  double emulated_link_bytes_per_us = 0;
+  double nvme_bytes_per_us = 3'000;  // rate at which a rank reads and writes its files on NVMe
 
   // These were measured with all ranks of the host at work and cores enough, and replace the rates above. They
   // include the time spent waiting for memory, so a measured op takes this rank's share of the bus at most.

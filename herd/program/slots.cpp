@@ -61,6 +61,7 @@ class SlotAssignment {
   explicit SlotAssignment(Program& step) : step_(step), lifetimes_(lifetimes_of(step)) {
     for (const Op& op : step.ops) {
       if (op.kind == OpKind::kReceive) received_.insert(op.writes.begin(), op.writes.end());
+      if (op.kind == OpKind::kFetch && op.lane == Lane::kIo) read_ahead_.insert(op.writes.begin(), op.writes.end());
     }
   }
 
@@ -71,7 +72,7 @@ class SlotAssignment {
     give_pool_slots(ValueKind::kGradient, rules.gradient_buffers);
     give_pool_slots(ValueKind::kActivation, rules.receive_buffers);
     give_pool_slots(ValueKind::kActivationGradient, rules.receive_buffers);
-    for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight}) give_staging_slots(kind);
+    for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight, ValueKind::kState}) give_staging_slots(kind);
     for (auto& [value, info] : step_.values) {
       if (value.placement.shard != 0 && on_device(value)) give_shard_slot(value, info);
     }
@@ -120,7 +121,7 @@ class SlotAssignment {
   }
 
   // Gives buffers on the host to values that are copied to it or from it. Consecutive values have different buffers, so
-  // that one is copied while the other is worked on.
+  // that one is copied while the other is worked on. The order of a program itself reads files ahead.
   void give_staging_slots(ValueKind kind) {
     std::vector<Value> items;
     std::vector<int64_t> bytes;
@@ -134,7 +135,10 @@ class SlotAssignment {
     }
     std::stable_sort(uses.begin(), uses.end(),
                      [](const PoolUse& a, const PoolUse& b) { return a.first_op < b.first_op; });
-    for (size_t i = uses.size(); i-- > 1;) uses[i].first_op = uses[i - 1].first_op;
+    for (size_t i = uses.size(); i-- > 1;) {
+      const bool is_read_ahead = read_ahead_.contains(items[static_cast<size_t>(uses[i].item)]);
+      if (!is_read_ahead) uses[i].first_op = uses[i - 1].first_op;
+    }
     give_buffers(items, assign_pool(bytes, uses, 0));
   }
 
@@ -152,6 +156,7 @@ class SlotAssignment {
   Program& step_;
   const std::map<Value, std::vector<Interval>> lifetimes_;
   std::set<Value> received_;
+  std::set<Value> read_ahead_;  // values on the host that are read from files
   int next_slot_ = 0;
 };
 

@@ -417,9 +417,9 @@ class LocalOp {
   bool is_copy(const Value& from, const Value& to) const {
     switch (context_.op.kind) {
       case OpKind::kFetch:
-        return in_tier(from, to.tier) == to && from.tier != Tier::kDevice && to.tier == Tier::kDevice;
+        return in_tier(from, to.tier) == to && to.tier < from.tier;
       case OpKind::kEvict:
-        return in_tier(from, to.tier) == to && from.tier == Tier::kDevice && to.tier != Tier::kDevice;
+        return in_tier(from, to.tier) == to && from.tier < to.tier;
       case OpKind::kEncode:
         return in_codec(from, to.codec) == to && from.codec == Codec::kPlain && to.codec != Codec::kPlain;
       default:

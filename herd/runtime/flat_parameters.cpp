@@ -55,8 +55,9 @@ FlatParameters::FlatParameters(Groups groups, Communicator& comm, const std::vec
     : FlatParameters(groups, whole_step(groups), comm, states, seed) {}
 
 FlatParameters::FlatParameters(Groups groups, const program::Program& step, Communicator& comm,
-                               const std::vector<at::ScalarType>& states, std::optional<uint64_t> seed)
-    : groups_(std::move(groups)) {
+                               const std::vector<at::ScalarType>& states, std::optional<uint64_t> seed,
+                               const FilePlace& file)
+    : groups_(std::move(groups)), state_types_(states) {
   HERD_CHECK(!groups_.empty(), "a model without parameters");
   for (const auto& group : groups_)
     for (const ValueKind kind : {ValueKind::kWeight, ValueKind::kGradient})
@@ -77,15 +78,20 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
            /*zeros=*/true, peers);
   allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16, /*symmetric=*/encoded_gradients_.elements > 0,
            /*zeros=*/true, peers);
-  lay_out_host(step, ValueKind::kWeight, host_weights_);
-  lay_out_host(step, ValueKind::kGradient, host_gradients_);
+  lay_out_host(step, ValueKind::kWeight, first_group.dtype(), host_weights_);
+  lay_out_host(step, ValueKind::kGradient, first_group.gradient_dtype(), host_gradients_);
+  open_file(step, file);
 
   state_offsets_ = {0};
   for (int g = 0; g < num_groups(); ++g) {
     const Value whole = program::weight(g);
     const auto info = step.values.find(whole);
     keeps_whole_.push_back(info != step.values.end() && info->second.persistent);
-    if (keeps_whole(g)) {
+    const auto on_host_info = step.values.find(in_tier(whole, program::Tier::kHost));
+    stays_on_host_.push_back(!keeps_whole(g) && on_host_info != step.values.end() && on_host_info->second.persistent);
+    if (stays_on_host(g)) {
+      if (seed) group(g).initialize(*seed, own_weights(g));
+    } else if (keeps_whole(g)) {
       if (seed) group(g).initialize(*seed, memory(whole).narrow(0, 0, group(g).elements()));
       attach(g);
     } else if (holds(g) && seed) {
@@ -107,15 +113,19 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   const auto zeros = [&](at::ScalarType type) {
     return states_on_host ? host_zeros(state_offsets_.back(), type) : at::zeros({state_offsets_.back()}, type);
   };
-  for (const at::ScalarType type : states) states_.push_back(zeros(type));
+  for (const at::ScalarType type : states) {
+    if (!file_) states_.push_back(zeros(type));
+  }
   for (int g = 0; g < num_groups(); ++g) refresh_host(g);
   const at::ScalarType type = groups_.front()->dtype();
-  if (type == at::kFloat) return;
-  remainder_ = zeros(type == at::kBFloat16 && !states_on_host ? at::kShort : at::kFloat);
-  for (int g = 0; g < num_groups(); ++g) {
-    if (seed && holds(g) && !group(g).frozen())
-      group(g).initialize(*seed, own_remainder(g, remainder_.scalar_type()), part(g).begin);
+  if (type != at::kFloat) {
+    if (!file_) remainder_ = zeros(type == at::kBFloat16 && !states_on_host ? at::kShort : at::kFloat);
+    for (int g = 0; g < num_groups(); ++g) {
+      if (!seed || !holds(g) || group(g).frozen()) continue;
+      group(g).initialize(*seed, file_ ? own_master(g) : own_remainder(g, remainder_.scalar_type()), part(g).begin);
+    }
   }
+  forget_mapped();
 }
 
 FlatParameters::~FlatParameters() {
@@ -166,8 +176,8 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec
 }
 
 // Lays out the values of one kind on the host: persistent ones, then the staging buffers.
-void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, Region& region) {
-  const int64_t element_size = element_bytes(*groups_.front(), kind);
+void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, at::ScalarType type, Region& region) {
+  const auto element_size = static_cast<int64_t>(c10::elementSize(type));
   std::map<int, int64_t> staging, begin;  // slot -> bytes, first element
   for (const auto& [value, info] : step.values) {
     if (!on_host(value, kind)) continue;
@@ -186,12 +196,72 @@ void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, 
     if (on_host(value, kind) && !info.persistent)
       region.extents[value] = {begin.at(info.slot), info.bytes / element_size};
   }
-  region.memory = host_zeros(region.elements, type_of(*groups_.front(), kind));
+  region.memory = host_zeros(region.elements, type);
+}
+
+void FlatParameters::open_file(const program::Program& step, const FilePlace& place) {
+  int64_t bytes = 0;
+  std::string contents;
+  for (const auto& [value, info] : step.values) {
+    if (value.tier != program::Tier::kNvme) continue;
+    file_offsets_[value] = bytes;
+    bytes += info.bytes;
+    contents += program::value_name(step.mesh, value) + " " + std::to_string(info.bytes) + "\n";
+  }
+  if (file_offsets_.empty()) return;
+  file_ = std::make_unique<NvmeFile>(
+      NvmeFile::Options{.path = place.path, .bytes = bytes, .run = place.run, .contents = contents});
+  lay_out_host(step, ValueKind::kState, at::kByte, host_states_);
+}
+
+at::Tensor FlatParameters::mapped(const Value& value) const {
+  const auto offset = file_offsets_.find(value);
+  if (offset == file_offsets_.end()) return {};
+  const std::span<std::byte> all = file_->map();
+  const int64_t bytes = host_bytes_of(value);
+  return at::from_blob(all.data() + offset->second, {bytes}, at::kByte);
+}
+
+int64_t FlatParameters::host_bytes_of(const Value& value) const {
+  return static_cast<int64_t>(memory(in_tier(value, program::Tier::kHost)).nbytes());
+}
+
+std::vector<Value> FlatParameters::staged_values(int group) const {
+  std::vector<Value> out;
+  for (const ValueKind kind : {ValueKind::kState, ValueKind::kWeight}) {
+    const Value own = own_value(kind, group);
+    if (file_offsets_.contains(in_tier(own, program::Tier::kNvme))) out.push_back(in_tier(own, program::Tier::kHost));
+  }
+  return out;
+}
+
+void FlatParameters::read_file(const Value& value) {
+  const at::Tensor to = memory(value);
+  file_->read(file_offsets_.at(in_tier(value, program::Tier::kNvme)),
+              {static_cast<std::byte*>(to.mutable_data_ptr()), to.nbytes()});
+}
+void FlatParameters::write_file(const Value& value) {
+  const at::Tensor from = memory(value);
+  file_->write(file_offsets_.at(in_tier(value, program::Tier::kNvme)),
+               {static_cast<const std::byte*>(from.const_data_ptr()), from.nbytes()});
+}
+void FlatParameters::forget_mapped() {
+  if (file_) file_->forget_mapped();
+}
+
+int64_t FlatParameters::host_bytes() const {
+  size_t bytes = 0;
+  for (const Region* region : {&host_weights_, &host_gradients_, &host_states_}) bytes += region->memory.nbytes();
+  return static_cast<int64_t>(bytes);
 }
 
 void FlatParameters::refresh_host(int index) {
-  const Value on_host_value = in_tier(own_value(ValueKind::kWeight, index), program::Tier::kHost);
-  if (host_weights_.extents.contains(on_host_value) && holds(index)) update_weights(index).copy_(own_weights(index));
+  if (!holds(index) || stays_on_host(index)) return;
+  const Value own = own_value(ValueKind::kWeight, index);
+  if (const at::Tensor in_file = mapped(in_tier(own, program::Tier::kNvme)); in_file.defined())
+    in_file.view(own_weights(index).scalar_type()).narrow(0, 0, part(index).size()).copy_(own_weights(index));
+  else if (host_weights_.extents.contains(in_tier(own, program::Tier::kHost)))
+    update_weights(index).copy_(own_weights(index));
 }
 
 // Returns the group of ranks whose regions are as long as this rank's, since memory that peers map has one size.
@@ -266,10 +336,11 @@ int FlatParameters::index_of(const nn::ParameterGroup& group) const {
 bool FlatParameters::keeps_whole(int group) const { return keeps_whole_[static_cast<size_t>(group)]; }
 at::Tensor FlatParameters::memory(const Value& value) const {
   const bool weights = value.kind == ValueKind::kWeight, host = value.tier == program::Tier::kHost;
-  const Region& region = host                          ? (weights ? host_weights_ : host_gradients_)
-                         : value.codec == Codec::kBf16 ? encoded_gradients_
-                         : weights                     ? weights_
-                                                       : gradients_;
+  const Region& region = value.kind == ValueKind::kState ? host_states_
+                         : host                          ? (weights ? host_weights_ : host_gradients_)
+                         : value.codec == Codec::kBf16   ? encoded_gradients_
+                         : weights                       ? weights_
+                                                         : gradients_;
   const auto extent = region.extents.find(value);
   if (extent == region.extents.end()) return {};
   return region.memory.narrow(0, extent->second.begin, extent->second.elements);
@@ -282,7 +353,7 @@ at::Tensor FlatParameters::gradient_range(int first, int last, Codec codec) cons
   return region.memory.narrow(0, from.begin, to.begin + to.elements - from.begin);
 }
 
-bool FlatParameters::holds(int group) const { return keeps_whole(group) || cut(group); }
+bool FlatParameters::holds(int group) const { return keeps_whole(group) || stays_on_host(group) || cut(group); }
 
 bool FlatParameters::cut(int group) const {
   return sharded() && weights_.extents.contains(program::weight(group, shard_placement_));
@@ -311,7 +382,9 @@ Value FlatParameters::own_value(ValueKind kind, int group) const {
 at::Tensor FlatParameters::own(ValueKind kind, int group) const {
   return memory(own_value(kind, group)).narrow(0, 0, part(group).size());
 }
-at::Tensor FlatParameters::own_weights(int group) const { return own(ValueKind::kWeight, group); }
+at::Tensor FlatParameters::own_weights(int group) const {
+  return stays_on_host(group) ? update_weights(group) : own(ValueKind::kWeight, group);
+}
 at::Tensor FlatParameters::own_gradient(int group) const { return own(ValueKind::kGradient, group); }
 at::Tensor FlatParameters::update_memory(ValueKind kind, int group) const {
   const at::Tensor host = memory(in_tier(own_value(kind, group), program::Tier::kHost));
@@ -319,7 +392,32 @@ at::Tensor FlatParameters::update_memory(ValueKind kind, int group) const {
 }
 at::Tensor FlatParameters::update_weights(int group) const { return update_memory(ValueKind::kWeight, group); }
 at::Tensor FlatParameters::update_gradient(int group) const { return update_memory(ValueKind::kGradient, group); }
+at::Tensor FlatParameters::part_of_states(const at::Tensor& states, int k, int group) const {
+  const int64_t elements = part(group).size();
+  const auto type = [&](int i) { return i < num_states() ? state_types_[static_cast<size_t>(i)] : at::kFloat; };
+  int64_t begin = 0;
+  for (int i = 0; i < k; ++i) {
+    const int64_t bytes = elements * static_cast<int64_t>(c10::elementSize(type(i)));
+    begin += (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  }
+  const int64_t bytes = elements * static_cast<int64_t>(c10::elementSize(type(k)));
+  HERD_CHECK(begin + bytes <= states.numel(), "the states of " + this->group(group).name() + " have no room");
+  return states.narrow(0, begin, bytes).view(type(k));
+}
+
+at::Tensor FlatParameters::update_state(int k, int group) const {
+  if (!file_) return own_state(k, group);
+  return part_of_states(memory(in_tier(own_value(ValueKind::kState, group), program::Tier::kHost)), k, group);
+}
+at::Tensor FlatParameters::update_master(int group) const {
+  if (!file_) return own_master(group);
+  if (groups_.front()->dtype() == at::kFloat || this->group(group).frozen()) return {};
+  return update_state(num_states(), group);
+}
+
 at::Tensor FlatParameters::own_state(int k, int group) const {
+  if (file_)
+    return part_of_states(mapped(in_tier(own_value(ValueKind::kState, group), program::Tier::kNvme)), k, group);
   return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).size());
 }
 
@@ -327,7 +425,11 @@ at::Tensor FlatParameters::own_remainder(int index, at::ScalarType type) const {
   if (!remainder_.defined() || remainder_.scalar_type() != type || group(index).frozen()) return {};
   return remainder_.narrow(0, state_offsets_[static_cast<size_t>(index)], part(index).size());
 }
-at::Tensor FlatParameters::own_master(int group) const { return own_remainder(group, at::kFloat); }
+at::Tensor FlatParameters::own_master(int group) const {
+  if (!file_) return own_remainder(group, at::kFloat);
+  if (groups_.front()->dtype() == at::kFloat || this->group(group).frozen()) return {};
+  return own_state(num_states(), group);
+}
 at::Tensor FlatParameters::own_low_halves(int group) const { return own_remainder(group, at::kShort); }
 
 void FlatParameters::attach(int index) {

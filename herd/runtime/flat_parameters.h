@@ -11,6 +11,10 @@
 //             no states and no gradient.
 //   host      A Program may keep states, master copies and the weights that the update works on in host memory. There
 //             each slot has a staging buffer, and bf16 weights have an fp32 master copy, too.
+//             Where it keeps all weights there, the device has buffers of a pool for them.
+//   files     It may keep them in a file on NVMe instead, and then the host has staging buffers alone. own_state() and
+//             own_master() are then views of the mapped file, for use outside of steps: call forget_mapped() before the
+//             next step. Steps read and write the file through the staging buffers.
 //   encoded   Gradients in bf16, as ranks exchange them, lie in a region of their own, laid out like plain ones.
 // A rank holds the groups that its Program names, and nothing of other groups.
 // With several ranks, gradients lie in memory that the ranks of a host share, and so do weights if they are cut. They
@@ -22,14 +26,17 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/communicator.h"
 #include "herd/kernels/element_range.h"
+#include "herd/memory/nvme_file.h"
 #include "herd/nn/parameter_group.h"
 #include "herd/program/program.h"
 
@@ -37,14 +44,21 @@ namespace herd::runtime {
 
 using Groups = std::vector<std::shared_ptr<nn::ParameterGroup>>;
 
+// Says where a rank keeps the file of values that its Program keeps on NVMe.
+struct FilePlace {
+  std::filesystem::path path;
+  std::string run;  // id of the run, whose file it is
+};
+
 class FlatParameters {
  public:
   // Allocates the weights and gradients that `step` names, and a zeroed state of each type in `states` for each weight
   // that this rank updates. `seed` gives the initial weights; without it the caller writes all of them. Attaches the
   // groups that are whole for as long as the run. Collective over `comm`. Throws kOverBudget where the device budget is
-  // too small. Throws kBug if groups differ in dtype, or if a value of `step` has no room for its group.
+  // too small. Throws kBug if groups differ in dtype, or if a value of `step` has no room for its group. Throws as
+  // NvmeFile where the step keeps values in files.
   FlatParameters(Groups groups, const program::Program& step, Communicator& comm,
-                 const std::vector<at::ScalarType>& states, std::optional<uint64_t> seed);
+                 const std::vector<at::ScalarType>& states, std::optional<uint64_t> seed, const FilePlace& file = {});
   // Does the same for a step that holds every group whole, with gradients that are not pooled.
   FlatParameters(Groups groups, Communicator& comm, const std::vector<at::ScalarType>& states, uint64_t seed);
   ~FlatParameters();  // detaches all groups
@@ -65,9 +79,11 @@ class FlatParameters {
   bool sharded() const { return shards_ > 1; }  // tells whether an axis cuts groups into shards
   program::Placement shard_placement() const { return shard_placement_; }  // returns that of shards; kWhole without any
   bool keeps_whole(int group) const;  // tells whether the group's weights are whole from step to step
+  // Tells whether the host keeps the group's weights, of which the device has copies only while passes use them.
+  bool stays_on_host(int group) const { return stays_on_host_[static_cast<size_t>(group)]; }
 
-  // own_*       is what this rank updates of a group, on the device.
-  // update_*    is the copy that the update works on: the host's if it keeps any, else the same as own_*.
+  // own_*       is what this rank updates of a group, on the device; on the host where weights stay there.
+  // update_*    is the copy that the update works on: the host's if it has any, else the same as own_*.
   // saved_part  is the piece of own_* that this rank writes to a checkpoint.
   // All functions from here to own_low_halves() REQUIRE holds(group); tensors have part(group).size() elements.
 
@@ -81,13 +97,25 @@ class FlatParameters {
   at::Tensor own_state(int k, int group) const;  // REQUIRES k in [0, num_states())
   at::Tensor update_weights(int group) const;
   at::Tensor update_gradient(int group) const;
+  at::Tensor update_state(int k, int group) const;
+  at::Tensor update_master(int group) const;
   // These return the remainder; an undefined tensor if the rank keeps none or the group is frozen.
   at::Tensor own_master(int group) const;      // returns the fp32 numbers that own_weights() are the rounding of
   at::Tensor own_low_halves(int group) const;  // returns int16, the lower halves of fp32 numbers with bf16 upper halves
-  int num_states() const { return static_cast<int>(states_.size()); }
+  int num_states() const { return static_cast<int>(state_types_.size()); }
 
-  // Copies own_weights() to update_weights() where the host keeps these. Call it after writing weights on the device.
+  // Copies own_weights() to what the host or a file keeps of them. Call it after writing weights on the device.
   void refresh_host(int group);
+
+  // Returns the values on the host that are staged for what the file keeps of a group; none without a file.
+  std::vector<program::Value> staged_values(int group) const;
+  // Copy a value on the host from the file or to it; REQUIRES that the file keeps the value. Throw as NvmeFile.
+  void read_file(const program::Value& on_host);
+  void write_file(const program::Value& on_host);
+  // Ends the use of what own_state() and own_master() returned, where a file keeps these; else does nothing.
+  void forget_mapped();
+  const NvmeFile* file() const { return file_.get(); }  // null where no file keeps values
+  int64_t host_bytes() const;                           // returns the bytes of host memory that these values take
 
   // These let the group's tensors use the memory of its whole weights or gradient, if they do not yet.
   void attach(int group);
@@ -96,7 +124,7 @@ class FlatParameters {
   void detach(int group);
 
   // These return everything of a kind, padding and pools included, for measurements and hashes. REQUIRES k in
-  // [0, num_states()).
+  // [0, num_states()), and states that are not in a file.
   const at::Tensor& weights() const { return weights_.memory; }
   const at::Tensor& gradients() const { return gradients_.memory; }
   const at::Tensor& state(int k) const { return states_[static_cast<size_t>(k)]; }
@@ -121,7 +149,14 @@ class FlatParameters {
   program::Value own_value(program::ValueKind kind, int group) const;
   at::Tensor own(program::ValueKind kind, int group) const;
   at::Tensor update_memory(program::ValueKind kind, int group) const;
-  void lay_out_host(const program::Program& step, program::ValueKind kind, Region& region);
+  void lay_out_host(const program::Program& step, program::ValueKind kind, at::ScalarType type, Region& region);
+  void open_file(const program::Program& step, const FilePlace& place);
+  // Returns a part of what a file keeps of a group's states: state k, or the remainder after the last one. `states` are
+  // bytes.
+  at::Tensor part_of_states(const at::Tensor& states, int k, int group) const;
+  // Returns the mapped bytes of a value in the file; an undefined tensor if the file does not keep it.
+  at::Tensor mapped(const program::Value& value) const;
+  int64_t host_bytes_of(const program::Value& value) const;  // returns the bytes of a value's memory on the host
   at::Tensor own_remainder(int group, at::ScalarType type) const;
 
   Groups groups_;
@@ -129,9 +164,13 @@ class FlatParameters {
   program::Placement shard_placement_;
   // By group, the (index, number) of this rank among the ranks that hold the same part of it.
   std::vector<std::pair<int, int>> replica_index_and_count_;
-  std::vector<bool> keeps_whole_;  // by group
+  std::vector<bool> keeps_whole_, stays_on_host_;  // by group
   Region weights_, gradients_, encoded_gradients_;
   Region host_weights_, host_gradients_;
+  Region host_states_;                              // bytes of the staging buffers of states that the file keeps
+  std::unique_ptr<NvmeFile> file_;                  // null where no file keeps values
+  std::map<program::Value, int64_t> file_offsets_;  // by value in the file: where it begins
+  std::vector<at::ScalarType> state_types_;
   std::vector<int64_t> state_offsets_;  // first element of each group in states_ and remainder_, then their size
   std::vector<at::Tensor> states_;
   at::Tensor remainder_;  // own_master() or own_low_halves() of all groups; undefined with fp32 weights

@@ -4,9 +4,11 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
@@ -500,19 +502,37 @@ std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) 
   return works;
 }
 
-// Copies the gradient that this rank updates to the host.
-void ModelBindings::evict(const Op& op) {
-  const int group = op.reads.at(0).index;
-  const at::Tensor from = parameters_.own_gradient(group), to = parameters_.update_gradient(group);
+// Copies bytes between device and host, no faster than the link that the run emulates.
+void ModelBindings::copy_over_link(const at::Tensor& from, const at::Tensor& to) const {
+  const auto begin = Clock::now();
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+  if (options_.link_bytes_per_us <= 0) return;
+  const std::chrono::duration<double, std::micro> least(static_cast<double>(from.nbytes()) /
+                                                        options_.link_bytes_per_us);
+  std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(least));
 }
 
-// Copies the weights that this rank has updated from the host.
+// Copies the gradient that this rank updates to the host, or what the host has updated to a file.
+void ModelBindings::evict(const Op& op) {
+  if (op.lane == program::Lane::kIo) {
+    for (const program::Value& value : op.reads) parameters_.write_file(value);
+    return;
+  }
+  const int group = op.reads.at(0).index;
+  copy_over_link(parameters_.own_gradient(group), parameters_.update_gradient(group));
+}
+
+// Copies weights from the host, or what the host will update from a file.
 void ModelBindings::fetch(const Op& op) {
+  if (op.lane == program::Lane::kIo) {
+    for (const program::Value& value : op.writes) parameters_.read_file(value);
+    return;
+  }
   const int group = op.writes.at(0).index;
-  const at::Tensor from = parameters_.update_weights(group), to = parameters_.own_weights(group);
-  std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
-  parameters_.group(group).mark_weights_written();
+  const at::Tensor from = parameters_.update_weights(group);
+  copy_over_link(from, parameters_.memory(op.writes[0]).narrow(0, 0, from.numel()));
+  // What a window fetches again is the same as before, and graphs still refer to it.
+  if (!parameters_.stays_on_host(group)) parameters_.group(group).mark_weights_written();
 }
 
 // Copies values to another codec, with their padding, which is zero in either codec.
@@ -582,7 +602,8 @@ void ModelBindings::clip(const Op& op) {
 
 void ModelBindings::release(const Op& op) {
   for (const program::Value& value : op.writes) {
-    if (value.kind == ValueKind::kWeight) parameters_.detach(value.index);
+    const bool is_gathered = program::is_plain_whole(value, ValueKind::kWeight) && value.tier == program::Tier::kDevice;
+    if (is_gathered) parameters_.detach(value.index);
     if (value.kind == ValueKind::kGraph) graphs_.erase(program::graph(value.index, value.micro_batch));
     if (program::is_activation_or_gradient(value) || value.kind == ValueKind::kTarget) set_tensor(value, {});
   }

@@ -78,7 +78,8 @@ class ModelBindings {
     // axes, such as that of a tied embedding, choose theirs by cost.
     std::string algorithm = {};
     int algorithm_axis = kNoAxis;
-    int64_t width = 0;  // elements of an activation for each token; only receives need it
+    int64_t width = 0;             // elements of an activation for each token; only receives need it
+    double link_bytes_per_us = 0;  // rate to which copies between device and host are slowed; 0 = not slowed
     // Shapes of the tensors of a chain of own blocks; null where `width` says them. It must outlive the bindings.
     const spec::ModelTable* table = nullptr;
   };
@@ -135,6 +136,7 @@ class ModelBindings {
   EventPtr reduce(const program::Op& op);
   void evict(const program::Op& op);
   void fetch(const program::Op& op);
+  void copy_over_link(const at::Tensor& from, const at::Tensor& to) const;
   void recode(const program::Op& op);  // copies values into another codec
   EventPtr send(const program::Op& op);
   EventPtr receive(const program::Op& op);

@@ -20,7 +20,7 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
     const kernels::ElementRange own = parameters.part(index);
     const optim::StepOptions options{.step = step, .rate = rate.of_step(step), .factor = factor};
     const at::Tensor weights = parameters.update_weights(index), gradient = parameters.update_gradient(index);
-    const at::Tensor master = parameters.own_master(index), low = parameters.own_low_halves(index);
+    const at::Tensor master = parameters.update_master(index), low = parameters.own_low_halves(index);
     const bool mixed = weights.scalar_type() != at::kFloat;
     at::parallel_for(0, own.size(), kElementsPerThread, [&](int64_t begin, int64_t end) {
       auto part = [&](const at::Tensor& flat) {
@@ -28,7 +28,7 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
       };
       optim::Shard shard{
           part(mixed ? master : weights), {}, {}, own.begin + begin, (*decays)[static_cast<size_t>(index)]};
-      for (int k = 0; k < parameters.num_states(); ++k) shard.states.push_back(part(parameters.own_state(k, index)));
+      for (int k = 0; k < parameters.num_states(); ++k) shard.states.push_back(part(parameters.update_state(k, index)));
       optim::mixed_step(optimizer, {mixed ? part(weights) : at::Tensor(), part(low), part(gradient), std::move(shard)},
                         options);
     });

@@ -28,6 +28,7 @@ void WeightRefresher::refresh() {
     gather_->all_gather(parameters_.memory(program::weight(group, parameters_.shard_placement())),
                         parameters_.memory(program::weight(group)), {.name = "weights"});
   }
+  parameters_.forget_mapped();
 }
 
 }  // namespace herd::runtime

@@ -37,6 +37,11 @@ int64_t shard_bytes(int64_t bytes, int ranks) {
   return (bytes + ranks * kLineBytes - 1) / (ranks * kLineBytes) * kLineBytes;
 }
 
+int64_t nvme_bytes(int64_t bytes) {
+  constexpr int64_t kBlockBytes = 4096, kRoomForParts = 512;
+  return (bytes + kRoomForParts + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+}
+
 double zero_elements_sent(double parameters, int ranks, int stage) {
   check(ranks, stage);
   return (stage == 3 ? 3 : 2) * parameters * (ranks - 1) / ranks;

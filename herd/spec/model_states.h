@@ -55,4 +55,8 @@ double hybrid_elements_sent(double parameters, int shards, int replicas, int sta
 double zero3_elements_across_hosts(double parameters);
 double zero_plus_plus_elements_across_hosts(double parameters);
 
+// Returns the bytes that a value of `bytes` takes in a file on NVMe, and in the host memory from which it is read and
+// written: whole blocks of 4096 bytes, with room for parts that each begin on a cache line.
+int64_t nvme_bytes(int64_t bytes);
+
 }  // namespace herd::spec

@@ -84,7 +84,15 @@ class Measurements {
     machine.update_us_per_element = mean_over_ranks(midmean(update_), comm_) * core_share;
     machine.norm_us_per_element = mean_over_ranks(midmean(norm_), comm_) * core_share;
     machine.reduce_us_per_byte = comm_.size() > 1 ? mean_over_ranks(midmean(reduce_), comm_) * core_share : 0;
-    for (int k = 0; k < parameters_.num_states(); ++k) parameters_.state(k).zero_();
+    machine.emulated_link_bytes_per_us = static_cast<double>(run_.memory.link) / 1e6;
+    if (run_.strategy.offload == "nvme") {
+      const double given = static_cast<double>(run_.memory.nvme_bandwidth) / 1e6;
+      machine.nvme_bytes_per_us = given > 0 ? given : mean_over_ranks(nvme_bytes_per_us(), comm_);
+    }
+    for (int g = 0; g < parameters_.num_groups(); ++g) {
+      if (!parameters_.holds(g) || parameters_.group(g).frozen()) continue;
+      for (int k = 0; k < parameters_.num_states(); ++k) parameters_.update_state(k, g).zero_();
+    }
     parameters_.gradients().zero_();
     return machine;
   }
@@ -157,7 +165,7 @@ class Measurements {
     int64_t count = 0;
     for (int g = 0; g < parameters_.num_groups() && count < kMaxElements; ++g) {
       if (!parameters_.holds(g) || parameters_.group(g).frozen() || parameters_.part(g).size() == 0) continue;
-      parameters_.own_gradient(g).fill_(kFillValue);
+      parameters_.update_gradient(g).fill_(kFillValue);
       groups.push_back(g);
       count += parameters_.part(g).size();
     }
@@ -167,13 +175,13 @@ class Measurements {
     return count == 0 ? 0 : us / static_cast<double>(count);
   }
   void update_without_effect(int group) {
-    const at::Tensor weights = parameters_.own_weights(group);
+    const at::Tensor weights = parameters_.update_weights(group);
     const bool mixed = weights.scalar_type() != at::kFloat;
-    optim::Shard master{.weights = mixed ? parameters_.own_master(group) : weights, .gradient = {}, .states = {}};
-    for (int k = 0; k < parameters_.num_states(); ++k) master.states.push_back(parameters_.own_state(k, group));
+    optim::Shard master{.weights = mixed ? parameters_.update_master(group) : weights, .gradient = {}, .states = {}};
+    for (int k = 0; k < parameters_.num_states(); ++k) master.states.push_back(parameters_.update_state(k, group));
     optim::mixed_step(optimizer_,
                       {mixed ? weights : at::Tensor(), parameters_.own_low_halves(group),
-                       parameters_.own_gradient(group), std::move(master)},
+                       parameters_.update_gradient(group), std::move(master)},
                       {.step = 0, .rate = 0});
   }
   double norm_us_per_element() {
@@ -181,6 +189,22 @@ class Measurements {
     const at::Tensor part = parameters_.gradients().narrow(0, 0, count);
     const double us = time_us([&] { optim::sum_of_squares(part); });  // also a rank without gradients meets the others
     return count == 0 ? 0 : us / static_cast<double>(count);
+  }
+  // Returns the rate of this rank's file while all ranks use theirs. It writes back what it has read.
+  double nvme_bytes_per_us() {
+    constexpr double kMaxBytes = 256 << 20, kNoRate = 1e3;
+    double bytes = 0, us = 0;
+    meet_ranks();
+    for (int g = 0; g < parameters_.num_groups() && bytes < kMaxBytes; ++g) {
+      for (const program::Value& value : parameters_.staged_values(g)) {
+        const auto begin = Clock::now();
+        parameters_.read_file(value);
+        parameters_.write_file(value);
+        us += us_since(begin);
+        bytes += 2 * static_cast<double>(parameters_.memory(value).nbytes());
+      }
+    }
+    return us > 0 ? bytes / us : kNoRate;  // a rank whose parameters are all frozen has no file
   }
   // Returns the time of an all-reduce. Each call takes the next bucket, as a step does, so that none is in a cache.
   double reduce_us_per_byte() {

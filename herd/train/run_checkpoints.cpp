@@ -131,6 +131,7 @@ void RunCheckpoints::save(const Position& done) {
                  .extra_files = companions_},
                 saved_tensors(states_.parameters, states_.optimizer));
   });
+  states_.parameters.forget_mapped();
 }
 
 void RunCheckpoints::wait() {

@@ -167,6 +167,7 @@ struct Trainer::State {
   // Returns the position in the data before a step. Batches of an earlier process may have had another size.
   int64_t samples_before(int64_t step) const { return resumed.sample + (step - resumed.step) * layout.batch; }
   runtime::ModelBindings::Options options() const;
+  runtime::FilePlace file_place() const;
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool drain, bool& stop);
   void execute(const runtime::StepInput& input, int64_t step);
@@ -255,8 +256,11 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   s.model = s.source->make(run, table, step);
   s.flops_per_step = flops_of(step, table);
   s.groups = std::make_unique<runtime::AxisGroups>(comm, step);
-  s.parameters =
-      std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed);
+  s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed,
+                                                           s.file_place());
+  if (const NvmeFile* file = s.parameters->file()) {
+    for (const std::string& note : file->notes()) s.say(note);
+  }
   s.weights = std::make_unique<runtime::WeightRefresher>(*s.parameters, *s.groups, step);
   const program::Calibration calibration = [&] {
     BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm,
@@ -313,7 +317,15 @@ runtime::ModelBindings::Options Trainer::State::options() const {
           .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
           .algorithm_axis = strategies::all_reduced_axis(run, layout),
           .width = run.model.width,
+          .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
           .table = run.chain ? &table : nullptr};
+}
+
+// A run that is set aside, or that was killed, may have left files: those of the run's folder lie in one of its id.
+runtime::FilePlace Trainer::State::file_place() const {
+  const std::string& id = owned->start().run;
+  const fs::path in_folder = run.memory.nvme_path == "auto" ? folder / "nvme" / id : fs::path(run.memory.nvme_path);
+  return {.path = in_folder / ("rank" + std::to_string(comm.rank()) + ".nvme"), .run = id};
 }
 
 runtime::StepInput Trainer::State::read_step(int64_t step) const {

@@ -278,7 +278,9 @@ class Interpreter {
         case OpKind::kEvict:
         case OpKind::kEncode:
         case OpKind::kDecode:
-          out = by_value.empty() ? Numbers{} : by_value.begin()->second;
+          for (const auto& [from, numbers] : by_value) {
+            if (from.kind == value.kind || by_value.size() == 1) out = numbers;
+          }
           break;
         default:
           if (value.kind == ValueKind::kGradient) {

@@ -5,11 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "herd/program/memory_bound.h"
+#include "herd/program/op_dependencies.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
+#include "herd/program/simulate.h"
+#include "herd/spec/model_states.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"
 
@@ -24,10 +28,10 @@ using program::Tier;
 using program::Value;
 using program::ValueKind;
 
-spec::RunFile offload_run(int dp, int zero, int64_t layers = 3) {
+spec::RunFile offload_run(int dp, int zero, int64_t layers = 3, const std::string& offload = "states") {
   spec::RunFile run = small_run(layers, "none", 2 * dp, true);
   run.strategy.zero = zero;
-  run.strategy.offload = "states";
+  run.strategy.offload = offload;
   run.strategy.bucket = 4096;
   return run;
 }
@@ -42,7 +46,8 @@ TEST(HostStates, Prove_WithEveryTechnique) {
             for (const char* recompute : {"none", "full"}) {
               if (dp * pp * tp > 8 || (dp == 1 && zero > 0)) continue;
               if (++index % one_in(7, 67) != 0) continue;
-              spec::RunFile run = offload_run(dp, zero);
+              spec::RunFile run = offload_run(dp, zero, 3, index % 2 == 0 ? "states" : "nvme");
+              if (index % 3 == 0) run.optimizer.clip = 0, run.health.check_finite = false;
               run.mesh.pp = pp, run.mesh.tp = tp;
               run.strategy.precision = precision, run.strategy.recompute = recompute;
               if (dp == 4) run.mesh.fsdp = 2;
@@ -54,14 +59,18 @@ TEST(HostStates, Prove_WithEveryTechnique) {
       }
     }
   }
-  spec::RunFile frozen = offload_run(2, 3);
-  frozen.model.frozen = "h.1.*";
-  steps_of(frozen, 2);
+  for (const char* offload : {"states", "nvme"}) {
+    spec::RunFile frozen = offload_run(2, 3, 3, offload);
+    frozen.model.frozen = "h.1.*";
+    steps_of(frozen, 2);
+  }
 }
 
 TEST(HostStates, AreReadByPeople) {
   testing_support::expect_golden("tests/strategies/golden/host_states_zero2_dp2.txt",
                                  to_text(steps_of(offload_run(2, 2, 1), 2)[0]));
+  testing_support::expect_golden("tests/strategies/golden/nvme_states_zero2_dp2.txt",
+                                 to_text(steps_of(offload_run(2, 2, 1, "nvme"), 2)[0]));
 }
 
 // AdamW: 12 bytes a parameter stay on the host, and staging is two buffers of layers and those of what is much smaller
@@ -107,6 +116,173 @@ TEST(HostStates, CopyAndStepOnLanesOfTheirOwn_InTheOrderOfTheBlocks) {
   EXPECT_THAT(evicted, testing::ElementsAre(0, 1, 2, 3, 4, 5));
   EXPECT_EQ(stepped, evicted);
   EXPECT_EQ(fetched, evicted);
+}
+
+spec::RunFile without_norm(spec::RunFile run) {
+  run.optimizer.clip = 0;
+  run.health.check_finite = false;
+  return run;
+}
+
+// Returns when the ops of a kind on a lane run in the predicted step, by the name of their spans.
+std::map<std::string, sim::Span> spans_of(const program::Simulation& simulation, Lane lane) {
+  std::map<std::string, sim::Span> out;
+  for (const sim::Span& span : simulation.timeline.spans) {
+    if (simulation.timeline.rows[static_cast<size_t>(span.row)].name == lane_name(lane)) out[span.name] = span;
+  }
+  return out;
+}
+
+program::Simulation simulated(const spec::RunFile& run, const program::Calibration& machine) {
+  return simulate(steps_of(run, 1), spec::program_table(run, 1), machine, program::SharedMemoryCost(machine));
+}
+
+// Without a norm of all gradients each group is updated once its own gradient is there, so from the last layer down to
+// the tied embedding, and all updates but the last ones run while earlier blocks still compute.
+TEST(HostStates, UpdateBesideBackward_WhereNoNormWaitsForAllGradients) {
+  for (const char* offload : {"states", "nvme"}) {
+    const spec::RunFile run = without_norm(offload_run(1, 0, 4, offload));
+    const Program step = steps_of(run, 1)[0];
+    std::vector<int> stepped;
+    int before_last_backward = 0, last_backward = 0;
+    for (int i = 0; i < static_cast<int>(step.ops.size()); ++i) {
+      if (step.ops[static_cast<size_t>(i)].kind == OpKind::kBackward) last_backward = i;
+    }
+    for (int i = 0; i < static_cast<int>(step.ops.size()); ++i) {
+      const Op& op = step.ops[static_cast<size_t>(i)];
+      if (op.kind != OpKind::kStep) continue;
+      stepped.push_back(op.writes[0].index);
+      before_last_backward += i < last_backward;
+    }
+    EXPECT_THAT(stepped, testing::ElementsAre(6, 5, 4, 3, 2, 0, 1)) << offload;
+    EXPECT_EQ(before_last_backward, 5);
+    program::Calibration machine;
+    machine.cores = 4;
+    machine.nvme_bytes_per_us = 8'000;
+    const program::Simulation simulation = simulated(run, machine);
+    const auto passes = spans_of(simulation, Lane::kCompute), updates = spans_of(simulation, Lane::kHost);
+    const sim::Span& last = passes.at("backward block0 mb1");
+    for (const int group : {6, 5, 4, 3}) EXPECT_LT(updates.at("step w" + std::to_string(group)).end_us, last.end_us);
+
+    spec::RunFile clipped = run;
+    clipped.optimizer.clip = 1;
+    const program::Simulation with_barrier = simulated(clipped, machine);
+    const double barrier = spans_of(with_barrier, Lane::kCompute).at("backward block0 mb1").end_us;
+    for (const auto& [name, span] : spans_of(with_barrier, Lane::kHost)) EXPECT_GE(span.start_us, barrier) << name;
+    EXPECT_LT(simulation.step_us, with_barrier.step_us);
+  }
+}
+
+// The link that a run emulates is that of its simulation: a step with more to copy than to compute takes as long as its
+// copies, in each direction on its own.
+TEST(HostStates, CopyAtTheRateOfTheLink) {
+  const spec::RunFile run = without_norm(offload_run(1, 0, 4));
+  const double bytes = 4.0 * static_cast<double>(spec::model_table(run, 1).parameters());
+  program::Calibration machine;
+  machine.cores = 8;
+  const double free_us = simulated(run, machine).step_us;
+  for (const double rate : {0.1, 1.0}) {
+    machine.emulated_link_bytes_per_us = rate;
+    const double copies_us = simulated(run, machine).step_us;
+    EXPECT_GE(copies_us, bytes / rate);
+    EXPECT_LE(copies_us, 2 * bytes / rate + free_us);
+  }
+  machine.emulated_link_bytes_per_us = 1e9;  // faster than memory
+  EXPECT_DOUBLE_EQ(simulated(run, machine).step_us, free_us);
+}
+
+// Files hold the states, and with fp32 the weights; the host has room for two groups; the device is the same.
+TEST(HostStates, TakeFilesForStates_AndTheHostForTwoGroups) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    for (const int64_t layers : {4, 12}) {
+      spec::RunFile run = offload_run(1, 0, layers, "nvme");
+      run.model.width = 64;
+      run.strategy.precision = precision;
+      const spec::ModelTable model = spec::program_table(run, 1);
+      const Program step = steps_of(run, 1)[0];
+      const bool is_fp32 = run.strategy.precision == "fp32";
+      int64_t file = 0;
+      for (int g = 0; g < static_cast<int>(model.groups.size()); ++g)
+        file += spec::nvme_bytes(model.group_elements(g) * (is_fp32 ? 8 : 12)) +
+                (is_fp32 ? spec::nvme_bytes(model.group_elements(g) * 4) : 0);
+      EXPECT_EQ(in_order_peak(step, Tier::kNvme).bytes, file);
+      EXPECT_EQ(peak_bound(step, Tier::kNvme).bytes, file);
+      const int64_t host = peak_bound(step, Tier::kHost).bytes;
+      EXPECT_LE(host, 2 * 20 * model.group_elements(2) + 20 * (model.group_elements(0) + 2 * model.group_elements(1)) +
+                          40 * 4096);
+      run.strategy.offload = "states";
+      EXPECT_EQ(in_order_peak(step, Tier::kDevice).bytes, in_order_peak(steps_of(run, 1)[0], Tier::kDevice).bytes);
+    }
+  }
+}
+
+// The states of the next group are read while a group is updated, and the first ones of a step before its gradients.
+TEST(HostStates, ReadFilesAhead) {
+  const Program step = steps_of(offload_run(1, 0, 4, "nvme"), 1)[0];
+  std::vector<std::string> order;
+  for (const Op& op : step.ops) {
+    if (op.lane == Lane::kIo && op.kind != OpKind::kRelease)
+      order.push_back(std::string(op_name(op.kind)) + std::to_string(op.reads[0].index));
+  }
+  EXPECT_THAT(order, testing::ElementsAre("fetch0", "fetch1", "evict0", "fetch2", "evict1", "fetch3", "evict2",
+                                          "fetch4", "evict3", "fetch5", "evict4", "fetch6", "evict5", "evict6"));
+  const auto waits = program::dependencies(step);
+  for (size_t i = 0, fetches = 0; i < step.ops.size() && fetches < 2; ++i) {
+    if (step.ops[i].lane != Lane::kIo || step.ops[i].kind != OpKind::kFetch) continue;
+    ++fetches;
+    for (const program::Dependency& dependency : waits[i]) EXPECT_EQ(dependency.distance, 1) << i;
+  }
+}
+
+TEST(HostStates, MutantsOfFilesAreFound) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    for (const bool with_norm : {true, false}) {
+      spec::RunFile run = offload_run(2, 1, 3, "nvme");
+      run.strategy.precision = precision;
+      if (!with_norm) run = without_norm(run);
+      const auto steps = steps_of(run, 2);
+      program::Expectation expected = expectation_of(run, 2);
+      expected.proof.clipped = with_norm;
+      ASSERT_EQ(first_finding(steps, expected), "");
+      int mutants = 0;
+      const auto expect_found = [&](const char* what, const std::function<bool(std::vector<Op>&, size_t)>& change) {
+        for (size_t i = 0; i < steps[0].ops.size(); ++i) {
+          const Op& op = steps[0].ops[i];
+          if (op.lane != Lane::kIo || op.kind == OpKind::kRelease) continue;
+          auto mutant = steps;
+          if (!change(mutant[1].ops, i)) continue;
+          ++mutants;
+          EXPECT_NE(first_finding(mutant, expected), "") << what << ": " << describe(steps[0], op);
+        }
+      };
+      expect_found("left out", [](std::vector<Op>& ops, size_t i) {
+        ops.erase(ops.begin() + static_cast<long>(i));
+        return true;
+      });
+      expect_found("of another group", [](std::vector<Op>& ops, size_t i) {
+        for (Value& value : ops[i].writes) value.index = value.index == 0 ? 1 : 0;
+        return true;
+      });
+      expect_found("the other way", [](std::vector<Op>& ops, size_t i) {
+        ops[i].kind = ops[i].kind == OpKind::kEvict ? OpKind::kFetch : OpKind::kEvict;
+        return true;
+      });
+      // A store before the update keeps the older version; a fetch after it reads too late.
+      expect_found("moved over the update", [](std::vector<Op>& ops, size_t i) {
+        const int group = ops[i].reads[0].index;
+        const auto step = std::find_if(ops.begin(), ops.end(), [&](const Op& op) {
+          return op.kind == OpKind::kStep && op.writes[0].index == group;
+        });
+        const auto op = ops.begin() + static_cast<long>(i);
+        if (op < step)
+          std::rotate(op, op + 1, step + 1);
+        else
+          std::rotate(step, op, op + 1);
+        return true;
+      });
+      EXPECT_GT(mutants, 40);
+    }
+  }
 }
 
 TEST(HostStates, MutantsAreFound) {

@@ -149,7 +149,7 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   run.strategy.bucket = one_of<int64_t>(random, {1, 300, 1 << 20});
   run.strategy.recompute = one_of<std::string>(random, {"none", "full", "sqrt", "every:2", "every:3"});
   run.strategy.precision = one_of<std::string>(random, {"fp32", "bf16", "fp16"});
-  run.strategy.offload = chance(random, 0.25) ? "states" : "none";
+  run.strategy.offload = one_of<std::string>(random, {"none", "none", "none", "none", "states", "nvme"});
   run.strategy.compression = run.strategy.precision == "fp32" && fsdp == 1 && chance(random, 0.2) ? "bf16" : "none";
   if (run.strategy.compression != "none") run.strategy.zero = std::min<int64_t>(run.strategy.zero, 1);
   run.optimizer.clip = chance(random, 0.7) ? 1 : 0;

@@ -37,6 +37,7 @@ TEST(KillCommand, ResumesOnOtherRanks_WhereverARunIsKilled) {
     const auto with_zero = [&](int stage) {
       auto all = overrides;
       all.push_back("strategy.zero=" + std::to_string(stage));
+      if (round % 3 == 1) all.push_back("strategy.offload=nvme");
       return all;
     };
     Command run = folder.start(name, 3, with_zero(3));

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "layout_moves.h"
 #include "tests/support/sample.h"
 
@@ -10,7 +12,7 @@ namespace herd::train {
 namespace {
 
 const std::vector<std::string> kRun = run_to_move({"optimizer.lr=3e-4"});
-const std::string kOffload = "strategy.offload=states";
+const std::string kOffload = "strategy.offload=states", kFiles = "strategy.offload=nvme";
 
 // By default each move in one of both precisions.
 TEST(OffloadCommand, TrainsAsOthersDo_AndCheckpointsMoveBothWays) {
@@ -24,7 +26,9 @@ TEST(OffloadCommand, TrainsAsOthersDo_AndCheckpointsMoveBothWays) {
     const Tolerance within = precision == "fp32" ? Tolerance{} : Tolerance{0x1p-8, 0x1p-6};
     const std::pair<Layout, Layout> moves[] = {{{2, {kOffload}}, {2}},
                                                {{2, {"strategy.zero=3"}}, {2, {kOffload, "strategy.zero=2"}}},
-                                               {{2, {kOffload, "mesh.pp=2"}}, {2, {kOffload, "mesh.tp=2"}}}};
+                                               {{2, {kOffload, "mesh.pp=2"}}, {2, {kOffload, "mesh.tp=2"}}},
+                                               {{2, {kFiles, "strategy.zero=1"}}, {1, {kFiles}}},
+                                               {{2, {kOffload}}, {2, {kFiles, "mesh.pp=2"}}}};
     for (int index = 0; const auto& move : moves) {
       if (++drawn % one_in(2, 2) != 0) continue;
       expect_moves(folder, "move" + std::to_string(index++) + precision, overrides, expected, move, within);
@@ -43,15 +47,48 @@ TEST(OffloadCommand, LeavesTheDeviceWhatIsPredicted_WithTheSameBits) {
   for (const std::string precision : {"fp32", "bf16", "fp16"}) {
     const auto run = with(model, {"strategy.precision=" + precision});
     ASSERT_EQ(folder.train("on" + precision, 1, run).status, 0);
-    const Ended ended = folder.train("off" + precision, 1, with(run, {kOffload}));
-    ASSERT_EQ(ended.status, 0) << ended.output;
-    const auto on = metrics_of(folder.root / ("on" + precision)), off = metrics_of(folder.root / ("off" + precision));
-    ASSERT_EQ(on.size(), off.size());
-    for (size_t i = 0; i < on.size(); ++i) EXPECT_EQ(on[i].loss, off[i].loss) << precision << " step " << i;
-    const double predicted = static_cast<double>(off.back().predicted_device_bytes_peak);
-    EXPECT_NEAR(static_cast<double>(off.back().device_bytes_peak), predicted, 0.03 * predicted) << precision;
-    EXPECT_LT(off.back().device_bytes_peak, on.back().device_bytes_peak * 7 / 10) << precision;
+    for (const std::string& offload : {kOffload, kFiles}) {
+      const std::string name = (offload == kFiles ? "files" : "off") + precision;
+      const Ended ended = folder.train(name, 1, with(run, {offload}));
+      ASSERT_EQ(ended.status, 0) << ended.output;
+      const auto on = metrics_of(folder.root / ("on" + precision)), off = metrics_of(folder.root / name);
+      ASSERT_EQ(on.size(), off.size());
+      for (size_t i = 0; i < on.size(); ++i) EXPECT_EQ(on[i].loss, off[i].loss) << name << " step " << i;
+      const double predicted = static_cast<double>(off.back().predicted_device_bytes_peak);
+      EXPECT_NEAR(static_cast<double>(off.back().device_bytes_peak), predicted, 0.03 * predicted) << name;
+      EXPECT_LT(off.back().device_bytes_peak, on.back().device_bytes_peak * 7 / 10) << name;
+    }
   }
+}
+
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  return files;
+}
+
+// The files of a run are scratch space: gone when it ends, its own when it was killed, and nobody else's.
+TEST(OffloadCommand, KeepsFilesWhereTheRunSays_AndRefusesThoseOfAnotherRun) {
+  RunFolder folder;
+  const auto run = with(kRun, {kFiles, "train.steps=4", "checkpoint.every=2"});
+  ASSERT_EQ(folder.train("own", 2, run).status, 0);
+  EXPECT_TRUE(!fs::exists(folder.root / "own" / "nvme") || files_below(folder.root / "own" / "nvme").empty());
+
+  const fs::path drive = folder.root / "drive";
+  fs::create_directories(drive);
+  const std::string other = "herd nvme 1\n0123456789abcdef\nw0.nvme 4096\n";
+  std::ofstream(drive / "rank1.nvme") << other;
+  const Ended refused = folder.train("there", 2, with(run, {"memory.nvme_path=" + drive.string()}));
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(refused.output, testing::HasSubstr("rank1.nvme belongs to run 0123456789abcdef, this is run "));
+  EXPECT_THAT(refused.output, testing::HasSubstr("fix: memory.nvme_path = another folder"));
+  std::ifstream left(drive / "rank1.nvme");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(left), {}), other);
+  fs::remove(drive / "rank1.nvme");
+  const Ended ended = folder.train("there", 2, with(run, {"memory.nvme_path=" + drive.string()}));
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  EXPECT_TRUE(files_below(drive).empty());
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ DrawnRun drawn_run(uint64_t seed) {
   run.strategy.gradient_precision = run.strategy.precision != "fp32" && in(0, 1) == 1 ? "fp32" : "same";
   run.strategy.sequence_parallel = run.mesh.tp > 1 && in(0, 1) == 1;
   run.strategy.keep_gathered = !run.strategy.sequence_parallel || in(0, 1) == 1;
-  run.strategy.offload = data * run.mesh.tp * run.mesh.pp <= 2 ? one_of("none", "none", "none", "states") : "none";
+  run.strategy.offload = data * run.mesh.tp * run.mesh.pp <= 2 ? one_of("none", "none", "nvme", "states") : "none";
   run.strategy.prefetch = in(0, 2);
   run.strategy.keep_whole = in(0, 2);
   run.strategy.bucket = in(0, 1) == 1 ? 65536 : 25 << 20;

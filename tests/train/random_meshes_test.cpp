@@ -35,6 +35,7 @@ Combination mesh_drawn(uint64_t seed) {
   c.kind = one_of("gpt", "llama");
   c.dropout = one_of(true, false);
   c.lr = 3e-4, c.norms = 1e-5;
+  c.offload = seed % 4 == 2 ? "states" : seed % 4 == 3 ? "nvme" : "none";
   return c;
 }
 
@@ -66,6 +67,7 @@ TEST(RandomMeshes, TakeWeightsAsOneRankDoes) {
     Combination c = mesh_drawn(seed);
     if (c.ranks <= 4 && seed % 2 == 0) c.pp = 2, c.ranks *= 2;
     if (seed % 5 == 1) c.offload = "states";
+    if (seed % 5 == 2) c.offload = "nvme";
     worst[c.precision] = std::max(worst[c.precision], expect_takes_weights_as_one_rank(c));
     ++by_tp[c.tp > 1];
   }

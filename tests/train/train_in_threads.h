@@ -27,6 +27,7 @@
 #include "herd/train/model_tensors.h"
 #include "herd/train/run_optimizer.h"
 #include "herd/train/take_weights.h"
+#include "tests/support/temporary_folder.h"
 
 namespace herd::train {
 
@@ -36,6 +37,7 @@ struct Trained {
   double validation = 0;                      // after the last step
   std::vector<int64_t> sent;                  // by rank, bytes in the last step
   std::map<MemoryLabel, int64_t> held;        // of all ranks together, after the first step
+  int64_t host_bytes = 0, file_bytes = 0;     // of rank 0, what offload keeps in host memory and in its file
   program::Program step;                      // of rank 0
   std::vector<int64_t> skipped;               // by rank, steps whose gradient overflowed
   std::map<std::string, at::Tensor> weights;  // after the last step, where there is one rank
@@ -72,6 +74,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
   out.sent.resize(static_cast<size_t>(ranks));
   out.skipped.resize(static_cast<size_t>(ranks));
   DeviceMemory::install();
+  const TemporaryFolder files;
   std::mutex mutex;
   run_inproc(ranks, [&](Communicator& comm) {
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
@@ -80,7 +83,8 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
-    runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed);
+    const std::filesystem::path file = files.path() / ("rank" + std::to_string(comm.rank()) + ".nvme");
+    runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed, {file, "test"});
     if (run.model.weights != "none") {
       std::vector<NamedTensor> weights = own_weights(parameters);
       take_weights(*convert::open_weights(run.model.weights), weights);
@@ -91,6 +95,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                                   .clip = run.optimizer.clip,
                                                   .loss_scale = loss_scale,
                                                   .width = run.model.width,
+                                                  .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
                                                   .table = run.chain ? &table : nullptr};
     runtime::ModelBindings bindings(model.blocks, parameters, groups,
                                     runtime::parameter_update(parameters, *optimizer, rate), options);
@@ -120,6 +125,11 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     if (ranks == 1) {
       for (const NamedTensor& tensor : own_weights(parameters)) out.weights[tensor.name] = exact_copy(tensor);
     }
+    if (comm.rank() == 0) {
+      out.host_bytes = parameters.host_bytes();
+      out.file_bytes = parameters.file() ? parameters.file()->bytes() : 0;
+    }
+    parameters.forget_mapped();
     if (!source->has_validation()) return;
     const auto validation = source->open(run, Split::kValidation, comm);
     const double loss =

@@ -1,0 +1,90 @@
+// Optimizer states on the host and in files, with ranks as threads: losses, norms and weights have the bits of a run
+// that keeps all on the device, and memory is what the step says. By default a slice of the product; HERD_FULL_TESTS=1
+// runs all of it.
+#include <gtest/gtest.h>
+
+#include "herd/program/memory_bound.h"
+#include "herd/strategies/gradient_clipping.h"
+#include "tests/support/sample.h"
+#include "train_in_threads.h"
+
+namespace herd::train {
+namespace {
+
+using program::Tier;
+
+// Each rank's part of a group is updated by itself, so its order of sums is the same wherever its states are.
+void expect_same_bits(const Trained& kept, const Trained& moved, const std::string& what) {
+  EXPECT_EQ(moved.losses, kept.losses) << what;
+  EXPECT_EQ(moved.skipped, kept.skipped) << what;
+  EXPECT_EQ(moved.validation, kept.validation) << what;
+  for (size_t i = 0; i < kept.norms.size(); ++i) {
+    if (!std::isnan(kept.norms[i])) EXPECT_EQ(moved.norms[i], kept.norms[i]) << what;
+  }
+  ASSERT_EQ(moved.weights.size(), kept.weights.size()) << what;
+  for (const auto& [name, weights] : kept.weights) EXPECT_TRUE(weights.equal(moved.weights.at(name))) << what << name;
+}
+
+void expect_memory_as_predicted(const Trained& trained, const std::string& what) {
+  const auto host = program::peak_bound(trained.step, Tier::kHost).bytes;
+  const auto files = program::peak_bound(trained.step, Tier::kNvme).bytes;
+  EXPECT_EQ(trained.file_bytes, files) << what;
+  EXPECT_LE(trained.host_bytes, host) << what;
+  EXPECT_GE(static_cast<double>(trained.host_bytes), 0.97 * static_cast<double>(host)) << what;
+}
+
+TEST(Offload, TrainsWithTheSameBits_AndTheMemoryThatIsPredicted) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  int index = 0;
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+    for (const int pp : {1, 2}) {
+      for (const int data : {1, 2, 3}) {
+        for (const int zero : {0, 1, 2, 3}) {
+          for (const std::string recompute : {"none", "full"}) {
+            for (const double clip : {1.0, 0.0}) {
+              if (data == 1 && zero > 0) continue;
+              if (clip == 0 && precision == "fp16") continue;  // a scaled loss always has a norm
+              if (++index % one_in(11, 61) != 0) continue;
+              spec::RunFile run = tiny_run();
+              run.strategy.precision = precision, run.strategy.recompute = recompute, run.strategy.zero = zero;
+              run.mesh.pp = pp;
+              run.optimizer.clip = clip, run.health.check_finite = clip > 0;
+              run.optimizer.momentum_precision = index % 2 == 0 ? "bf16" : "fp32";
+              run.train.micro_batch = 2;
+              const std::string what = precision + " pp " + std::to_string(pp) + " dp " + std::to_string(data) +
+                                       " zero " + std::to_string(zero) + " recompute " + recompute + " clip " +
+                                       std::to_string(clip);
+              const Trained kept = train_in_threads(run, pp * data, steps_to_compare());
+              for (const std::string offload : {"states", "nvme", "window"}) {
+                if (offload == "window" && zero > 0) continue;
+                run.strategy.offload = offload;
+                run.strategy.window = 1 + index % 3;
+                const Trained moved = train_in_threads(run, pp * data, steps_to_compare());
+                expect_same_bits(kept, moved, offload + " " + what + ": ");
+                if (offload == "nvme") expect_memory_as_predicted(moved, what);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// A slow link changes when copies end, and nothing that is computed.
+TEST(Offload, WaitsForALink_WithTheSameBits) {
+  spec::RunFile run = tiny_run();
+  run.strategy.offload = "states";
+  run.optimizer.clip = 0, run.health.check_finite = false;
+  const Trained fast = train_in_threads(run, 2, 3);
+  run.memory.link = 20'000'000;
+  const auto begin = std::chrono::steady_clock::now();
+  const Trained slow = train_in_threads(run, 2, 3);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  EXPECT_EQ(slow.losses, fast.losses);
+  const auto model = spec::program_table(run, 1);
+  EXPECT_GE(seconds, 3 * 4.0 * static_cast<double>(model.parameters()) / 20e6);  // each way; the ways run side by side
+}
+
+}  // namespace
+}  // namespace herd::train
