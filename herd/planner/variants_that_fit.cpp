@@ -252,18 +252,20 @@ class AutoNumbers {
   const spec::RunFile& run() const { return run_; }
 
   // Sets the key to the smallest number whose step takes at most 1 % longer than with the largest number that fits.
-  // The largest number is at most `most`, and its step takes at most `allowed` bytes; 0 = any.
+  // The largest number is at most `most`, and its step takes at most `allowed` bytes; 0 = any. The key's minimum always
+  // counts as fitting.
   void choose_smallest(const spec::Key& key, int64_t most, int64_t allowed) {
     const auto step_us = [&](int64_t value) {
       set_value(key, run_, value);
       return predict_extrapolated(run_, ranks_, cluster_).step_us;
     };
-    most = largest_that_fits(most, [&](int64_t value) {
-      set_value(key, run_, value);
-      return allowed == 0 || bytes() <= allowed;
-    });
+    const auto least = static_cast<int64_t>(key.min);
+    most = least + largest_that_fits(std::max<int64_t>(0, most - least), [&](int64_t more) {
+             set_value(key, run_, least + more);
+             return allowed == 0 || bytes() <= allowed;
+           });
     const double max_us = kEqualTimeRatio * step_us(most);
-    const int64_t fewer = largest_that_fits(most, [&](int64_t less) { return step_us(most - less) <= max_us; });
+    const int64_t fewer = largest_that_fits(most - least, [&](int64_t less) { return step_us(most - less) <= max_us; });
     set_value(key, run_, most - fewer);
   }
 
@@ -338,7 +340,7 @@ spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster,
   const bool has_program = why_no_program(run, layout).empty();
   for (UnsetNumber& one : unset) {
     one.applies = one.applies && has_program;
-    set_value(*one.key, run, one.applies ? 0 : one.number->value_if_inapplicable);
+    set_value(*one.key, run, one.applies ? static_cast<int64_t>(one.key->min) : one.number->value_if_inapplicable);
   }
   std::erase_if(unset, [](const UnsetNumber& one) { return !one.applies; });
   if (unset.empty()) return run;

@@ -15,12 +15,12 @@ bool backward_needs(const Value& value) {
          value.kind == ValueKind::kGradient || value.kind == ValueKind::kPending;
 }
 
-// Puts a gather before each pass whose weights are whole only while they are used. Consecutive passes that use the same
-// weights share the gather.
+// Puts a gather, or a fetch from the host, before each pass whose weights are whole on the device only while they are
+// used. Consecutive passes that use the same weights share it.
 std::vector<Op> with_gathers(const Program& step, const std::vector<Op>& kept) {
   std::map<Value, const Op*> gathers;
   for (const Op& op : step.ops) {
-    if (op.kind != OpKind::kAllGather) continue;
+    if (op.kind != OpKind::kAllGather && op.kind != OpKind::kFetch) continue;
     for (const Value& value : op.writes) gathers[value] = &op;
   }
   std::vector<Op> out;

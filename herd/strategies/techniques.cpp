@@ -16,6 +16,7 @@
 #include "herd/strategies/shared_groups.h"
 #include "herd/strategies/split_backward.h"
 #include "herd/strategies/tensor_parallel.h"
+#include "herd/strategies/weight_window.h"
 #include "herd/strategies/zero1.h"
 #include "herd/strategies/zero2.h"
 #include "herd/strategies/zero3.h"
@@ -47,6 +48,7 @@ std::vector<Technique>& table() {
       copied_groups_row(),
       gradient_clipping_row(),
       host_states_row(),
+      weight_window_row(),
   };
   return rows;
 }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
 #include "herd/spec/model_states.h"
+#include "herd/strategies/each_pass.h"
 #include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
@@ -21,29 +21,6 @@ constexpr int64_t kMostAhead = 8;     // a search tries gathers that run up to s
 constexpr int64_t kDefaultAhead = 1;  // where the run file leaves the number open
 
 bool gathers_weights(const spec::RunFile& run, const spec::Layout& layout) { return zero_stage(run, layout) == 3; }
-
-bool is_whole_weight(const Value& value) { return is_plain_whole(value, ValueKind::kWeight); }
-
-// Calls `gather` before each op for every weight that the op reads, unless the pass before or another part of the same
-// layer has gathered it. Calls `next` with each op.
-template <class Ops, class Gather, class Next>
-void each_pass(Ops& ops, const std::vector<int>& layers, const Gather& gather, const Next& next) {
-  std::set<int> gathered;  // groups that have been gathered
-  int layer = -1;
-  for (auto& op : ops) {
-    std::set<int> used;
-    for (const Value& value : op.reads) {
-      if (is_whole_weight(value) && used.insert(value.index).second && !gathered.contains(value.index)) gather(value);
-    }
-    if (op.block >= 0) {
-      const int layer_of_op = layers.empty() ? op.block : layers[static_cast<size_t>(op.block)];
-      if (layer_of_op == layer) used.merge(gathered);
-      gathered = std::move(used);
-      layer = layer_of_op;
-    }
-    next(op);
-  }
-}
 
 }  // namespace
 

@@ -524,7 +524,7 @@ TEST(Predict, SaysWhyItUsesEquations) {
   const Prediction p = predict(known("gpt2", bubbles), 4, devices());
   EXPECT_FALSE(p.simulated);
   EXPECT_NE(p.why_equations.find("has no rewrite"), std::string::npos) << p.why_equations;
-  EXPECT_THROW(predict(known("gpt2", {"strategy.offload=window"}), 1, devices()), Error);
+  EXPECT_TRUE(predict(known("gpt2", {"strategy.offload=window"}), 1, devices()).simulated);
   const std::vector<std::string> cut = {"mesh.pp=2", "train.batch=8"};
   EXPECT_NO_THROW(predict(known("gpt2", cut), 2, devices()));
   CollectiveCostModel::LineCache memory;

@@ -192,6 +192,22 @@ TEST(Prefetch, StaysWithinTheBudget_AndAsStatedWhereItIs) {
   EXPECT_EQ(with_numbers(run, 8, slow_network(), {}).strategy.prefetch, 5);
 }
 
+TEST(Window, IsTheFewestPassesThatNearlyHideTheCopies) {
+  spec::RunFile run = gpt({"strategy.offload=window", "train.batch=8", "train.micro_batch=4", "memory.link=8GB/s"});
+  const auto step_us = [&](int64_t window) {
+    spec::RunFile fixed = run;
+    fixed.strategy.window = window;
+    return predict(fixed, 1, small_server(1)).step_us;
+  };
+  const int64_t most = static_cast<int64_t>(spec::model_table(run, 1).blocks.size());
+  const int64_t chosen = with_numbers(run, 1, small_server(1), {}).strategy.window;
+  EXPECT_GE(chosen, 1);
+  EXPECT_LE(step_us(chosen), 1.01 * step_us(most));
+  if (chosen > 1) EXPECT_GT(step_us(chosen - 1), 1.01 * step_us(most));
+  run.strategy.window = 3;
+  EXPECT_EQ(with_numbers(run, 1, small_server(1), {}).strategy.window, 3);
+}
+
 TEST(KeepWhole, IsTheFewestGroupsWithinAHundredthOfTheBestThatFits) {
   const spec::RunFile run = gpt({"strategy.zero=3", "strategy.prefetch=1", "train.batch=256", "train.micro_batch=8"});
   spec::RunFile fixed = run;

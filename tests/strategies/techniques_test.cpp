@@ -17,9 +17,6 @@ std::string refused(const std::string& setting) {
 TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
   EXPECT_EQ(refused("mesh.cp=2"), "mesh.cp = 2 is not in this version\n  fix: mesh.cp = 1");
   EXPECT_EQ(refused("mesh.ep=2"), "mesh.ep = 2 is not in this version\n  fix: mesh.ep = 1");
-  EXPECT_EQ(refused("strategy.offload=window"),
-            "strategy.offload = \"window\" is not in this version\n"
-            "  fix: strategy.offload = \"none\" or \"states\"");
   EXPECT_EQ(
       refused("strategy.compression=topk"),
       "strategy.compression = \"topk\" is not in this version\n  fix: strategy.compression = \"none\" or \"bf16\"");

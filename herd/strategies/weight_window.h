@@ -1,0 +1,30 @@
+// Weights that live in the host's memory, of which a window is on the device (STRONGHOLD).
+//   Weights are fetched (lane copy-in) before each pass over their block, into one of the buffers of a pool, and are
+//   over after it. With a window of m, weights of m passes may be on the device at once, the running one included. So
+//   up to m - 1 passes ahead are fetched while others compute. Neighbouring passes over a layer share its fetch.
+//   It follows the rewrite of states on the host (host_states.h), whose updates then leave their weights there.
+//   A rank fetches a block's weights once in forward, and once for its recompute or backward, for each micro-batch.
+// Source: Sun et al. 2022, STRONGHOLD, SC22, section III.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "herd/strategies/technique.h"
+
+namespace herd::strategies {
+
+class WeightWindow final : public Strategy {
+ public:
+  // `layers` has the layer of each block.
+  explicit WeightWindow(std::vector<int> layers) : layers_(std::move(layers)) {}
+  std::string name() const override { return "window of weights"; }
+  program::Program rewrite(program::Program step) const override;
+
+ private:
+  const std::vector<int> layers_;
+};
+
+Technique weight_window_row();  // returns its row in the table of techniques.h
+
+}  // namespace herd::strategies
