@@ -2,6 +2,7 @@
 
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/models/decoder_parameters_internal.h"
+#include "herd/nn/context_parts.h"
 #include "herd/nn/language_model_head.h"
 #include "herd/nn/token_embedding.h"
 #include "herd/nn/transformer_block.h"
@@ -64,7 +65,13 @@ class DecoderBuilder {
 
   void add_transformer(const std::string& name) {
     const Groups groups = add_group(name, nn::transformer_parameters(name + ".", layer_, shape_.layers));
-    model_.blocks.push_back(std::make_shared<nn::TransformerBlock>(name, groups, name + ".", layer_));
+    if (options_.context_ranks == 1) {
+      model_.blocks.push_back(std::make_shared<nn::TransformerBlock>(name, groups, name + ".", layer_));
+      return;
+    }
+    model_.blocks.push_back(std::make_shared<nn::TokenProjection>(name, groups, layer_, options_.context_ranks));
+    model_.blocks.push_back(std::make_shared<nn::HeadAttention>(name, layer_, options_.context_ranks));
+    model_.blocks.push_back(std::make_shared<nn::LayerOutput>(name, groups, layer_));
   }
 
   void add_head() {
@@ -95,13 +102,17 @@ class DecoderBuilder {
 ModelOptions options_of(const spec::ModelTable& table) {
   return {.dtype = scalar_type_of(table.compute_dtype),
           .gradient_dtype = scalar_type_of(table.gradient_dtype),
-          .recompute_attention = table.recomputes_attention};
+          .recompute_attention = table.recomputes_attention,
+          .context_ranks = table.cp};
 }
 
 Model make_model(const Shape& shape, const ModelOptions& options) { return DecoderBuilder(shape, options).build(); }
 
 Model make_model(const Shape& shape, const spec::ModelTable& table, int place) {
-  return table.is_split() ? make_split_decoder(shape, table, place) : make_model(shape, options_of(table));
+  if (table.is_split()) return make_split_decoder(shape, table, place);
+  Model model = make_model(shape, options_of(table));
+  for (size_t b = 0; b < model.blocks.size(); ++b) model.blocks[b]->set_layer(table.blocks.at(b).layer);
+  return model;
 }
 
 }  // namespace herd::models

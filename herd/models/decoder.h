@@ -24,6 +24,7 @@ struct ModelOptions {
   std::optional<at::ScalarType> gradient_dtype = {};  // unset: dtype
   at::Device device = at::kCPU;
   bool recompute_attention = false;  // strategy.recompute = "selective"
+  int context_ranks = 1;  // ranks that share the tokens of each sequence, so that layers are parts (context_parts.h)
 };
 
 // Returns the options with which make_model() builds a table that is not split.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "herd/nn/parameter_group.h"
+#include "herd/nn/token_cut.h"
 
 namespace herd::comm {
 class Communicator;
@@ -42,6 +43,7 @@ struct Context {
   // For blocks that are parts of a layer, values are rows: row r is token r % tokens of sample r / tokens of its
   // micro-batch. A shard of rows begins with first_row, and may end with rows of padding.
   int64_t tokens = 0, first_row = 0;
+  TokenCut cut = {};  // which tokens of its sequences x holds, where ranks share them; whole ones without it
   comm::Communicator* tensor_ranks = nullptr;  // ranks that compute a loss together
 };
 

@@ -133,6 +133,45 @@ at::Tensor dropout(const at::Tensor& x, double p, DropoutSite site, const Contex
   return DropoutFunction::apply(x, draw, p);
 }
 
+at::Tensor dropout_tokens(const at::Tensor& x, double p, DropoutSite site, const Context& context) {
+  if (context.cut.parts == 1) return dropout(x, p, site, context);
+  check_probability(p);
+  if (p == 0 || !context.training || x.numel() == 0) return x;
+  Draw draw = make_draw(p, site, context);
+  const int64_t D = x.size(-1);
+  int64_t at = 0;
+  for (const int64_t sample : context.samples) {
+    for (const auto& [begin, count] : context.cut.spans()) {
+      draw.ranges.push_back({key_of(context, sample), begin * D, at, count * D});
+      at += count * D;
+    }
+  }
+  return DropoutFunction::apply(x, draw, p);
+}
+
+at::Tensor dropout_pairs(const at::Tensor& x, double p, DropoutSite site, const Context& context, int64_t first_head,
+                         const std::vector<TokenSpan>& queries, const std::vector<TokenSpan>& keys) {
+  check_probability(p);
+  if (p == 0 || !context.training || x.numel() == 0) return x;
+  Draw draw = make_draw(p, site, context);
+  const int64_t T = context.cut.tokens;
+  int64_t at = 0;
+  for (const int64_t sample : context.samples) {
+    for (int64_t head = first_head; head < first_head + x.size(1); ++head) {
+      for (const auto& [first_query, num_queries] : queries) {
+        for (int64_t query = first_query; query < first_query + num_queries; ++query) {
+          for (const auto& [first_key, num_keys] : keys) {
+            draw.ranges.push_back({key_of(context, sample), (head * T + query) * T + first_key, at, num_keys});
+            at += num_keys;
+          }
+        }
+      }
+    }
+  }
+  HERD_CHECK_EQ(at, x.numel());
+  return DropoutFunction::apply(x, draw, p);
+}
+
 at::Tensor dropout_rows(const at::Tensor& x, double p, DropoutSite site, const Context& context) {
   check_probability(p);
   if (p == 0 || !context.training || x.numel() == 0) return x;

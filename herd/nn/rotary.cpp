@@ -47,21 +47,31 @@ void rotate(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t head
       kRotatedTokens);
 }
 
+// Rotates the tokens of spans, which are pairs (begin, count), one span after the other.
+void rotate_spans(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads,
+                  const std::vector<int64_t>& spans, double sign) {
+  int64_t at = 0;
+  for (size_t i = 0; i < spans.size(); i += 2) {
+    rotate(x_BTC.narrow(1, at, spans[i + 1]), frequencies, heads, spans[i], sign);
+    at += spans[i + 1];
+  }
+}
+
 // Rotates heads in place, and their gradient back.
 struct RotateHeads : torch::autograd::Function<RotateHeads> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& frequencies, int64_t heads,
-                            int64_t first) {
+                            const std::vector<int64_t>& spans) {
     context->saved_data["frequencies"] = frequencies;
     context->saved_data["heads"] = heads;
-    context->saved_data["first"] = first;
+    context->saved_data["spans"] = spans;
     const at::Tensor rotated = x.detach();
-    rotate(rotated, frequencies, heads, first, 1);
+    rotate_spans(rotated, frequencies, heads, spans, 1);
     return rotated;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    rotate(gradients[0], context->saved_data["frequencies"].toTensor(), context->saved_data["heads"].toInt(),
-           context->saved_data["first"].toInt(), -1);
+    rotate_spans(gradients[0], context->saved_data["frequencies"].toTensor(), context->saved_data["heads"].toInt(),
+                 context->saved_data["spans"].toIntVector(), -1);
     return {gradients[0], at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
@@ -79,8 +89,11 @@ at::Tensor rotary_frequencies(const Rotary& rotary, int64_t head_width) {
   return frequencies;
 }
 
-at::Tensor rotate_heads(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads, int64_t first) {
-  return RotateHeads::apply(x_BTC, frequencies, heads, first);
+at::Tensor rotate_heads(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads,
+                        const std::vector<TokenSpan>& spans) {
+  std::vector<int64_t> pairs;
+  for (const auto& [begin, count] : spans) pairs.insert(pairs.end(), {begin, count});
+  return RotateHeads::apply(x_BTC, frequencies, heads, pairs);
 }
 
 }  // namespace herd::nn

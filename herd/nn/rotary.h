@@ -14,6 +14,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
+
+#include "herd/nn/token_cut.h"
 
 namespace herd::nn {
 
@@ -30,9 +33,10 @@ struct Rotary {
 at::Tensor rotary_frequencies(const Rotary& rotary, int64_t head_width);
 
 // Turns the first `heads` heads of each row of x in place, and returns x. Backward turns their gradients back in place;
-// the graph keeps nothing. x_BTC has T tokens from position `first`; heads of 2 * frequencies.numel() lie one after the
+// the graph keeps nothing. x_BTC has the tokens of `spans`; heads of 2 * frequencies.numel() lie one after the
 // other at the beginning of C. REQUIRES that no graph has kept x, and that nothing else reads the gradient of the
 // result.
-at::Tensor rotate_heads(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads, int64_t first);
+at::Tensor rotate_heads(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads,
+                        const std::vector<TokenSpan>& spans);
 
 }  // namespace herd::nn

@@ -9,6 +9,28 @@
 #include "herd/nn/rotary.h"
 
 namespace herd::nn {
+namespace {
+
+// On CPUs, fp16 is multiplied in fp32, as linear.h does.
+void multiply_in_fp32(at::Tensor& q, at::Tensor& k, at::Tensor& v) {
+  if (q.is_cpu() && q.scalar_type() == at::kHalf) q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
+}
+
+at::Tensor weigh(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
+                 const AttentionShape& shape, const Context& context) {
+  return shape.dropout > 0 && context.training
+             ? attention_with_dropout(q, k, v, {shape.causal, shape.dropout, shape.recompute, shape.first_head},
+                                      context)
+             : at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal, {}, q.size(1) != k.size(1));
+}
+
+}  // namespace
+
+at::Tensor attend(at::Tensor q_BHTd, at::Tensor k_BKTd, at::Tensor v_BKTd, const AttentionShape& shape,
+                  const Context& context) {
+  multiply_in_fp32(q_BHTd, k_BKTd, v_BKTd);
+  return weigh(q_BHTd, k_BKTd, v_BKTd, shape.causal, shape, context);
+}
 
 at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& parameters, const AttentionShape& shape,
                           const Context& context) {
@@ -18,7 +40,7 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
   // Returns the heads of one product, of which the first `num_rotated` have rotary embeddings.
   const auto project = [&](Parameter& weight, Parameter* bias, int64_t num_rotated, std::vector<int64_t> parts) {
     at::Tensor product = linear(x_BTD, weight, bias);
-    if (shape.rotary.defined()) product = rotate_heads(product, shape.rotary, num_rotated, context.past);
+    if (shape.rotary.defined()) product = rotate_heads(product, shape.rotary, num_rotated, {{context.past, T}});
     for (int64_t& part : parts) part *= d;
     Tuple heads = product.split_with_sizes(parts, -1);
     for (at::Tensor& part : heads) part = part.view({B, T, -1, d}).transpose(1, 2);
@@ -31,18 +53,14 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
   }
   at::Tensor q = qkv[0], k = qkv[1], v = qkv[2];
   qkv.clear();
-  if (x_BTD.is_cpu() && x_BTD.scalar_type() == at::kHalf)  // multiplies in fp32, as linear.h does
-    q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
+  multiply_in_fp32(q, k, v);
   bool causal = shape.causal;
   if (context.cache != nullptr) {
     HERD_CHECK(T == 1 || context.past == 0, "a cache takes a whole prompt, then one token at a time");
     causal = causal && T > 1;
     std::tie(k, v) = context.cache->append(k, v, context.past);
   }
-  const at::Tensor y_BHTd =
-      shape.dropout > 0 && context.training
-          ? attention_with_dropout(q, k, v, {shape.causal, shape.dropout, shape.recompute, shape.first_head}, context)
-          : at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal, {}, H != K);
+  const at::Tensor y_BHTd = weigh(q, k, v, causal, shape, context);
   return linear(y_BHTd.transpose(1, 2).reshape({B, T, H * d}).to(x_BTD.scalar_type()), parameters.out_weight,
                 parameters.out_bias);
 }

@@ -36,4 +36,8 @@ struct AttentionShape {
 at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& parameters, const AttentionShape& shape,
                           const Context& context);
 
+// Returns softmax(q k^T / sqrt(d)) v of heads that are projected and turned already, without caches.
+at::Tensor attend(at::Tensor q_BHTd, at::Tensor k_BKTd, at::Tensor v_BKTd, const AttentionShape& shape,
+                  const Context& context);
+
 }  // namespace herd::nn

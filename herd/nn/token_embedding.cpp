@@ -1,5 +1,8 @@
 #include "herd/nn/token_embedding.h"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+
 #include "herd/base/error.h"
 #include "herd/nn/dropout.h"
 #include "herd/nn/embedding.h"
@@ -13,17 +16,21 @@ TokenEmbedding::TokenEmbedding(std::vector<std::shared_ptr<ParameterGroup>> grou
 Tuple TokenEmbedding::forward(const Tuple& ids_BT, const Context& context) {
   at::Tensor x_BTD = embedding(ids_BT.at(0), tokens_VD_);
   if (positions_CD_ != nullptr) x_BTD = x_BTD + positions_of(ids_BT[0].size(1), context);
-  return {dropout(x_BTD, dropout_, DropoutSite::kEmbedding, context)};
+  return {dropout_tokens(x_BTD, dropout_, DropoutSite::kEmbedding, context)};
 }
 
 at::Tensor TokenEmbedding::positions_of(int64_t T, const Context& context) const {
-  const int64_t begin = context.past, C = positions_CD_->spec().sizes[0];
-  if (begin + T > C) {
-    throw Error(Code::kBadConfig, "sequences of " + std::to_string(begin + T) + " tokens, but the model's context is " +
+  const bool is_cut = context.cut.parts > 1;
+  const int64_t C = positions_CD_->spec().sizes[0], tokens = is_cut ? context.cut.tokens : context.past + T;
+  if (tokens > C) {
+    throw Error(Code::kBadConfig, "sequences of " + std::to_string(tokens) + " tokens, but the model's context is " +
                                       std::to_string(C) + "\n  fix: model.context of at least " +
-                                      std::to_string(begin + T));
+                                      std::to_string(tokens));
   }
-  return positions_CD_->value().narrow(0, begin, T);
+  if (!is_cut) return positions_CD_->value().narrow(0, context.past, T);
+  std::vector<at::Tensor> numbers;
+  for (const auto& [begin, count] : context.cut.spans()) numbers.push_back(at::arange(begin, begin + count, at::kLong));
+  return positions_CD_->value().index_select(0, at::cat(numbers).clamp_max_(C - 1));  // padding has the last position
 }
 
 }  // namespace herd::nn

@@ -55,33 +55,34 @@ AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int
           .first_head = first_head};
 }
 
-TransformerBlock::TransformerBlock(std::string name, std::vector<std::shared_ptr<ParameterGroup>> groups,
-                                   const std::string& prefix, const TransformerShape& shape)
+LayerWeights::LayerWeights(const GroupsOfLayer& groups, const std::string& prefix, const TransformerShape& shape) {
+  const auto find_pair = [&](const std::string& name, bool has_bias) -> Pair {
+    return {&find(groups, prefix + name + ".weight"), has_bias ? &find(groups, prefix + name + ".bias") : nullptr};
+  };
+  ln_1 = find_pair("ln_1", shape.norm.has_bias());
+  qkv = find_pair("attn.qkv", shape.biases);
+  out = find_pair("attn.proj", shape.biases);
+  ln_2 = find_pair("ln_2", shape.norm.has_bias());
+  if (shape.gated) gate = find_pair("mlp.gate", false);
+  up = find_pair("mlp.up", shape.biases);
+  down = find_pair("mlp.down", shape.biases);
+}
+
+TransformerBlock::TransformerBlock(std::string name, GroupsOfLayer groups, const std::string& prefix,
+                                   const TransformerShape& shape)
     : Block(std::move(name), std::move(groups)),
       shape_(shape),
       attention_(attention_shape(shape, shape.heads)),
-      prefix_(prefix),
-      ln_1_(find("ln_1", shape.norm.has_bias())),
-      qkv_(find("attn.qkv", shape.biases)),
-      out_(find("attn.proj", shape.biases)),
-      ln_2_(find("ln_2", shape.norm.has_bias())),
-      gate_(shape.gated ? find("mlp.gate", false) : Weights{}),
-      up_(find("mlp.up", shape.biases)),
-      down_(find("mlp.down", shape.biases)) {}
-
-TransformerBlock::Weights TransformerBlock::find(const std::string& name, bool has_bias) const {
-  return {&nn::find(groups(), prefix_ + name + ".weight"),
-          has_bias ? &nn::find(groups(), prefix_ + name + ".bias") : nullptr};
-}
+      weights_(this->groups(), prefix, shape) {}
 
 Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
   const at::Tensor& x = x_BTD.at(0);
-  const at::Tensor n1 = norm(shape_.norm, x, *ln_1_.weight, ln_1_.bias);
-  const at::Tensor attended =
-      self_attention(n1, {*qkv_.weight, qkv_.bias, *out_.weight, out_.bias}, attention_, context);
+  const auto& [ln_1, qkv, out, ln_2, gate, up, down] = weights_;
+  const at::Tensor n1 = norm(shape_.norm, x, *ln_1.weight, ln_1.bias);
+  const at::Tensor attended = self_attention(n1, {*qkv.weight, qkv.bias, *out.weight, out.bias}, attention_, context);
   const at::Tensor h = x + dropout(attended, shape_.dropout, DropoutSite::kAttentionOutput, context);
-  const at::Tensor n2 = norm(shape_.norm, h, *ln_2_.weight, ln_2_.bias);
-  const at::Tensor fed = feed_forward(n2, {gate_.weight, *up_.weight, up_.bias, *down_.weight, down_.bias});
+  const at::Tensor n2 = norm(shape_.norm, h, *ln_2.weight, ln_2.bias);
+  const at::Tensor fed = feed_forward(n2, {gate.weight, *up.weight, up.bias, *down.weight, down.bias});
   return {h + dropout(fed, shape_.dropout, DropoutSite::kFeedForward, context)};
 }
 

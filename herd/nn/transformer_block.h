@@ -36,24 +36,29 @@ struct TransformerShape {
 // key head, or part of one such group.
 AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int64_t first_head = 0);
 
+using GroupsOfLayer = std::vector<std::shared_ptr<ParameterGroup>>;
+
+// Finds the parameters of a layer: prefix + {ln_1, attn.qkv, attn.proj, ln_2, mlp.gate, mlp.up, mlp.down} + {.weight,
+// .bias}, as far as transformer_parameters() has them. It borrows them.
+struct LayerWeights {
+  struct Pair {
+    Parameter* weight = nullptr;
+    Parameter* bias = nullptr;  // null where there is none
+  };
+  LayerWeights(const GroupsOfLayer& groups, const std::string& prefix, const TransformerShape& shape);
+  Pair ln_1, qkv, out, ln_2, gate, up, down;
+};
+
 class TransformerBlock final : public Block {
  public:
-  // `groups` hold prefix + {ln_1, attn.qkv, attn.proj, ln_2, mlp.gate, mlp.up, mlp.down} + {.weight, .bias}, as far as
-  // transformer_parameters() has them.
-  TransformerBlock(std::string name, std::vector<std::shared_ptr<ParameterGroup>> groups, const std::string& prefix,
-                   const TransformerShape& shape);
+  // `groups` hold the LayerWeights.
+  TransformerBlock(std::string name, GroupsOfLayer groups, const std::string& prefix, const TransformerShape& shape);
   Tuple forward(const Tuple& x_BTD, const Context& context) override;
 
  private:
-  struct Weights {
-    Parameter* weight;
-    Parameter* bias;
-  };
-  Weights find(const std::string& name, bool has_bias) const;  // pointers are null where there is none
   TransformerShape shape_;
   AttentionShape attention_;
-  std::string prefix_;
-  Weights ln_1_, qkv_, out_, ln_2_, gate_, up_, down_;
+  LayerWeights weights_;
 };
 
 // Returns the parameters of one block in order. `layers` is the depth of the whole model, since residual projections

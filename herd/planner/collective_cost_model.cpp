@@ -66,7 +66,9 @@ Topology group_topology(const Topology& topology, const Mesh& mesh, int axis) {
 double CollectiveCostModel::chosen_us(program::OpKind kind, int64_t bytes, const Topology& group) const {
   CollectiveRequest request;
   // A reduce-scatter moves as many bytes as an all-gather, in as many messages.
-  request.collective = kind == program::OpKind::kAllReduce ? Collective::kAllReduce : Collective::kAllGather;
+  request.collective = kind == program::OpKind::kAllReduce  ? Collective::kAllReduce
+                       : kind == program::OpKind::kAllToAll ? Collective::kAllToAll
+                                                            : Collective::kAllGather;
   request.num_ranks = group.num_ranks();
   request.elements = std::max<int64_t>(1, bytes / size_of(dtype_));
   request.dtype = dtype_;

@@ -23,7 +23,7 @@ void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layo
     throw Error(Code::kBadConfig,
                 "comm.algorithm = \"" + name + "\": all_reduce has no algorithm of this name\n  fix: one of " + valid);
   }
-  if (layout.data_ranks() == 1) return;
+  if (layout.gradient_ranks() == 1) return;
   const int axis = strategies::all_reduced_axis(run, layout);
   if (axis == kNoAxis)
     throw Error(Code::kBadConfig, "comm.algorithm = \"" + name +

@@ -24,8 +24,10 @@ PartitionedModel::PartitionedModel(const spec::RunFile& of, const spec::Layout& 
       layout(cut),
       model(spec::model_table(of, cut.micro_batch, cluster.device.kernels())),
       first(static_cast<size_t>(model.first_trained())),
-      shards(cut.fsdp > 1 ? cut.fsdp : cut.dp),
-      axis(cut.fsdp > 1 ? "fsdp" : "dp"),
+      shards(cut.fsdp > 1 ? cut.fsdp : cut.dp * cut.cp),
+      axis(cut.fsdp > 1                   ? "fsdp"
+           : cut.gradient_axis == kNoAxis ? "dp"
+                                          : cut.mesh.axes[static_cast<size_t>(cut.gradient_axis)].name),
       zero(strategies::zero_stage(of, cut)),
       segment(static_cast<size_t>(
           strategies::recompute_interval(of.strategy.recompute, static_cast<int>(model.blocks.size()) - 2))),

@@ -28,8 +28,7 @@ class StageTime {
     out.flops = m * micro_batch.flops;
     out.compute_us = m * micro_batch.arithmetic;
     double cores_us = 0;
-    const double communication_us =
-        data_parallel_us(blocks, trained, cores_us, out.sent) + tied_us(stage, cores_us, out.sent);
+    const double communication_us = data_parallel_us(blocks, cores_us, out.sent) + tied_us(stage, cores_us, out.sent);
     const double backward =
         (cut_.zero >= 2 ? m : 1) * micro_batch.backward + (cut_.zero >= 3 ? m * micro_batch.forward : 0);
     // A device, or idle cores, send while the ranks compute. Cores that all compute have to do both.
@@ -130,9 +129,7 @@ class StageTime {
 
   // Returns the time of the collectives of gradients, and of weights where they are shards. Adds the part of it that
   // cores spend to cores_us.
-  double data_parallel_us(const BlockInterval& blocks, double trained, double& cores_us,
-                          std::map<std::string, double>& sent) const {
-    const double bytes = trained * static_cast<double>(size_of(cut_.model.gradient_dtype));
+  double data_parallel_us(const BlockInterval& blocks, double& cores_us, std::map<std::string, double>& sent) const {
     const double m = cut_.layout.micro_batches;
     double us = 0;
     if (cut_.shards > 1) {
@@ -154,10 +151,6 @@ class StageTime {
       cores_us *= scatter_gather_bytes / (2 * reduced);
       if (cut_.zero > 0) sent[cut_.axis] += 2 * 8 * static_cast<double>(num_trained_groups) * (n - 1) / n;  // norms
     }
-    if (cut_.layout.cp > 1) {
-      sent["cp"] += 2 * bytes * (cut_.layout.cp - 1) / cut_.layout.cp;
-      us += price_us(OpKind::kAllReduce, bytes, "cp", cores_us);
-    }
     // With sequence parallelism, each rank has the gradients of whole weights from its own rows only. They are summed
     // over axis tp, as shards where ZeRO cuts them.
     if (cut_.layout.tp > 1 && cut_.run.strategy.sequence_parallel) {
@@ -166,12 +159,13 @@ class StageTime {
       sent["tp"] += 2 * part * (cut_.layout.tp - 1) / cut_.layout.tp;
       us += price_us(OpKind::kAllReduce, part, "tp", cores_us);
     }
-    if (cut_.layout.fsdp > 1 && cut_.layout.dp > 1) {
+    if (const int copies = cut_.layout.dp * cut_.layout.cp; cut_.layout.fsdp > 1 && copies > 1) {
+      const std::string& axis = cut_.layout.mesh.axes[static_cast<size_t>(cut_.layout.replica_axis)].name;
       double part = 0;
       for (const int g : cut_.groups_of(blocks))
         part += cut_.frozen(g) ? 0 : cut_.gradient_ratio() * static_cast<double>(cut_.shard_bytes(g));
-      sent["dp"] += 2 * part * (cut_.layout.dp - 1) / cut_.layout.dp;
-      us += price_us(OpKind::kAllReduce, part, "dp", cores_us);
+      sent[axis] += 2 * part * (copies - 1) / copies;
+      us += price_us(OpKind::kAllReduce, part, axis, cores_us);
     }
     return us;
   }

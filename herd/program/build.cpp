@@ -159,6 +159,7 @@ Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, cons
   step.mesh = layout.mesh;
   step.data_axis = layout.data_axis;
   step.tensor_axis = layout.tensor_axis;
+  step.context_axis = layout.context_axis;
   for (const spec::BlockShape& block : model.blocks) step.block_groups.push_back(block.groups);
   PlainStepWriter(run, model).write(step);
   return step;

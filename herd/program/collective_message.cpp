@@ -13,7 +13,8 @@ int64_t message_bytes(const Program& step, const Op& op) {
 }
 
 bool is_collective(const Op& op) {
-  return op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter;
+  return op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter ||
+         op.kind == OpKind::kAllToAll;
 }
 
 int weight_shard_axis(const Program& step) {

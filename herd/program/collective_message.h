@@ -7,6 +7,7 @@
 namespace herd::program {
 
 // Returns the bytes of a collective's whole message: of what the op reads or of what it writes, whichever is the whole.
+// Those of an all-to-all are what each rank holds, before and after.
 // Shards that a reduce-scatter adds to do not count.
 int64_t message_bytes(const Program& step, const Op& op);
 
@@ -20,7 +21,8 @@ inline bool is_activation_or_gradient(const Value& value) {
   return value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient;
 }
 
-// Tells whether an op is an all-gather, an all-reduce or a reduce-scatter, in which all ranks of a group take part.
+// Tells whether an op is an all-gather, an all-reduce, a reduce-scatter or an all-to-all, in which all ranks of a group
+// take part.
 bool is_collective(const Op& op);
 
 // Returns the axis that cuts weights and gradients into shards; kNoAxis if the step has no such shards.

@@ -19,9 +19,10 @@
 // A value is one buffer of a rank. Its key says what it holds: kind, index and micro-batch. The key also says how the
 // value lies on each axis of the mesh (placement.h), its codec, and its tier of memory. Only collectives change the
 // placement, each along its own axis. An all-reduce turns partial into whole, a reduce-scatter partial into shard, an
-// all-gather shard into whole. Only encode and decode change the codec; only fetch and evict change the tier.
-// A gradient keeps its key while ranks add to it, and the verifier follows which contributions it has. The model itself
-// cuts some weights, those of tensor-parallel blocks. Each rank's part of them is a parameter group of its own.
+// all-gather shard into whole, an all-to-all a shard along one dimension into one along another. Only encode and decode
+// change the codec; only fetch and evict change the tier. A gradient keeps its key while ranks add to it, and the
+// verifier follows which contributions it has. The model itself cuts some weights, those of tensor-parallel blocks.
+// Each rank's part of them is a parameter group of its own.
 //
 // Ops of a block (load, forward, loss, logits, recompute, both backwards) name block and micro_batch, and so do send,
 // receive and add. All other ops have -1 in both, since their values say what they work on. A loss that the ranks of an
@@ -69,6 +70,7 @@ enum class OpKind : uint8_t {
   kDecode,          // v.bf16 -> v. It turns another codec into plain numbers.
   kLogits,          // w.., x<b>.m -> logits.m. It stands in place of the loss in a pass that continues texts.
   kAdd,             // dx.m, dx.m.partial(axis) -> dx.m. It adds what another rank's blocks contribute.
+  kAllToAll,  // x.shard -> x.shard(axis:heads), or back. It changes the dimension along which an axis cuts a value.
 };
 
 // Names a queue of ops that start first in, first out. Different lanes run beside each other.
@@ -151,6 +153,7 @@ struct Program {
   Mesh mesh;
   int data_axis = kNoAxis;                     // axis of `mesh` whose ranks work on samples of their own
   int tensor_axis = kNoAxis;                   // axis of `mesh` whose ranks share the work on each sample
+  int context_axis = kNoAxis;                  // axis of `mesh` whose ranks share the tokens of each sample
   std::vector<std::vector<int>> block_groups;  // lists the parameter groups that each block reads
   std::map<Value, ValueInfo> values;           // holds every value that an op names
   // Gives the device bytes that an op of (kind, block) holds only while it runs, beside its values. They are negative

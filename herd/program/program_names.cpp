@@ -9,11 +9,12 @@ namespace {
 constexpr std::string_view kOps[] = {
     "load",           "forward", "loss",   "recompute", "backward", "backward_weight", "all_gather", "all_reduce",
     "reduce_scatter", "norm",    "clip",   "step",      "send",     "receive",         "fetch",      "evict",
-    "release",        "encode",  "decode", "logits",    "add"};
+    "release",        "encode",  "decode", "logits",    "add",      "all_to_all"};
 constexpr std::string_view kLanes[] = {"compute",  "gather",  "reduce",   "activations", "peer-in",
                                        "peer-out", "copy-in", "copy-out", "host",        "io"};
 constexpr std::string_view kCodecs[] = {"plain", "bf16"};
 constexpr std::string_view kTiers[] = {"device", "host", "nvme"};
+constexpr std::string_view kByHeads = ":heads";  // after the axis of a shard
 
 struct ValueSpelling {
   std::string_view prefix, plural;
@@ -93,7 +94,10 @@ std::string value_name(const Mesh& mesh, const Value& value) {
   if (value.tensor > 0) text += ":" + std::to_string(value.tensor);
   if (value.micro_batch >= 0) text += "." + std::to_string(value.micro_batch);
   for (int axis = 0; axis < kMaxAxes; ++axis) {
-    if (value.placement.is_shard(axis)) text += ".shard(" + axis_name(mesh, axis) + ")";
+    if (value.placement.is_shard(axis)) {
+      const bool by_heads = value.placement.dimension(axis) == Dimension::kHeads;
+      text += ".shard(" + axis_name(mesh, axis) + (by_heads ? std::string(kByHeads) : "") + ")";
+    }
     if (value.placement.is_partial(axis)) text += ".partial(" + axis_name(mesh, axis) + ")";
   }
   if (value.codec != Codec::kPlain) text += "." + std::string(codec_name(value.codec));
@@ -147,9 +151,12 @@ std::optional<Value> parse_value(const Mesh& mesh, std::string_view text) {
     const auto suffix = take_suffix(rest);
     if (!suffix) return std::nullopt;
     if (suffix->name == "shard" || suffix->name == "partial") {
-      const int axis = mesh.find(suffix->axis);
+      const bool by_heads = suffix->name == "shard" && suffix->axis.ends_with(kByHeads);
+      const int axis = mesh.find(suffix->axis.substr(0, suffix->axis.size() - (by_heads ? kByHeads.size() : 0)));
       if (axis == kNoAxis || axis >= kMaxAxes) return std::nullopt;
-      value.placement = suffix->name == "shard" ? value.placement.shard_on(axis) : value.placement.partial_on(axis);
+      value.placement = suffix->name == "partial"
+                            ? value.placement.partial_on(axis)
+                            : value.placement.shard_on(axis, by_heads ? Dimension::kHeads : Dimension::kRows);
     } else if (const auto codec = find<Codec>(kCodecs, suffix->name)) {
       value.codec = *codec;
     } else if (const auto tier = parse_tier(suffix->name)) {

@@ -12,17 +12,26 @@
 namespace herd::program {
 
 // Names one contribution. For norms it is (group, shard, shards, part), for all else (block, micro-batch, data rank,
-// part). `part` is the place on the tensor axis if the contribution is of one of its ranks alone, else 0.
+// part). `part` is the place on the tensor axis if the contribution is of one of its ranks alone, else 0. For gradients
+// of weights the data rank is the place on Model::gradient_axis().
 using Atom = std::tuple<int, int, int, int>;
+
+// Says which part of an activation a rank holds along an axis.
+struct Cut {
+  int place = 0;  // on the axis
+  Dimension by = Dimension::kRows;
+  bool operator==(const Cut&) const = default;
+};
 
 struct Symbol {
   ValueKind kind = ValueKind::kActivation;
-  int index = 0;              // parameter group, for weights, gradients and states
-  int version = 0;            // version of weights, states and caches; for others the step that made them
-  int shard = 0, shards = 1;  // which shard it is, of how many; 0 of 1 for a whole
-  bool partial = false;       // true for a partial sum of an activation or its gradient
-  std::set<Atom> atoms = {};  // contributions that it holds
-  int tensor = 0;             // which tensor of its block it is, for activations and their gradients
+  int index = 0;                 // parameter group, for weights, gradients and states
+  int version = 0;               // version of weights, states and caches; for others the step that made them
+  int shard = 0, shards = 1;     // which shard of weights, gradients and states it is, of how many; 0 of 1 for a whole
+  bool partial = false;          // true for a partial sum of an activation or its gradient
+  std::set<Atom> atoms = {};     // contributions that it holds
+  int tensor = 0;                // which tensor of its block it is, for activations and their gradients
+  std::map<int, Cut> cuts = {};  // by axis, which part of an activation or its gradient it is
   bool operator==(const Symbol&) const = default;
 };
 
@@ -31,6 +40,7 @@ struct OpContext {
   const Op& op;
   int rank = 0, step = 0, data_rank = 0;  // data_rank is the place of the rank on the data axis
   int tensor_rank = 0;                    // place of the rank on the tensor axis
+  int gradient_rank = 0;                  // place among those that contribute to gradients
   std::vector<Symbol> reads = {};         // symbols of op.reads, in their order
   std::vector<std::string> wrong = {};    // what the checks have found wrong with the op
 };
@@ -42,13 +52,20 @@ class Model {
   const Expectation& expected() const { return expected_; }
   int num_blocks() const { return static_cast<int>(expected_.block_groups.size()); }
   int data_rank(int rank) const { return expected_.mesh.index(expected_.data_axis, rank); }
+  // Returns the axis along which gradients are summed: that of data ranks, or of data and context ranks together.
+  int gradient_axis() const {
+    return expected_.context_axis == kNoAxis ? expected_.data_axis : expected_.gradient_axis;
+  }
+  int gradient_rank(int rank) const { return expected_.mesh.index(gradient_axis(), rank); }
   bool runs(int rank, int block) const;     // tells whether the pipeline's stages give the block to the rank
   std::set<int> groups_of(int rank) const;  // returns the groups of the blocks that the rank runs
   const std::vector<spec::TensorId>& inputs_of(int block) const;    // returns the tensors that a block reads
   const std::vector<int>& readers_of(spec::TensorId tensor) const;  // returns the blocks that read a tensor
   // Returns the tensors of a block that have readers and get a gradient from them.
   std::vector<spec::TensorId> outputs_with_gradient(int block) const;
-  spec::Split split_of(int block) const;    // returns how ranks share the block so far (Proof::blocks_split)
+  spec::Split split_of(int block) const;  // returns how ranks share the block so far (Proof::blocks_split)
+  // Returns which part of activations the block reads and gives on the rank, by axis, so far (Proof).
+  std::map<int, Cut> cuts_of(int block, int rank) const;
   bool keeps_cache(int block) const;        // tells whether the pass keeps a cache of the block's keys and values
   bool is_cut(int group) const;             // tells whether ranks of the tensor axis hold parts of the group
   bool is_copied(int group) const;          // tells whether several of these ranks hold the same part
@@ -66,6 +83,9 @@ class Model {
   std::map<spec::TensorId, std::vector<int>> readers_;  // by tensor
   std::set<int> cut_;                                   // groups that the tensor axis cuts
 };
+
+// Returns "whole", or "place 1 of cp by heads", for each axis that cuts it.
+std::string cuts_text(const Mesh& mesh, const std::map<int, Cut>& cuts);
 
 // Returns the symbols that an op of one rank writes, in the order of op.writes. Adds to context.wrong what is wrong.
 // REQUIRES an op that is no collective, message or release.

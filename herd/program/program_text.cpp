@@ -76,6 +76,7 @@ class Parser {
     mesh(field("mesh"));
     step_.data_axis = named_axis(field("data"));
     step_.tensor_axis = named_axis(field("tensor"));
+    if (text_.starts_with("context ")) step_.context_axis = named_axis(field("context"));
     groups(field("groups"));
     section({"value", "bytes", "persistent", "slot"}, [&](const auto& cells) { value_row(cells); });
     section({"scratch", "block", "bytes"}, [&](const auto& cells) { scratch_row(cells); });
@@ -259,11 +260,12 @@ class Parser {
 }  // namespace
 
 std::string to_text(const Program& step, const TextOptions& options) {
-  std::string out = std::string(kTitle) + "\nrank " + std::to_string(step.rank) + "\nblocks " +
-                    std::to_string(step.num_blocks) + "\nmicro_batches " + std::to_string(step.micro_batches) +
-                    "\nmesh " + std::to_string(step.mesh.world_size) + mesh_text(step.mesh) + "\ndata " +
-                    (step.data_axis == kNoAxis ? "-" : axis_name(step.mesh, step.data_axis)) + "\ntensor " +
-                    (step.tensor_axis == kNoAxis ? "-" : axis_name(step.mesh, step.tensor_axis)) + "\ngroups";
+  std::string out =
+      std::string(kTitle) + "\nrank " + std::to_string(step.rank) + "\nblocks " + std::to_string(step.num_blocks) +
+      "\nmicro_batches " + std::to_string(step.micro_batches) + "\nmesh " + std::to_string(step.mesh.world_size) +
+      mesh_text(step.mesh) + "\ndata " + (step.data_axis == kNoAxis ? "-" : axis_name(step.mesh, step.data_axis)) +
+      "\ntensor " + (step.tensor_axis == kNoAxis ? "-" : axis_name(step.mesh, step.tensor_axis)) +
+      (step.context_axis == kNoAxis ? "" : "\ncontext " + axis_name(step.mesh, step.context_axis)) + "\ngroups";
   for (size_t b = 0; b < step.block_groups.size(); ++b) {
     if (b > 0) out += " |";
     if (step.block_groups[b].empty()) out += " -";

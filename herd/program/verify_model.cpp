@@ -53,6 +53,18 @@ spec::Split Model::split_of(int block) const {
   return shared ? expected_.block_splits[static_cast<size_t>(block)] : spec::Split::kNone;
 }
 
+std::map<int, Cut> Model::cuts_of(int block, int rank) const {
+  std::map<int, Cut> cuts;
+  if (split_of(block) == spec::Split::kSequence)
+    cuts[expected_.tensor_axis] = {expected_.mesh.index(expected_.tensor_axis, rank), Dimension::kRows};
+  if (expected_.proof.tokens_cut && expected_.context_axis != kNoAxis) {
+    const bool by_heads = !expected_.block_by_heads.empty() && expected_.block_by_heads[static_cast<size_t>(block)];
+    cuts[expected_.context_axis] = {expected_.mesh.index(expected_.context_axis, rank),
+                                    by_heads ? Dimension::kHeads : Dimension::kRows};
+  }
+  return cuts;
+}
+
 bool Model::keeps_cache(int block) const {
   const auto at = static_cast<size_t>(block);
   return at < expected_.block_caches.size() && expected_.block_caches[at];
@@ -91,7 +103,7 @@ int Model::version(int group, int steps) const {
 }
 
 std::set<Atom> Model::contributions(int group, int rank) const {
-  const int summed_axis = expected_.proof.data_ranks_summed ? expected_.data_axis : expected_.proof.summed_axis;
+  const int summed_axis = expected_.proof.data_ranks_summed ? gradient_axis() : expected_.proof.summed_axis;
   const int parts = expected_.mesh.size(expected_.tensor_axis);
   const int own_part = expected_.mesh.index(expected_.tensor_axis, rank);
   const std::vector<int> members = expected_.mesh.ranks(summed_axis, rank);
@@ -115,7 +127,7 @@ std::set<Atom> Model::contributions(int group, int rank) const {
     }
     for (int m = 0; m < expected_.micro_batches; ++m) {
       for (const int member : members) {
-        for (int part = first; part <= last; ++part) out.insert({b, m, data_rank(member), part});
+        for (int part = first; part <= last; ++part) out.insert({b, m, gradient_rank(member), part});
       }
     }
   }

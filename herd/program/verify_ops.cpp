@@ -111,22 +111,18 @@ class LocalOp {
   }
   void check_placement(const Value& value, const Symbol& symbol) {
     if (!is_placed(value)) return;
-    const bool shard = model_.split_of(context_.op.block) == spec::Split::kSequence;
-    const int shards = shard ? model_.expected().mesh.size(model_.expected().tensor_axis) : 1;
+    const std::map<int, Cut> needed = model_.cuts_of(context_.op.block, context_.rank);
+    const Mesh& mesh = model_.expected().mesh;
     if (symbol.partial)
       wrong("reads " + name(value) + ", which is partial");
-    else if (symbol.shards != shards || (shard && symbol.shard != context_.tensor_rank))
-      wrong("reads " + name(value) + ", which is shard " + std::to_string(symbol.shard) + " of " +
-            std::to_string(symbol.shards) + ", where it needs " +
-            (shard ? "its own shard of " + std::to_string(shards) : std::string("the whole")));
+    else if (symbol.cuts != needed)
+      wrong("reads " + name(value) + ", which is " + cuts_text(mesh, symbol.cuts) + ", where it needs " +
+            cuts_text(mesh, needed));
   }
-  // Returns the symbol as the split of the block makes it: a shard of the rows, a partial sum, or whole.
+  // Returns the symbol as its block makes it: a part of the rows or heads, a partial sum, or whole.
   Symbol as_split(Symbol symbol) const {
     const spec::Split split = model_.split_of(context_.op.block);
-    if (split == spec::Split::kSequence) {
-      symbol.shard = context_.tensor_rank;
-      symbol.shards = model_.expected().mesh.size(model_.expected().tensor_axis);
-    }
+    symbol.cuts = model_.cuts_of(context_.op.block, context_.rank);
     if (split != spec::Split::kCut) return symbol;
     symbol.partial = true;
     std::set<Atom> parts;
@@ -264,8 +260,8 @@ class LocalOp {
       if (context_.op.reads[i] != value) continue;
       const Symbol& so_far = context_.reads[i];
       const std::set<Atom> readers = expected_of(value);
-      if (so_far.version != context_.step || so_far.shards != symbol.shards || so_far.shard != symbol.shard ||
-          so_far.tensor != symbol.tensor || so_far.partial != symbol.partial ||
+      if (so_far.version != context_.step || so_far.cuts != symbol.cuts || so_far.tensor != symbol.tensor ||
+          so_far.partial != symbol.partial ||
           !std::includes(readers.begin(), readers.end(), so_far.atoms.begin(), so_far.atoms.end()))
         wrong("adds to " + name(value) + ", which holds " + blocks_text(so_far.atoms) + " of step " +
               std::to_string(so_far.version));
@@ -291,7 +287,8 @@ class LocalOp {
       symbol.atoms = context_.reads[i].atoms;
     }
     const bool part = model_.split_of(context_.op.block) == spec::Split::kSequence || model_.is_copied(value.index);
-    const Atom own = own_atom(context_.op.block, part ? context_.tensor_rank : 0);
+    const Atom own = {context_.op.block, context_.op.micro_batch, context_.gradient_rank,
+                      part ? context_.tensor_rank : 0};
     if (!symbol.atoms.insert(own).second) wrong("adds " + blocks_text({own}) + " to " + name(value) + " twice");
     return symbol;
   }
@@ -456,7 +453,7 @@ class LocalOp {
     }
     const Symbol &so_far = context_.reads[0], &term = context_.reads[1];
     if (so_far.partial || !term.partial || so_far.version != context_.step || term.version != context_.step ||
-        so_far.tensor != op.writes[0].tensor || term.tensor != so_far.tensor)
+        so_far.cuts != term.cuts || so_far.tensor != op.writes[0].tensor || term.tensor != so_far.tensor)
       wrong("adds to " + name(op.writes[0]) + ", which holds " + blocks_text(so_far.atoms) + " of step " +
             std::to_string(so_far.version) + ", " + blocks_text(term.atoms) + " of step " +
             std::to_string(term.version));
@@ -478,15 +475,26 @@ std::string shard_text(const Symbol& symbol) {
 
 }  // namespace
 
+std::string cuts_text(const Mesh& mesh, const std::map<int, Cut>& cuts) {
+  std::string out;
+  for (const auto& [axis, cut] : cuts) {
+    out += (out.empty() ? "" : " and ") + std::string("place ") + std::to_string(cut.place) + " of " +
+           axis_name(mesh, axis) + " by " + (cut.by == Dimension::kHeads ? "heads" : "rows");
+  }
+  return out.empty() ? "whole" : out;
+}
+
 std::vector<Symbol> run_local(const Model& model, OpContext& context) { return LocalOp(model, context).run(); }
 
 namespace {
 
-// Runs a collective of activations: it makes partial values whole or shards, or makes shards whole.
+// Runs a collective of activations: it makes partial values whole or shards, makes shards whole, or shards along one
+// dimension shards along another.
 std::vector<std::vector<Symbol>> run_activations(const Mesh& mesh, std::vector<OpContext>& contexts) {
   const Op& op = contexts[0].op;
   const int n = static_cast<int>(contexts.size());
   const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
+  const bool exchange = op.kind == OpKind::kAllToAll;
   auto& wrong = contexts[0].wrong;
   std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
   if (op.reads.size() != 1 || op.writes.size() != 1) {
@@ -495,24 +503,40 @@ std::vector<std::vector<Symbol>> run_activations(const Mesh& mesh, std::vector<O
   }
   const Value &from = op.reads[0], &to = op.writes[0];
   const std::string name = value_name(mesh, from);
-  const Placement becomes = scatter ? from.placement.shard_on(op.axis) : from.placement.whole_on(op.axis);
-  const bool fits = gather ? from.placement.is_shard(op.axis) : from.placement.is_partial(op.axis);
+  const Dimension before = from.placement.dimension(op.axis);
+  const Dimension after =
+      exchange && before == Dimension::kRows ? Dimension::kHeads : Dimension::kRows;  // of what an op cuts
+  const Placement becomes =
+      scatter || exchange ? from.placement.shard_on(op.axis, after) : from.placement.whole_on(op.axis);
+  const bool reads_shards = gather || exchange;
+  const bool fits = reads_shards ? from.placement.is_shard(op.axis) : from.placement.is_partial(op.axis);
   if (!fits || to != placed(from, becomes)) wrong.push_back("turns " + name + " into " + value_name(mesh, to));
   const Symbol& first = contexts[0].reads[0];
+  const auto other_cuts = [&](std::map<int, Cut> cuts) {  // along other axes
+    cuts.erase(op.axis);
+    return cuts;
+  };
   std::map<Atom, int> terms;  // contribution without its part -> how many ranks have one
   for (int q = 0; q < n; ++q) {
     const Symbol& symbol = contexts[static_cast<size_t>(q)].reads[0];
     if (symbol.version != first.version) wrong.push_back("mixes " + name + " of two steps");
-    if (gather ? symbol.partial || symbol.shard != q || symbol.shards != n || symbol.atoms != first.atoms
-               : !symbol.partial || symbol.shards != 1) {
-      wrong.push_back((gather ? "gathers " : "sums ") + name + ", of which place " + std::to_string(q) +
-                      " of the axis holds " + (symbol.partial ? "a partial sum of " : shard_text(symbol) + " of ") +
+    const auto cut = symbol.cuts.find(op.axis);
+    const bool own_shard = cut != symbol.cuts.end() && cut->second == Cut{q, before};
+    if (other_cuts(symbol.cuts) != other_cuts(first.cuts) ||
+        (reads_shards ? symbol.partial || !own_shard || symbol.atoms != first.atoms
+                      : !symbol.partial || cut != symbol.cuts.end())) {
+      wrong.push_back((exchange ? "exchanges "
+                       : gather ? "gathers "
+                                : "sums ") +
+                      name + ", of which place " + std::to_string(q) + " of the axis holds " +
+                      (symbol.partial ? "a partial sum of " : cuts_text(mesh, symbol.cuts) + " of ") +
                       blocks_text(symbol.atoms));
     }
     for (const auto& [block, micro_batch, data, part] : symbol.atoms) ++terms[{block, micro_batch, data, 0}];
   }
   Symbol sum = first;
-  sum.partial = false, sum.shard = 0, sum.shards = 1;
+  sum.partial = false;
+  sum.cuts.erase(op.axis);
   sum.atoms.clear();
   for (const auto& [atom, ranks] : terms) {
     if (ranks != n) wrong.push_back("sums " + name + " of different work: " + blocks_text({atom}));
@@ -520,7 +544,7 @@ std::vector<std::vector<Symbol>> run_activations(const Mesh& mesh, std::vector<O
   }
   for (int q = 0; q < n; ++q) {
     out[static_cast<size_t>(q)][0] = sum;
-    if (scatter) out[static_cast<size_t>(q)][0].shard = q, out[static_cast<size_t>(q)][0].shards = n;
+    if (scatter || exchange) out[static_cast<size_t>(q)][0].cuts[op.axis] = {q, after};
   }
   return out;
 }
@@ -534,6 +558,10 @@ std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<Op
   const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
   auto& wrong = contexts[0].wrong;
   std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
+  if (op.kind == OpKind::kAllToAll) {
+    wrong.push_back("must exchange activations or their gradients");
+    return out;
+  }
   // A reduce-scatter that adds to its shards reads them, too, after the whole gradients.
   const bool adds =
       scatter && op.reads.size() == 2 * op.writes.size() &&

@@ -76,7 +76,8 @@ class SymbolicMachine {
         add_finding(
             rank, -1,
             "has " + std::to_string(p.micro_batches) + " micro-batches, not " + std::to_string(expected.micro_batches));
-      if (p.mesh != expected.mesh || p.data_axis != expected.data_axis) add_finding(rank, -1, "is of another mesh");
+      if (p.mesh != expected.mesh || p.data_axis != expected.data_axis || p.context_axis != expected.context_axis)
+        add_finding(rank, -1, "is of another mesh");
       for (size_t i = 0; i < p.ops.size(); ++i) {
         for (const auto* side : {&p.ops[i].reads, &p.ops[i].writes}) {
           for (const Value& value : *side) {
@@ -129,13 +130,21 @@ class SymbolicMachine {
     if (!has_placement) return;
     const Mesh& mesh = model_.expected().mesh;
     int shards = 1;
-    for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis)
-      shards *= value.placement.is_shard(axis) ? mesh.size(axis) : 1;
-    if (shards != symbol.shards || (value.placement.partial != 0) != symbol.partial)
-      add_finding_at(
-          rank, position,
-          "writes " + name(value) + ", but what it makes is " +
-              (symbol.partial ? std::string("partial") : "1 of " + std::to_string(symbol.shards) + " shards"));
+    std::map<int, Dimension> named, made;  // axes that cut an activation
+    for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis) {
+      if (!value.placement.is_shard(axis)) continue;
+      if (is_activation_or_gradient(value))
+        named[axis] = value.placement.dimension(axis);
+      else
+        shards *= mesh.size(axis);
+    }
+    for (const auto& [axis, cut] : symbol.cuts) made[axis] = cut.by;
+    if (shards == symbol.shards && named == made && (value.placement.partial != 0) == symbol.partial) return;
+    add_finding_at(rank, position,
+                   "writes " + name(value) + ", but what it makes is " +
+                       (symbol.partial                     ? std::string("partial")
+                        : is_activation_or_gradient(value) ? cuts_text(mesh, symbol.cuts)
+                                                           : "1 of " + std::to_string(symbol.shards) + " shards"));
   }
 
   bool ready(const RankState& state, int position) const {
@@ -304,7 +313,8 @@ class SymbolicMachine {
                       .rank = rank,
                       .step = state.iteration(position),
                       .data_rank = model_.data_rank(rank),
-                      .tensor_rank = model_.expected().mesh.index(model_.expected().tensor_axis, rank)};
+                      .tensor_rank = model_.expected().mesh.index(model_.expected().tensor_axis, rank),
+                      .gradient_rank = model_.gradient_rank(rank)};
     for (const Value& value : context.op.reads) {
       const auto cell = state.memory.find(value);
       if (cell == state.memory.end()) {

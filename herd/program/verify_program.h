@@ -3,9 +3,11 @@
 // follows from the model and the mesh, never from the programs under test. These are the symbols:
 //   weight      is a version. Uses in step t must see version t, and the step leaves t+1. A frozen one stays at 0.
 //   gradient    is a set of contributions (block, micro-batch, data rank). kStep and kNorm must see the expected set.
+//   Where
+//               ranks share the tokens of samples, each of them counts as a data rank of its own.
 //   activation  is what made it (block, tensor, micro-batch, data rank, step). It must be whole, a shard or partial
-//               along the tensor axis, as the blocks that make and read it need. Its gradient is the set of its
-//               readers.
+//               along the tensor axis, and cut by rows or by heads along the context axis, as the blocks that make and
+//               read it need. Its gradient is the set of its readers.
 //   factor      is the set of groups whose norms it has seen, each with all contributions.
 //   cache       is (block, data rank) and a version. A pass that continues caches must read version t of its own
 //               block's cache in step t, and leave t+1.
@@ -34,7 +36,7 @@ namespace herd::program {
 // Says which rules must hold of the programs. Strategies establish them one after the other; the defaults are those of
 // a finished step.
 struct Proof {
-  bool data_ranks_summed = true;  // true: gradients hold the contributions of all data ranks
+  bool data_ranks_summed = true;  // true: gradients hold the contributions of all data and context ranks
   // With `data_ranks_summed` false, gradients hold the contributions of all ranks along this axis; kNoAxis: one rank's.
   int summed_axis = kNoAxis;
   bool staged = false;        // true: each rank runs the blocks of its pipeline stage; false: it runs all blocks
@@ -43,9 +45,10 @@ struct Proof {
   bool rows_summed = true;
   bool copies_summed = true;  // true: gradients hold those of all ranks with a copy of the part; false: one rank's
   bool blocks_split = true;   // true: ranks of the tensor axis share blocks as block_splits says; false: none is shared
-  int shard_axis = kNoAxis;   // axis that cuts persistent shards
-  bool clipped = true;        // true: every kStep reads a factor that has seen every group
-  bool released = true;       // true: only persistent values are left at the end of a step
+  bool tokens_cut = true;  // true: ranks of the context axis share tokens as block_by_heads says; false: none is shared
+  int shard_axis = kNoAxis;  // axis that cuts persistent shards
+  bool clipped = true;       // true: every kStep reads a factor that has seen every group
+  bool released = true;      // true: only persistent values are left at the end of a step
 };
 
 // Says what the model and the layout ask for. Vectors that begin with block_, and backward_without_weights, have an
@@ -65,6 +68,11 @@ struct Expectation {
   Mesh mesh = {};
   int data_axis = kNoAxis;    // axis whose ranks work on samples of their own
   int tensor_axis = kNoAxis;  // axis whose ranks share the work on each sample
+  // Axis whose ranks share the tokens of each sample: those of the blocks that block_by_heads names work on all tokens
+  // of a part of the heads, all others on a part of the tokens. Gradients are then summed along gradient_axis, that of
+  // data and context ranks together.
+  int context_axis = kNoAxis, gradient_axis = kNoAxis;
+  std::vector<bool> block_by_heads = {};
   // Groups of which the ranks along copies_axis hold the same part of a cut block, each for its own query heads: keys
   // and values with fewer heads than tensor-parallel ranks.
   std::set<int> copied_groups = {};

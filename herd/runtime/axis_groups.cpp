@@ -34,8 +34,11 @@ std::set<Key> used_by_any(Communicator& world, const program::Program& step) {
 
 AxisGroups::AxisGroups(Communicator& world, const program::Program& step)
     : world_(world),
+      tensor_axis_(step.tensor_axis),
       tensor_place_(step.mesh.index(step.tensor_axis, step.rank)),
-      tensor_ranks_(step.mesh.size(step.tensor_axis)) {
+      tensor_ranks_(step.mesh.size(step.tensor_axis)),
+      context_place_(step.mesh.index(step.context_axis, step.rank)),
+      context_ranks_(step.mesh.size(step.context_axis)) {
   for (const auto& [lane, axis] : used_by_any(world, step)) {
     if (lane == program::Lane::kReduce && step.mesh.size(axis) == world.size()) continue;
     const int index = step.mesh.index(axis, step.rank);

@@ -22,14 +22,17 @@ class AxisGroups {
   Communicator& of(program::Lane lane, int axis) const;
   Communicator& messages(int axis) const;  // serves sends and receives along the axis; throws as of()
   Communicator& world() const { return world_; }
-  int tensor_place() const { return tensor_place_; }      // returns this rank's place on the step's tensor axis
-  int tensor_ranks() const { return tensor_ranks_; }      // returns 1 without such an axis
+  int tensor_place() const { return tensor_place_; }  // returns this rank's place on the step's tensor axis
+  int tensor_ranks() const { return tensor_ranks_; }  // returns 1 without such an axis
+  int tensor_axis() const { return tensor_axis_; }
+  int context_place() const { return context_place_; }  // these two are those of its context axis
+  int context_ranks() const { return context_ranks_; }
   void set_deadline(std::chrono::milliseconds deadline);  // sets that of all groups
   std::vector<AlgorithmUse> algorithms_used() const;      // lists those of all groups, the world's included
 
  private:
   Communicator& world_;
-  int tensor_place_ = 0, tensor_ranks_ = 1;
+  int tensor_axis_ = kNoAxis, tensor_place_ = 0, tensor_ranks_ = 1, context_place_ = 0, context_ranks_ = 1;
   mutable std::map<std::pair<program::Lane, int>, Communicator> groups_;
 };
 

@@ -1,6 +1,7 @@
 #include "herd/runtime/model_bindings.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -24,6 +25,8 @@ namespace {
 using program::Op;
 using program::OpKind;
 using program::ValueKind;
+
+constexpr int64_t kNoTarget = -1;  // label of a token that does not count
 
 bool contains(const std::vector<program::Value>& values, ValueKind kind, int index) {
   return std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.kind == kind && v.index == index; });
@@ -138,6 +141,7 @@ BindingTable ModelBindings::table() {
   table[OpKind::kAllGather] = [this](const Op& op, int64_t) { return gather(op); };
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter})
     table[kind] = [this](const Op& op, int64_t) { return reduce(op); };
+  table[OpKind::kAllToAll] = [this](const Op& op, int64_t) { return exchange(op); };
   table[OpKind::kEvict] = without_event([this](const Op& op, int64_t) { evict(op); });
   table[OpKind::kFetch] = without_event([this](const Op& op, int64_t) { fetch(op); });
   for (const OpKind kind : {OpKind::kEncode, OpKind::kDecode})
@@ -190,7 +194,14 @@ const Batch& ModelBindings::batch(int micro_batch) const {
                                     "\n  fix: StepInput::micro_batches with as many as Program::micro_batches");
 }
 
-int64_t ModelBindings::rows(int micro_batch) const { return batch(micro_batch).inputs_BT.numel(); }
+nn::TokenCut ModelBindings::cut(int micro_batch) const {
+  const at::Tensor& inputs_BT = batch(micro_batch).inputs_BT;
+  return {inputs_BT.defined() ? inputs_BT.size(1) : 0, groups_.context_place(), groups_.context_ranks()};
+}
+
+int64_t ModelBindings::rows(int micro_batch) const {
+  return batch(micro_batch).inputs_BT.size(0) * cut(micro_batch).size();
+}
 
 int64_t ModelBindings::shard_rows(int micro_batch) const {
   const int64_t ranks = groups_.tensor_ranks();
@@ -206,9 +217,9 @@ at::Tensor ModelBindings::empty(const program::Value& value) const {
     return at::empty(sizes, scalar_type_of(shape.dtype));
   }
   const at::Tensor& inputs_BT = batch(value.micro_batch).inputs_BT;
-  std::vector<int64_t> sizes = {inputs_BT.size(0), inputs_BT.size(1), options_.width};
+  std::vector<int64_t> sizes = {inputs_BT.size(0), cut(value.micro_batch).size(), options_.width};
   if (groups_.tensor_ranks() > 1) sizes = {rows(value.micro_batch), options_.width};
-  if (value.placement.shard != 0) sizes[0] = shard_rows(value.micro_batch);
+  if (value.placement.is_shard(groups_.tensor_axis())) sizes[0] = shard_rows(value.micro_batch);
   return at::empty(sizes, parameters_.weights().scalar_type());
 }
 
@@ -223,10 +234,11 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   context.layer = layer >= 0 ? layer : op.block;
   context.loss_weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
   if (own.inputs_BT.defined()) context.tokens = own.inputs_BT.size(1);
+  context.cut = cut(op.micro_batch);
   context.past = input_.cached_tokens;
   if (contains(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
-  const auto is_shard_of_rows = [](const program::Value& value) {
-    return program::is_activation_or_gradient(value) && value.placement.shard != 0;
+  const auto is_shard_of_rows = [&](const program::Value& value) {
+    return program::is_activation_or_gradient(value) && value.placement.is_shard(groups_.tensor_axis());
   };
   if (std::any_of(op.reads.begin(), op.reads.end(), is_shard_of_rows))
     context.first_row = groups_.tensor_place() * shard_rows(op.micro_batch);
@@ -239,8 +251,12 @@ void ModelBindings::load_inputs(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   const Batch& own = batch(op.micro_batch);
   for (const program::Value& value : op.writes) {
-    const at::Tensor& from = value.kind == ValueKind::kTarget ? own.targets_BT : own.tensor(value.tensor);
-    if (from.defined()) set_tensor(value, on_device(value, from));
+    const bool is_target = value.kind == ValueKind::kTarget;
+    const at::Tensor& from = is_target ? own.targets_BT : own.tensor(value.tensor);
+    if (!from.defined()) continue;
+    const nn::TokenCut tokens = cut(op.micro_batch);
+    set_tensor(value,
+               on_device(value, tokens.parts == 1 ? from : nn::own_columns(from, tokens, is_target ? kNoTarget : 0)));
   }
 }
 
@@ -437,6 +453,18 @@ EventPtr ModelBindings::move_activation(const Op& op) {
     works.push_back(comm.reduce_scatter_async(tensor, shard, options));
     set_tensor(to, shard);
   }
+  return std::make_shared<WorksEvent>(std::move(works));
+}
+
+// Slice p of the first dimension goes to place p of the axis; what place q has sent is slice q of the result. So tokens
+// become heads and back (nn/context_parts.h).
+EventPtr ModelBindings::exchange(const Op& op) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  Communicator& comm = groups_.of(op.lane, op.axis);
+  const at::Tensor from = find_tensor(op.reads.at(0)).contiguous(), to = at::empty_like(from);
+  set_tensor(op.writes.at(0), to);
+  std::vector<Work> works;
+  works.push_back(comm.all_to_all_async(from, to, {.name = program::kind_name(op.reads[0].kind)}));
   return std::make_shared<WorksEvent>(std::move(works));
 }
 

@@ -29,7 +29,8 @@ namespace herd::runtime {
 
 using Chain = std::vector<std::shared_ptr<nn::Block>>;  // blocks in the order in which they run, a LossBlock last
 
-// Holds one micro-batch of a rank: B sequences of T tokens, or the tensors of a chain of own blocks.
+// Holds one micro-batch of a rank: B whole sequences of T tokens, of which context-parallel ranks load a part each, or
+// the tensors of a chain of own blocks.
 struct Batch {
   at::Tensor inputs_BT;               // token ids, int64
   at::Tensor targets_BT;              // labels, int64; a negative one does not count
@@ -129,10 +130,12 @@ class ModelBindings {
   nn::Tuple inputs(const program::Op& op) const;
   KeptGraph graph_of(const program::Op& op, int64_t step);
   const Batch& batch(int micro_batch) const;  // throws kBadConfig where the step's input has fewer micro-batches
-  int64_t rows(int micro_batch) const;        // returns the tokens of a micro-batch
+  nn::TokenCut cut(int micro_batch) const;    // returns which tokens of its sequences this rank has
+  int64_t rows(int micro_batch) const;        // returns the tokens of a micro-batch on this rank
   int64_t shard_rows(int micro_batch) const;  // returns the rows of a shard of its activations, padding included
   EventPtr gather(const program::Op& op);
   EventPtr move_activation(const program::Op& op);
+  EventPtr exchange(const program::Op& op);  // sends a slice of an activation to each rank
   EventPtr reduce(const program::Op& op);
   void evict(const program::Op& op);
   void fetch(const program::Op& op);

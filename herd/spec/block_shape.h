@@ -64,6 +64,9 @@ struct BlockShape {
   // counts them, too, but their memory is one with the activation's, and that of other graphs.
   std::vector<TensorId> kept = {};
   Split split = Split::kNone;
+  // Where context-parallel ranks share the tokens of each sequence: true = the block works on all tokens of a part of
+  // the heads; false = on a part of the tokens.
+  bool by_heads = false;
 };
 
 }  // namespace herd::spec

@@ -42,6 +42,22 @@ void refuse_key_heads(const RunFile& run) {
                                     std::to_string(tp % keys) + "\n  fix: mesh.tp = " + fix);
 }
 
+// Ranks that exchange tokens for heads have whole heads of both kinds.
+void check_exchanged_heads(const RunFile& run) {
+  const int64_t cp = run.mesh.cp, heads = run.model.heads, keys = run.model.kv_heads;
+  const auto fits = [&](int64_t ranks) { return heads % ranks == 0 && (keys % ranks == 0 || ranks % keys == 0); };
+  if (fits(cp)) return;
+  int64_t fix = cp;
+  while (!fits(fix)) --fix;
+  const bool queries = heads % cp != 0;
+  throw Error(
+      Code::kBadConfig,
+      "with strategy.context = \"all_to_all\" mesh.cp must divide model.heads, and divide model.kv_heads or be a "
+      "multiple of it: " +
+          std::to_string(queries ? heads : keys) + " % " + std::to_string(cp) + " = " +
+          std::to_string((queries ? heads : keys) % cp) + "\n  fix: mesh.cp = " + std::to_string(fix));
+}
+
 void refuse_empty_vocabulary(int64_t tp, int64_t vocab) {
   throw Error(Code::kBadConfig,
               "mesh.tp must not exceed model.vocab, of which each rank has a part: " + std::to_string(tp) + " > " +
@@ -55,7 +71,10 @@ void check_shares(const RunFile& run) {
   if (m.kv_heads > 0 && m.kv_heads % run.mesh.tp != 0 && run.mesh.tp % m.kv_heads != 0) refuse_key_heads(run);
   if (m.ffn > 0) check_divides("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
   if (m.vocab < run.mesh.tp) refuse_empty_vocabulary(run.mesh.tp, m.vocab);
-  check_divides("mesh.cp", run.mesh.cp, "model.context", m.context);
+  if (run.mesh.cp > m.context)
+    throw Error(Code::kBadConfig, "mesh.cp must not exceed model.context, of whose tokens each rank has a part: " +
+                                      std::to_string(run.mesh.cp) + " > " + std::to_string(m.context) +
+                                      "\n  fix: mesh.cp = " + std::to_string(m.context) + " or less");
 }
 
 }  // namespace
@@ -70,9 +89,12 @@ ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels)
 
 ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   const bool decoder = run.model.kind == "gpt" || run.model.kind == "llama";
-  if (run.mesh.tp == 1 || !decoder) return model_table(run, micro_batch, kernels);
+  const bool shares_tokens = run.mesh.cp > 1 && run.mesh.tp == 1;
+  if ((run.mesh.tp == 1 && !shares_tokens) || !decoder) return model_table(run, micro_batch, kernels);
   check_shares(run);
-  ModelTable table = split_decoder_table(run, micro_batch, kernels);
+  if (shares_tokens) check_exchanged_heads(run);
+  ModelTable table =
+      shares_tokens ? context_decoder_table(run, micro_batch, kernels) : split_decoder_table(run, micro_batch, kernels);
   freeze(table, run.model.frozen);
   return table;
 }

@@ -14,11 +14,11 @@ enum class Kernels { kCpu, kDevice };
 // Returns the table for micro-batches of B sequences. strategy.precision and gradient_precision give element sizes.
 // mesh.tp cuts heads, feed-forward width and vocabulary, and leaves norms and the residual stream whole. With
 // strategy.sequence_parallel each rank has a part of their rows; without strategy.keep_gathered it keeps only its
-// own part of what it gathers. mesh.cp cuts T, the tokens of a sequence. Attention is kMath with dropout, since only
-// that form takes a mask; else kFlash. With strategy.recompute = "selective" the graph has no T x T matrices, and
-// backward computes attention again. Throws kBadConfig for a model.kind that has no table. Also throws it where tp does
-// not divide heads and ffn, where neither of tp and kv_heads divides the other, or where cp does not divide the
-// context.
+// own part of what it gathers. mesh.cp cuts T, the tokens of a sequence, and pads them to a multiple of it. Attention
+// is kMath with dropout, since only that form takes a mask; else kFlash. With strategy.recompute = "selective" the
+// graph has no T x T matrices, and backward computes attention again. Throws kBadConfig for a model.kind that has no
+// table. Also throws it where tp does not divide heads and ffn, where neither of tp and kv_heads divides the other, or
+// where cp exceeds the context.
 ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
 
 // Returns the chain that programs are made of. It is that of model_table(), but where tensor parallelism cuts a
@@ -28,7 +28,10 @@ ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels 
 //   With R rows and D width, a layer's graph keeps R*D elements in each norm's input and each gathered input, and 1/tp
 //   of what lies between. With strategy.sequence_parallel the norms' inputs are shards of ceil(R/tp) rows; without
 //   strategy.keep_gathered a gathered input is kept as such a shard, too, which is no part of the graph.
-// Throws as model_table() does. Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
+// Where context-parallel ranks share the tokens of a decoder, each layer becomes qkv, attention, output: attention
+// works on all tokens of a part of the heads, the others on a part of the tokens. Groups are those of model_table().
+// Throws as model_table() does, and where cp doesn't divide the heads. Source: Korthikanti et al. 2022,
+// arXiv:2205.05198, section 4.2.2.
 ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
 
 }  // namespace herd::spec

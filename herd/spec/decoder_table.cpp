@@ -2,6 +2,10 @@
 
 namespace herd::spec {
 
+namespace {
+constexpr int kPartsOfLayer = 6;  // that split_decoder_table() makes
+}  // namespace
+
 LayerStyle decoder_style(const RunFile::Model& model) {
   const bool gpt = model.kind == "gpt";
   return {.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};
@@ -15,6 +19,7 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   const bool gpt = m.kind == "gpt";
   const auto in_parts = [&](BlockShape block, int parts) {  // as many as split_decoder_table() makes
     if (run.mesh.tp > 1) block.num_program_blocks = parts;
+    if (run.mesh.tp == 1 && run.mesh.cp > 1 && parts == kPartsOfLayer) block.num_program_blocks = 3;
     return block;
   };
   const LayerStyle style = decoder_style(m);
@@ -32,7 +37,7 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   }
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     const std::string name = "h." + std::to_string(layer);
-    table.add_block(in_parts(table.layer(name, style), 6),
+    table.add_block(in_parts(table.layer(name, style), kPartsOfLayer),
                     {table.add_group(name, table.layer_parameters(name + ".", style))});
   }
   std::vector<ParameterShape> last;

@@ -233,6 +233,103 @@ void LayerMemory::backward(HeldBytes& held, Halves halves) const {
   held.give(d);
 }
 
+void LayerMemory::projection_forward(HeldBytes& held, int64_t exchanged) const {
+  held.take(rows(s_.D) + norm_numbers(s_.R));
+  multiply(held, s_.D, s_.A + 2 * s_.K);
+  rotate(held);
+  held.take(exchanged * s_.element);
+  if (exchanged > s_.R * (s_.A + 2 * s_.K)) held.take_briefly((exchanged - s_.R * s_.A) * s_.element);  // copied keys
+  held.give(rows(s_.A + 2 * s_.K));
+}
+
+void LayerMemory::projection_backward(HeldBytes& held, Halves halves) const {
+  const bool together = halves == Halves::kTogether;
+  const int64_t qkv = rows(s_.A + 2 * s_.K);
+  held.take(qkv + rows(2 * s_.K));  // in one tensor; keys and values are summed over their copies before
+  held.give(rows(2 * s_.K));
+  rotate(held);
+  multiply_backward(held, s_.D, s_.A + 2 * s_.K, halves, s_.has_biases);
+  if (together) held.give(qkv + rows(s_.D));
+  norm_backward(held, s_.R);
+  held.give(rows(s_.D));
+}
+
+// Takes the tokens of all ranks in one tensor, what attention keeps, and its output by ranks.
+void LayerMemory::heads_forward(HeldBytes& held, int64_t padded_rows) const {
+  const int64_t width = s_.A + 2 * s_.K, used = in_attention(width), a = in_attention(s_.A);
+  const int64_t joined = padded_rows * width * s_.element, output = padded_rows * s_.A * s_.element;
+  held.take(joined);
+  if (s_.in_fp32) {
+    held.take(used);
+    held.give(joined);
+  }
+  if (s_.is_math) {
+    math_attention(held, !s_.recomputes_attention);
+    if (!s_.recomputes_attention) held.give(s_.in_fp32 ? used : joined);
+    held.take(a);  // heads come together
+    held.give(a);
+  } else {
+    held.take(a + s_.R * s_.heads * 4);
+    held.take_briefly(flash_buffer(false));
+  }
+  if (s_.in_fp32) held.take(rows(s_.A));
+  held.take(2 * output);  // padded, then by ranks
+  held.give(output + (s_.in_fp32 ? rows(s_.A) : 0) + (s_.is_math ? a : 0));
+}
+
+void LayerMemory::heads_backward(HeldBytes& held, int64_t padded_rows) const {
+  const int64_t width = s_.A + 2 * s_.K, a = in_attention(s_.A);
+  const int64_t joined = padded_rows * width * s_.element, output = padded_rows * s_.A * s_.element;
+  held.take(output);  // the output's gradient, of all tokens
+  if (s_.in_fp32) {
+    held.take(a);
+    held.give(output);
+  }
+  if (s_.is_math)
+    math_backward(held);
+  else
+    flash_backward(held);
+  if (s_.in_fp32) {
+    held.take(rows(width));
+    held.give(in_attention(width));
+  }
+  held.take(rows(width));  // in one tensor, after which the parts go
+  held.give(rows(width));
+  held.take(joined);  // with padding
+  held.give(rows(width));
+  held.take(joined);  // by ranks
+  held.give(joined);
+}
+
+void LayerMemory::output_forward(HeldBytes& held) const {
+  const int64_t d = rows(s_.D);
+  held.take(rows(s_.A));  // heads come together
+  multiply(held, s_.A, s_.D);
+  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
+  held.take(d);  // the sum
+  if (s_.dropout) held.give(d);
+  held.take(d + norm_numbers(s_.R));
+  feed_forward(held);
+  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
+  held.take(d);
+  if (s_.dropout) held.give(d);
+  held.give(2 * d);
+}
+
+void LayerMemory::output_backward(HeldBytes& held, Halves halves) const {
+  const int64_t d = rows(s_.D), a = rows(s_.A);
+  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
+  feed_backward(held, halves, {.owns_dy = s_.dropout, .owns_input = true});
+  norm_backward(held, s_.R);
+  held.give(2 * d + norm_numbers(s_.R));
+  held.take(d);  // the sum with the output's gradient, which somebody else holds
+  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
+  multiply_backward(held, s_.A, s_.D, halves, s_.has_biases);
+  if (halves == Halves::kTogether) held.give(a + (s_.dropout ? d : 0));
+  held.take(a);  // by ranks
+  held.give(a);
+}
+
 int64_t LayerMemory::second_half_of_attention() const {
   return std::max(gradient_scratch(s_.R, s_.D, s_.A + 2 * s_.K, s_.has_biases),
                   gradient_scratch(s_.R, s_.A, s_.D, s_.has_biases));

@@ -70,6 +70,15 @@ class LayerMemory {
   void feed_forward(HeldBytes& held) const;
   void feed_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
 
+  // The parts of a layer of which context-parallel ranks have tokens or heads (context_decoder_table.cpp): norm and
+  // projection, of which `exchanged` elements are handed on; attention alone, of sizes of its own; and all else.
+  void projection_forward(HeldBytes& held, int64_t exchanged) const;
+  void projection_backward(HeldBytes& held, Halves halves) const;
+  void heads_forward(HeldBytes& held, int64_t padded_rows) const;
+  void heads_backward(HeldBytes& held, int64_t padded_rows) const;
+  void output_forward(HeldBytes& held) const;
+  void output_backward(HeldBytes& held, Halves halves) const;
+
   // Takes the gradients of the input and of the norm's weights. The latter stay until the block's pass ends.
   void norm_backward(HeldBytes& held, int64_t rows) const;
   // Takes a copy of so many values in which some are dropped.

@@ -35,7 +35,7 @@ std::string size_text(const AxisSize& axis, int64_t size) {
 bool allows(const RunFile& run, std::string_view axis, int64_t size) {
   const auto& model = run.model;
   if (axis == "pp") return size <= (model.kind == "t5" ? 2 : 1) * model.layers + 2;
-  if (axis == "cp") return model.context % size == 0;
+  if (axis == "cp") return size <= model.context;
   if (axis != "tp") return true;
   const int64_t keys = model.kv_heads;
   return model.heads % size == 0 && model.ffn % size == 0 && (keys == 0 || keys % size == 0 || size % keys == 0);
@@ -87,6 +87,13 @@ void fill_mesh(Layout& layout, bool tied, int key_copies) {
   layout.data_axis = replicas == kNoAxis ? shards : replicas;
   if (replicas != kNoAxis && shards != kNoAxis)
     layout.data_axis = add(product(axes[static_cast<size_t>(replicas)], axes[static_cast<size_t>(shards)]));
+  layout.context_axis = layout.mesh.find("cp");
+  const auto with_context = [&](int axis) {
+    if (axis == kNoAxis || layout.context_axis == kNoAxis) return axis == kNoAxis ? layout.context_axis : axis;
+    return add(product(axes[static_cast<size_t>(axis)], axes[static_cast<size_t>(layout.context_axis)]));
+  };
+  layout.gradient_axis = with_context(layout.data_axis);
+  layout.replica_axis = replicas == layout.data_axis ? layout.gradient_axis : with_context(replicas);
   layout.stage_axis = layout.mesh.find("pp");
   layout.tensor_axis = layout.mesh.find("tp");
   if (tied && layout.stage_axis != kNoAxis && !layout.pipeline.folded)

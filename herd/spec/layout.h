@@ -13,11 +13,16 @@ namespace herd::spec {
 struct Layout {
   int world_size = 1;
   // Holds the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose ranks are
-  // neighbours. Then follows an axis dp*fsdp if both exist, and an axis of the first and the last stage if the
-  // embedding is tied. The last axis is "keys" (key_copies_axis) if ranks hold copies of key and value heads.
+  // neighbours. Then follow an axis dp*fsdp if both exist, products of these with cp, and an axis of the first and the
+  // last stage if the embedding is tied. The last axis is "keys" (key_copies_axis) if ranks hold copies of key and
+  // value heads.
   Mesh mesh = {};
   // The next members are indices of axes in `mesh`, or kNoAxis.
-  int data_axis = kNoAxis;        // its ranks work on samples of their own
+  int data_axis = kNoAxis;     // its ranks work on samples of their own
+  int context_axis = kNoAxis;  // its ranks share the tokens of each sample
+  // Its ranks contribute to the same gradients: data and context ranks. Where mesh.fsdp > 1, replica_axis has those of
+  // them that hold copies of a shard.
+  int gradient_axis = kNoAxis, replica_axis = kNoAxis;
   int stage_axis = kNoAxis;       // its ranks run the stages of one pipeline
   int tensor_axis = kNoAxis;      // its ranks share the work on each sample
   int key_copies_axis = kNoAxis;  // its ranks hold copies of the same key and value heads
@@ -32,6 +37,7 @@ struct Layout {
   int64_t tokens = 0;     // tokens per optimizer step, over all ranks
   PipelineForm pipeline = {};
   int data_ranks() const { return dp * fsdp; }
+  int gradient_ranks() const { return dp * fsdp * cp; }
 };
 
 // Throws kBadConfig if the mesh does not cover the world. strategies::trainable_layout() checks whether this version

@@ -69,7 +69,7 @@ struct RunFile {
   struct Strategy {
     int64_t zero = 0;
     std::string recompute = "none", precision = "fp32", gradient_precision = "same", pipeline = "1f1b",
-                offload = "none", compression = "none";
+                offload = "none", compression = "none", context = "all_to_all";
     bool automatic = false;                // auto: herd chooses zero, recompute and micro_batch
     bool sequence_parallel = true;         // with mesh.tp: norms, sums and dropout work on a part of the rows
     bool keep_gathered = true;             // with sequence_parallel: blocks keep gathered inputs for backward

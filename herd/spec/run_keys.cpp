@@ -154,7 +154,8 @@ std::vector<Key> make_keys() {
       integer("mesh", "tp", Effect::kLayout, HERD_FIELD(mesh.tp), 1, "tensor-parallel ranks", 1e6),
       integer("mesh", "pp", Effect::kLayout, HERD_FIELD(mesh.pp), 1,
               "ranks of a pipeline; at most layers + 2 stages, t5 2 * layers + 2", 1e6),
-      integer("mesh", "cp", Effect::kLayout, HERD_FIELD(mesh.cp), 1, "context-parallel ranks", 1e6),
+      integer("mesh", "cp", Effect::kLayout, HERD_FIELD(mesh.cp), 1,
+              "context-parallel ranks: each has a part of the tokens of each sequence", 1e6),
       integer("mesh", "ep", Effect::kLayout, HERD_FIELD(mesh.ep), 1,
               "expert-parallel ranks; divides dp * fsdp * cp, no factor of the world", 1e6),
 
@@ -228,6 +229,8 @@ std::vector<Key> make_keys() {
           {},
           "with offload = window, of how many passes over blocks weights may be on the device at once, the running one "
           "included; auto = as few as nearly hide the copies"},
+      text("strategy", "context", Effect::kLayout, HERD_FIELD(strategy.context), {"all_to_all", "ring", "hybrid"},
+           "how mesh.cp ranks share attention; all_to_all = each works on all tokens of its heads"),
       text("strategy", "compression", Effect::kTraining, HERD_FIELD(strategy.compression),
            {"none", "bf16", "topk", "int8"},
            "of gradients between ranks; bf16 = they are sent and summed in 16 bits, and half as many bytes move"),

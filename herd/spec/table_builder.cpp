@@ -10,7 +10,7 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
     : m_(run.model),
       tp_(run.mesh.tp),
       B_(micro_batch),
-      T_(m_.context / run.mesh.cp),
+      T_((m_.context + run.mesh.cp - 1) / run.mesh.cp),
       S_(m_.context),
       R_(B_ * T_),
       D_(m_.width),
@@ -33,6 +33,7 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
   gradient_element_ = size_of(table_.gradient_dtype);
   in_fp32_ = table_.compute_dtype == DType::kF16 && kernels == Kernels::kCpu;
   table_.tp = static_cast<int>(tp_);
+  table_.cp = static_cast<int>(cp_);
   table_.micro_batch = B_;
   table_.tokens = R_;
   table_.target_bytes = R_ * 8;
@@ -128,30 +129,30 @@ int64_t TableBuilder::product_bytes(int64_t inputs, int64_t outputs) const {
   return in_fp32_ ? 4 * (inputs * outputs + R_ * (inputs + outputs)) : 0;
 }
 
-LayerMemory TableBuilder::memory_of(const LayerStyle& style) const {
+LayerSizes TableBuilder::sizes_of(const LayerStyle& style) const {
   const int64_t head = A_ / m_.heads;
-  return LayerMemory({.B = B_,
-                      .T = T_,
-                      .S = S_,
-                      .R = R_,
-                      .D = D_,
-                      .A = A_ / tp_,
-                      .K = K_ / tp_,
-                      .F = F_ / tp_,
-                      .heads = m_.heads / tp_,
-                      .key_heads = K_ / tp_ / head,
-                      .element = element_,
-                      .gradient_element = gradient_element_,
-                      .threads = threads_,
-                      .in_fp32 = in_fp32_,
-                      .dropout = m_.dropout > 0,
-                      .is_math = table_.attention == Attention::kMath,
-                      .recomputes_attention = table_.recomputes_attention,
-                      .has_key_product = copies_ > 1,
-                      .has_biases = style.biases,
-                      .is_layernorm = m_.norm == "layernorm",
-                      .is_rotary = m_.kind == "llama",
-                      .feed = style.feed});
+  return {.B = B_,
+          .T = T_,
+          .S = S_,
+          .R = R_,
+          .D = D_,
+          .A = A_ / tp_,
+          .K = K_ / tp_,
+          .F = F_ / tp_,
+          .heads = m_.heads / tp_,
+          .key_heads = K_ / tp_ / head,
+          .element = element_,
+          .gradient_element = gradient_element_,
+          .threads = threads_,
+          .in_fp32 = in_fp32_,
+          .dropout = m_.dropout > 0,
+          .is_math = table_.attention == Attention::kMath,
+          .recomputes_attention = table_.recomputes_attention,
+          .has_key_product = copies_ > 1,
+          .has_biases = style.biases,
+          .is_layernorm = m_.norm == "layernorm",
+          .is_rotary = m_.kind == "llama",
+          .feed = style.feed};
 }
 
 int64_t TableBuilder::feeds(const LayerStyle& style) const {

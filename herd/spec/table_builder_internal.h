@@ -44,6 +44,10 @@ class TableBuilder {
   // Returns all parameters of a layer, whose names begin with `prefix`.
   std::vector<ParameterShape> layer_parameters(const std::string& prefix, const LayerStyle& style) const;
 
+  // The next three return the blocks of a decoder's layer whose tokens context-parallel ranks share (program_table()).
+  BlockShape token_projection(const std::string& name, const LayerStyle& style) const;
+  BlockShape head_attention(const std::string& name, const LayerStyle& style) const;
+  BlockShape token_output(const std::string& name, const LayerStyle& style) const;
   // Returns the block that looks up R rows in tables of `rows` rows in all; with `norm`, a norm follows.
   BlockShape embedding(int64_t rows, bool norm) const;
   BlockShape layer(const std::string& name, const LayerStyle& style) const;  // returns a whole transformer layer
@@ -79,7 +83,10 @@ class TableBuilder {
   const RunFile::Model& m_;                      // borrowed
   int64_t feeds(const LayerStyle& style) const;  // returns how many tensors of R*F the feed-forward part keeps
   int64_t norm_bytes(int64_t rows) const;        // bytes that a norm keeps beside its input
-  LayerMemory memory_of(const LayerStyle& style) const;
+  LayerSizes sizes_of(const LayerStyle& style) const;
+  LayerMemory memory_of(const LayerStyle& style) const { return LayerMemory(sizes_of(style)); }
+  LayerSizes sizes_of_heads(const LayerStyle& style) const;  // of attention on this context-parallel rank's heads
+  int64_t exchanged_width() const;  // elements of q, k and v of a token that context-parallel ranks exchange
   int64_t backward_most(const LayerMemory& memory, const LayerStyle& style, Halves halves) const;  // of a whole layer
   BlockShape part(const std::string& name, Split split) const;  // returns a block of rows of D, without costs
   // Returns the rows that norms, sums and dropout work on; with sequence parallel, the longest shard of them.
@@ -102,6 +109,8 @@ LayerStyle decoder_style(const RunFile::Model& model);                          
 ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);  // for gpt and llama
 // Returns the chain of a decoder whose layers tensor parallelism cuts (program_table()).
 ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
+// Returns the chain of a decoder whose tokens context-parallel ranks share (program_table()).
+ModelTable context_decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 ModelTable bert_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 ModelTable t5_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 

@@ -61,9 +61,9 @@ program::Program DataParallel::rewrite(program::Program step) const {
 Technique data_parallel_row() {
   return {.name = "data parallel",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            if (step.layout.data_ranks() == 1) return nullptr;
+            if (step.layout.gradient_ranks() == 1) return nullptr;
             const int axis = shard_axis(step.run, step.layout);
-            return std::make_unique<DataParallel>(axis == kNoAxis ? step.layout.data_axis : axis,
+            return std::make_unique<DataParallel>(axis == kNoAxis ? step.layout.gradient_axis : axis,
                                                   step.run.strategy.bucket);
           },
           .extend_proof =

@@ -42,12 +42,12 @@ program::Program Replicas::rewrite(program::Program step) const {
 
 bool has_replicas(const spec::RunFile& run, const spec::Layout& layout) {
   const int axis = shard_axis(run, layout);
-  return axis != kNoAxis && axis != layout.data_axis;
+  return axis != kNoAxis && axis != layout.gradient_axis;
 }
 
 int all_reduced_axis(const spec::RunFile& run, const spec::Layout& layout) {
-  if (shard_axis(run, layout) == kNoAxis) return layout.data_axis;
-  return has_replicas(run, layout) ? layout.mesh.find("dp") : kNoAxis;
+  if (shard_axis(run, layout) == kNoAxis) return layout.gradient_axis;
+  return has_replicas(run, layout) ? layout.replica_axis : kNoAxis;
 }
 
 Technique replicas_row() {

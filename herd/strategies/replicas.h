@@ -1,7 +1,7 @@
-// Hybrid sharding, after ZeRO over another axis: d copies of the shards, each with samples of its own. A shard's
-// gradient is summed over its copies once a step, after the last reduce-scatter that adds to it. With f shards of psi
-// parameters, each rank sends 2(d-1)/d * psi/f elements to the copies, which are usually on other hosts.
-// Source: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2.
+// Hybrid sharding, after ZeRO over another axis: d copies of the shards, each with samples or tokens of its own. A
+// shard's gradient is summed over its copies once a step, after the last reduce-scatter that adds to it. With f shards
+// of psi parameters, each rank sends 2(d-1)/d * psi/f elements to the copies, which are usually on other hosts. Source:
+// Zhao et al. 2023, arXiv:2304.11277, section 3.2.2.
 #pragma once
 
 #include "herd/strategies/technique.h"
@@ -21,8 +21,8 @@ class Replicas final : public Strategy {
 // Tells whether ranks hold copies of shards, so that gradients are summed over the shards first, then over the copies.
 bool has_replicas(const spec::RunFile& run, const spec::Layout& layout);
 
-// Returns the axis along which gradients are all-reduced: that of all data ranks without ZeRO, that of the copies of
-// shards with it. Returns kNoAxis where all ranks work on the same samples, or reduce-scatters alone sum the
+// Returns the axis along which gradients are all-reduced: that of all data and context ranks without ZeRO, that of the
+// copies of shards with it. Returns kNoAxis where all ranks work on the same samples, or reduce-scatters alone sum the
 // gradients.
 int all_reduced_axis(const spec::RunFile& run, const spec::Layout& layout);
 

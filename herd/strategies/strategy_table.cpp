@@ -76,6 +76,7 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
     std::vector<bool>& outputs = expected.block_outputs.emplace_back(block.outputs.empty() ? 1 : 0, true);
     for (const spec::TensorShape& tensor : block.outputs) outputs.push_back(tensor.differentiable);
     expected.block_splits.push_back(block.split);
+    expected.block_by_heads.push_back(block.by_heads);
   }
   expected.has_targets = model.target_bytes > 0;
   expected.tensor_axis = layout.tensor_axis;
@@ -86,6 +87,8 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
   }
   expected.mesh = layout.mesh;
   expected.data_axis = layout.data_axis;
+  expected.context_axis = layout.context_axis;
+  expected.gradient_axis = layout.gradient_axis;
   expected.stage_axis = layout.stage_axis;
   expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
   return expected;
@@ -120,6 +123,7 @@ std::vector<StrategyRow> strategy_rows(const spec::RunFile& run, const spec::Mod
                           .rows_summed = false,
                           .copies_summed = false,
                           .blocks_split = false,
+                          .tokens_cut = false,
                           .clipped = false,
                           .released = false};
   std::vector<StrategyRow> rows;
@@ -177,8 +181,11 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
   // An order in a file fits this number of stages and micro-batches only.
   const bool order_in_file = !spec::order_file_of(run).empty();
   const int stages = order_in_file || is_chain ? layout.pp : std::min(layout.pp, 3);
-  Quotient out{run, stages * at_most_two(layout.dp) * at_most_two(layout.fsdp) * tensor};
+  const int context = smallest_divisor(layout.cp);
+  Quotient out{run, stages * at_most_two(layout.dp) * at_most_two(layout.fsdp) * context * tensor};
   if (copies > 1) out.run.model.kv_heads = keys;
+  if (context > 1) out.run.model.kv_heads = run.model.heads;  // which its ranks divide
+  out.run.mesh.cp = context;
   out.run.mesh.pp = stages;
   out.run.mesh.dp = at_most_two(layout.dp), out.run.mesh.fsdp = at_most_two(layout.fsdp), out.run.mesh.tp = tensor;
   // Takes two groups of micro-batches that take turns in an order, and one micro-batch more.

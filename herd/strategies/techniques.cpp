@@ -4,6 +4,7 @@
 
 #include "herd/base/error.h"
 #include "herd/strategies/compression.h"
+#include "herd/strategies/context_parallel.h"
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/gradient_clipping.h"
 #include "herd/strategies/host_states.h"
@@ -36,6 +37,7 @@ std::vector<Technique>& table() {
       pipeline_parallel_row(),
       recompute_row(),
       tensor_parallel_row(),
+      context_parallel_row(),
       interleave_row(),
       data_parallel_row(),
       zero1_row(),
@@ -101,7 +103,11 @@ AddedTechnique::AddedTechnique(Technique row, std::string_view after) : name_(ro
 AddedTechnique::~AddedTechnique() { table().erase(row_named(name_)); }
 
 std::optional<spec::Unsupported> first_unsupported_setting(const spec::RunFile& run) {
-  return unlisted(run, supported_by([](const Technique&) { return true; }));
+  if (auto refused = unlisted(run, supported_by([](const Technique&) { return true; }))) return refused;
+  const std::string cp = std::to_string(run.mesh.cp), tp = std::to_string(run.mesh.tp);
+  if (run.mesh.cp > 1 && run.mesh.tp > 1)
+    return spec::Unsupported{"mesh.cp = " + cp + " beside mesh.tp = " + tp, "mesh.tp = 1, or mesh.cp = 1"};
+  return std::nullopt;
 }
 
 std::optional<spec::Unsupported> first_setting_without_equations(const spec::RunFile& run,

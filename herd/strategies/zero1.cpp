@@ -85,12 +85,12 @@ program::Program Zero1::rewrite(program::Program step) const {
 }
 
 int zero_stage(const spec::RunFile& run, const spec::Layout& layout) {
-  return layout.data_ranks() > 1 ? spec::stated_zero_stage(run) : 0;
+  return layout.gradient_ranks() > 1 ? spec::stated_zero_stage(run) : 0;
 }
 
 int shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
   if (zero_stage(run, layout) == 0) return kNoAxis;
-  return layout.mesh.find(layout.fsdp > 1 ? "fsdp" : "dp");
+  return layout.fsdp > 1 ? layout.mesh.find("fsdp") : layout.gradient_axis;
 }
 
 Technique zero1_row() {

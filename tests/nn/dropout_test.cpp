@@ -27,6 +27,39 @@ TEST(Dropout, DrawsTheSameForASampleWhateverTheBatch) {
   EXPECT_TRUE(at::equal(whole, turned.flip(0)));
 }
 
+TEST(Dropout, OfTokensThatRanksShare_IsThatOfTheWhole) {
+  const at::Tensor x = wave({2, 13, 10}, 0.37);
+  const at::Tensor whole = dropout(x, 0.3, DropoutSite::kFeedForward, training({40, 41}));
+  for (const bool zigzag : {false, true}) {
+    for (int place = 0; place < 3; ++place) {
+      Context context = training({40, 41});
+      context.cut = {.tokens = 13, .place = place, .parts = 3, .zigzag = zigzag};
+      Tuple own, expected;
+      for (const auto& [begin, count] : context.cut.spans()) {
+        const int64_t there = std::clamp<int64_t>(13 - begin, 0, count);
+        const at::Tensor padding = at::zeros({2, count - there, 10});
+        own.push_back(at::cat({x.narrow(1, std::min<int64_t>(begin, 13), there), padding}, 1));
+        expected.push_back(at::cat({whole.narrow(1, std::min<int64_t>(begin, 13), there), padding}, 1));
+      }
+      EXPECT_TRUE(
+          at::equal(dropout_tokens(at::cat(own, 1), 0.3, DropoutSite::kFeedForward, context), at::cat(expected, 1)));
+    }
+  }
+}
+
+TEST(Dropout, OfPairsOfTokens_IsThatOfAllPairs) {
+  const at::Tensor x = wave({2, 5, 9, 9}, 0.37);  // heads, queries, keys
+  const at::Tensor whole = dropout(x, 0.3, DropoutSite::kAttention, training({40, 41}));
+  Context context = training({40, 41});
+  context.cut = {.tokens = 9, .parts = 2};
+  const auto part = [](const at::Tensor& all) {  // heads 2 to 4, queries 1, 2 and 7, 8, keys 3 to 6
+    const at::Tensor heads = all.narrow(1, 2, 3).narrow(3, 3, 4);
+    return at::cat({heads.narrow(2, 1, 2), heads.narrow(2, 7, 2)}, 2);
+  };
+  EXPECT_TRUE(at::equal(dropout_pairs(part(x), 0.3, DropoutSite::kAttention, context, 2, {{1, 2}, {7, 2}}, {{3, 4}}),
+                        part(whole)));
+}
+
 TEST(Dropout, DrawsAsTheHeaderSays) {
   const double p = 0.3;
   const at::Tensor keep = kept({1, 1030}, p, DropoutSite::kAttention, training({41}));

@@ -33,7 +33,7 @@ TEST(Rotary, TurnsPairsByTheirPosition_AndGradientsBack) {
   const at::Tensor f = rotary_frequencies({.theta = 100}, kHeadWidth);
   for (const int64_t first : {0, 9}) {
     const at::Tensor leaf = wave({2, 70, kHeads * kHeadWidth + kRest}, 0.37).requires_grad_();
-    const at::Tensor y = rotate_heads(leaf * 1, f, kHeads, first), dy = wave(leaf.sizes(), 0.71);
+    const at::Tensor y = rotate_heads(leaf * 1, f, kHeads, {{first, leaf.size(1)}}), dy = wave(leaf.sizes(), 0.71);
     EXPECT_TRUE(at::allclose(y.to(at::kDouble), turned(leaf.detach(), f, first), 1e-5, 1e-5));
     const at::Tensor expected = turned(dy, f, first, -1);
     const at::Tensor dx = torch::autograd::grad({y}, {leaf}, {dy.clone()})[0];
@@ -45,7 +45,7 @@ TEST(Rotary, MakesProductsThatDependOnTheDistanceAlone) {
   const at::Tensor f = rotary_frequencies({}, kHeadWidth), q = wave({1, 1, kHeadWidth}, 0.9),
                    k = wave({1, 1, kHeadWidth}, 0.5);
   const auto product = [&](int64_t m, int64_t n) {
-    return (rotate_heads(q.clone(), f, 1, m) * rotate_heads(k.clone(), f, 1, n)).sum().item<double>();
+    return (rotate_heads(q.clone(), f, 1, {{m, 1}}) * rotate_heads(k.clone(), f, 1, {{n, 1}})).sum().item<double>();
   };
   EXPECT_NEAR(product(7, 3), product(104, 100), 1e-4);
   EXPECT_GT(std::abs(product(7, 3) - product(7, 2)), 1e-2);
@@ -56,7 +56,7 @@ TEST(Rotary, KeepsNothing) {
   const at::Tensor f = rotary_frequencies({}, kHeadWidth);
   const at::Tensor x = wave({2, 70, kHeads * kHeadWidth}, 0.37).requires_grad_() * 1;
   const int64_t before = DeviceMemory::live_bytes();
-  const at::Tensor y = rotate_heads(x, f, kHeads, 0);
+  const at::Tensor y = rotate_heads(x, f, kHeads, {{0, x.size(1)}});
   EXPECT_EQ(DeviceMemory::live_bytes(), before);
   EXPECT_EQ(y.const_data_ptr(), x.const_data_ptr());
 }

@@ -520,7 +520,7 @@ TEST(Predict, UsesEquationsForMoreRanksOfAHostThanItCanSimulate) {
 }
 
 TEST(Predict, SaysWhyItUsesEquations) {
-  const std::vector<std::string> bubbles = {"mesh.cp=2", "train.batch=8"};
+  const std::vector<std::string> bubbles = {"mesh.cp=2", "mesh.tp=2"};
   const Prediction p = predict(known("gpt2", bubbles), 4, devices());
   EXPECT_FALSE(p.simulated);
   EXPECT_NE(p.why_equations.find("has no rewrite"), std::string::npos) << p.why_equations;

@@ -15,7 +15,8 @@ std::string refused(const std::string& setting) {
 }
 
 TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
-  EXPECT_EQ(refused("mesh.cp=2"), "mesh.cp = 2 is not in this version\n  fix: mesh.cp = 1");
+  EXPECT_EQ(refused("strategy.context=ring"),
+            "strategy.context = \"ring\" is not in this version\n  fix: strategy.context = \"all_to_all\"");
   EXPECT_EQ(refused("mesh.ep=2"), "mesh.ep = 2 is not in this version\n  fix: mesh.ep = 1");
   EXPECT_EQ(
       refused("strategy.compression=topk"),
@@ -25,8 +26,8 @@ TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
   EXPECT_EQ(refused("comm.transport=inproc"),
             "comm.transport = \"inproc\" is not in this version\n  fix: comm.transport = \"auto\" or \"shm\"");
   spec::RunFile run;
-  run.mesh.cp = 2;
-  EXPECT_ERROR(trainable_layout(run, 2), Code::kBadConfig, "mesh.cp = 2 is not in this version\n  fix: mesh.cp = 1");
+  run.strategy.context = "ring";
+  EXPECT_ERROR(trainable_layout(run, 2), Code::kBadConfig, "strategy.context = \"ring\" is not in this version");
   EXPECT_NO_THROW(spec::resolve_mesh(run, 2));
 }
 
@@ -34,7 +35,7 @@ TEST(Techniques, SupportWhatRowsBring) {
   for (const char* setting :
        {"strategy.zero=1", "strategy.zero=2", "strategy.zero=3", "strategy.offload=states", "strategy.precision=bf16",
         "strategy.recompute=every:2", "strategy.pipeline=zero_bubble_v", "mesh.tp=2", "mesh.pp=2", "mesh.fsdp=2",
-        "strategy.prefetch=2", "strategy.keep_whole=2", "strategy.auto=true", "strategy.bucket=1MiB"})
+        "mesh.cp=2", "strategy.prefetch=2", "strategy.keep_whole=2", "strategy.auto=true", "strategy.bucket=1MiB"})
     EXPECT_EQ(refused(setting), "") << setting;
 }
 
@@ -74,19 +75,22 @@ TEST(Techniques, SizeThePoolsOfTheirBuffers) {
 TEST(Techniques, AreAddedByName_AsLongAsTheyAreHeld) {
   const size_t before = techniques().size();
   {
-    const AddedTechnique own({.name = "made up", .supports = {{"mesh.cp", {2}}}}, "recompute");
+    const AddedTechnique own({.name = "made up", .supports = {{"strategy.context", {std::string("ring")}}}},
+                             "recompute");
     const auto row = std::ranges::find(techniques(), "made up", &Technique::name);
     ASSERT_NE(row, techniques().end());
     EXPECT_EQ((row - 1)->name, "recompute");
-    EXPECT_EQ(refused("mesh.cp=2"), "");
-    EXPECT_EQ(refused("mesh.cp=3"), "mesh.cp = 3 is not in this version\n  fix: mesh.cp = 1 or 2");
+    EXPECT_EQ(refused("strategy.context=ring"), "");
+    EXPECT_EQ(refused("strategy.context=hybrid"),
+              "strategy.context = \"hybrid\" is not in this version\n"
+              "  fix: strategy.context = \"all_to_all\" or \"ring\"");
     EXPECT_ERROR(AddedTechnique({.name = "made up"}, "recompute"), Code::kBadConfig,
                  "there is a technique \"made up\"");
     EXPECT_ERROR(AddedTechnique({.name = "other"}, "recompte"), Code::kBadConfig, "no technique \"recompte\"",
                  "micro-batches, ");
   }
   EXPECT_EQ(techniques().size(), before);
-  EXPECT_NE(refused("mesh.cp=2"), "");
+  EXPECT_NE(refused("strategy.context=ring"), "");
 }
 
 }  // namespace

@@ -24,10 +24,12 @@ Combination mesh_drawn(uint64_t seed) {
   Combination c;
   c.seed = seed;
   int64_t dp = 1;
-  do c.tp = one_of(1, 2, 3, 4, 8), c.fsdp = one_of(1, 2, 3, 4), dp = one_of(1, 2, 3, 4);
-  while (c.tp * c.fsdp * dp > 8 || c.tp * c.fsdp * dp == 1);
-  c.ranks = static_cast<int>(c.tp * c.fsdp * dp);
-  c.zero = c.fsdp * dp > 1 ? one_of(0, 1, 2, 3) : 0;
+  do {
+    c.tp = one_of(1, 2, 3, 4, 8), c.fsdp = one_of(1, 2, 3, 4), dp = one_of(1, 2, 3, 4);
+    c.cp = c.tp == 1 ? one_of(1, 2, 2, 3, 4, 8) : 1;
+  } while (c.tp * c.cp * c.fsdp * dp > 8 || c.tp * c.cp * c.fsdp * dp == 1);
+  c.ranks = static_cast<int>(c.tp * c.cp * c.fsdp * dp);
+  c.zero = c.cp * c.fsdp * dp > 1 ? one_of(0, 1, 2, 3) : 0;
   c.recompute = one_of("none", "full", "selective", "sqrt", "every:2");
   c.precision = one_of("fp32", "fp32", "bf16", "fp16");
   c.micro_batches = one_of(1, 2, 3, 4);

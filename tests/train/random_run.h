@@ -27,21 +27,22 @@ struct Combination {
   int pp = 1;
   std::string order = "1f1b";
   int tp = 1;
+  int cp = 1;
   bool sequence = true;
   std::string offload = "none";
   std::string kind = "gpt";
   int stages_per_rank = 1;
   bool dropout = true;
   double lr = 1e-3, norms = 1e-4;  // how far 32-bit norms may be apart
-  int data_ranks() const { return ranks / pp / tp; }
+  int data_ranks() const { return ranks / pp / tp / cp; }
 };
 
 // Half of the time heads share key heads: as many as ranks, or fewer, of which these hold copies.
 template <class In>
-void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t tp, const In& in) {
+void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t shared_by, const In& in) {
   if (in(0, 1) == 1) {
-    do model.kv_heads = in(1, tp);
-    while (tp % model.kv_heads != 0);
+    do model.kv_heads = in(1, shared_by);
+    while (shared_by % model.kv_heads != 0);
   }
   if (kind == "gpt") return;
   model.kind = "llama";
@@ -64,7 +65,7 @@ inline spec::RunFile drawn(const Combination& c) {
   spec::RunFile run = tiny_run();
   run.model.layers = in(1, 5);
   if (c.stages_per_rank > 1) run.model.layers = c.pp * c.stages_per_rank + in(0, 2) - 2;  // the ends are stages too
-  run.model.heads = c.tp == 1 ? in(1, 6) : c.tp * in(1, 2);
+  run.model.heads = c.tp * c.cp == 1 ? in(1, 6) : c.tp * c.cp * in(1, 2);
   run.model.head_width = in(3, 64 / run.model.heads);
   run.model.width = run.model.heads * run.model.head_width;
   run.model.kv_heads = run.model.heads;
@@ -89,14 +90,14 @@ inline spec::RunFile drawn(const Combination& c) {
   run.mesh.pp = std::min<int64_t>(c.pp, run.model.layers + 2);
   run.strategy.pipeline = c.order;
   if (c.stages_per_rank > 1) run.strategy.stages_per_rank = c.stages_per_rank;
-  run.mesh.tp = c.tp;
+  run.mesh.tp = c.tp, run.mesh.cp = c.cp;
   run.strategy.offload = c.offload;
   run.strategy.sequence_parallel = c.sequence;
   run.strategy.keep_gathered = c.seed % 2 == 0;
   if (!c.dropout) run.model.dropout = 0;
   run.optimizer.lr = c.lr;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
-  draw_kind(c.kind, run.model, c.tp, in);
+  draw_kind(c.kind, run.model, c.tp * c.cp, in);
   if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
     run.strategy.interleave_micro_batches = static_cast<int64_t>(2 + (c.seed / 3) % 2);
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
@@ -108,8 +109,8 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
   return "seed " + std::to_string(c.seed) + ": zero " + std::to_string(c.zero) + ", recompute " + c.recompute + ", " +
          c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
          " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + " " +
-         std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + (c.sequence ? " rows, " : ", ") +
-         (run.strategy.keep_gathered ? "" : "gathered again, ") + "interleave " +
+         std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + ", cp " + std::to_string(c.cp) +
+         (c.sequence ? " rows, " : ", ") + (run.strategy.keep_gathered ? "" : "gathered again, ") + "interleave " +
          std::to_string(run.strategy.interleave_micro_batches) + ", offload " + c.offload + ", " +
          std::to_string(c.micro_batches) + " micro-batches | " + m.kind + ", layers " + std::to_string(m.layers) +
          ", width " + std::to_string(m.width) + ", heads " + std::to_string(m.heads) + " of " +

@@ -1,0 +1,109 @@
+#include "herd/nn/context_parts.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "herd/base/check.h"
+#include "herd/nn/dropout.h"
+#include "herd/nn/feed_forward.h"
+#include "herd/nn/linear.h"
+
+namespace herd::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+std::vector<int64_t> inverse_of(const std::vector<int64_t>& order) {
+  std::vector<int64_t> inverse(order.size());
+  for (size_t i = 0; i < order.size(); ++i) inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  return inverse;
+}
+
+// Puts dimensions in another order, and its gradient back, each in memory of that order. torch's own function leaves
+// gradients in the other order, for whoever reads them to copy.
+struct Reorder : torch::autograd::Function<Reorder> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const std::vector<int64_t>& order) {
+    context->saved_data["inverse"] = inverse_of(order);
+    return x.permute(order).contiguous();
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    return {gradients[0].permute(context->saved_data["inverse"].toIntVector()).contiguous(), at::Tensor()};
+  }
+};
+
+at::Tensor reordered(const at::Tensor& x, std::vector<int64_t> order) { return Reorder::apply(x, std::move(order)); }
+
+}  // namespace
+
+TokenProjection::TokenProjection(const std::string& layer, GroupsOfLayer groups, const TransformerShape& shape,
+                                 int ranks)
+    : Block(layer + ".qkv", std::move(groups)),
+      weights_(this->groups(), layer + ".", shape),
+      norm_(shape.norm),
+      attention_(attention_shape(shape, shape.heads)),
+      head_width_(shape.width_of_head()),
+      ranks_(ranks) {}
+
+Tuple TokenProjection::forward(const Tuple& x_BSD, const Context& context) {
+  const at::Tensor& x = x_BSD.at(0);
+  const int64_t B = x.size(0), S = x.size(1), H = attention_.heads, K = attention_.kv_heads, d = head_width_,
+                P = ranks_;
+  at::Tensor product =
+      linear(norm(norm_, x, *weights_.ln_1.weight, weights_.ln_1.bias), *weights_.qkv.weight, weights_.qkv.bias);
+  if (attention_.rotary.defined()) product = rotate_heads(product, attention_.rotary, H + K, context.cut.spans());
+  const Tuple parts = product.split_with_sizes({H * d, K * d, K * d}, -1);
+  product = at::Tensor();
+  Tuple by_rank;
+  for (const at::Tensor& part : parts) {
+    const int64_t copies = std::max<int64_t>(1, P / (part.size(-1) / d));  // ranks that need the same key head
+    const at::Tensor copied =
+        copies == 1 ? part : part.view({B, S, -1, 1, d}).expand({B, S, -1, copies, d}).reshape({B, S, -1});
+    by_rank.push_back(copied.reshape({B, S, P, -1}).permute({2, 0, 1, 3}));
+  }
+  return {at::cat(by_rank, -1).contiguous()};
+}
+
+HeadAttention::HeadAttention(const std::string& layer, const TransformerShape& shape, int ranks)
+    : Block(layer + ".attention", {}),
+      attention_(attention_shape(shape, shape.heads / ranks)),
+      head_width_(shape.width_of_head()) {}
+
+Tuple HeadAttention::forward(const Tuple& qkv_PBSW, const Context& context) {
+  const at::Tensor& qkv = qkv_PBSW.at(0);
+  const int64_t P = qkv.size(0), B = qkv.size(1), S = qkv.size(2), W = qkv.size(3), T = context.cut.tokens;
+  HERD_CHECK_EQ(P, context.cut.parts);
+  const int64_t H = attention_.heads, K = attention_.kv_heads, d = head_width_;
+  Tuple heads = reordered(qkv, {1, 0, 2, 3})
+                    .view({B, P * S, W})
+                    .narrow(1, 0, T)  // without padding
+                    .split_with_sizes({H * d, K * d, K * d}, -1);
+  for (at::Tensor& part : heads) part = part.view({B, T, -1, d}).transpose(1, 2);
+  AttentionShape shape = attention_;
+  shape.first_head = context.cut.place * H;
+  at::Tensor y = attend(heads[0], heads[1], heads[2], shape, context).transpose(1, 2).reshape({B, T, H * d});
+  heads.clear();
+  y = y.to(qkv.scalar_type());
+  if (P * S > T) y = at::constant_pad_nd(y, {0, 0, 0, P * S - T});
+  return {reordered(y.view({B, P, S, H * d}), {1, 0, 2, 3})};
+}
+
+LayerOutput::LayerOutput(const std::string& layer, GroupsOfLayer groups, const TransformerShape& shape)
+    : Block(layer + ".output", std::move(groups)),
+      weights_(this->groups(), layer + ".", shape),
+      norm_(shape.norm),
+      dropout_(shape.dropout) {}
+
+Tuple LayerOutput::forward(const Tuple& x_BSD_and_y_PBSA, const Context& context) {
+  const at::Tensor &x = x_BSD_and_y_PBSA.at(0), &y = x_BSD_and_y_PBSA.at(1);
+  const at::Tensor joined = reordered(y, {1, 2, 0, 3}).view({x.size(0), x.size(1), -1});
+  const at::Tensor attended = linear(joined, *weights_.out.weight, weights_.out.bias);
+  const at::Tensor h = x + dropout_tokens(attended, dropout_, DropoutSite::kAttentionOutput, context);
+  const at::Tensor n2 = norm(norm_, h, *weights_.ln_2.weight, weights_.ln_2.bias);
+  const at::Tensor fed = feed_forward(
+      n2, {weights_.gate.weight, *weights_.up.weight, weights_.up.bias, *weights_.down.weight, weights_.down.bias});
+  return {h + dropout_tokens(fed, dropout_, DropoutSite::kFeedForward, context)};
+}
+
+}  // namespace herd::nn

@@ -1,0 +1,237 @@
+// Context parallel as a rewrite: that its steps prove with everything else, what they send, and that no mutant of them
+// proves.
+#include "herd/strategies/context_parallel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "herd/program/collective_message.h"
+#include "herd/program/memory_bound.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_text.h"
+#include "tests/golden.h"
+#include "tests/strategies/small_run.h"
+#include "tests/support/expect_error.h"
+
+namespace herd::strategies {
+namespace {
+
+using program::Dimension;
+using program::Op;
+using program::OpKind;
+using program::Program;
+using program::Value;
+using program::ValueKind;
+using Steps = std::vector<Program>;
+
+spec::RunFile context_run(int cp, int64_t micro_batches = 1, int data = 1, int64_t layers = 2, bool tied = true) {
+  spec::RunFile run = small_run(layers, "none", data * micro_batches, tied);
+  run.model.heads = 12, run.model.width = 24, run.model.kv_heads = 6;
+  run.model.context = 7;  // tokens that ranks don't share evenly
+  run.mesh.cp = cp;
+  run.strategy.bucket = 4096;
+  return run;
+}
+
+TEST(ContextParallel, ProvesWithEveryTechnique) {
+  int index = 0, proved = 0;
+  for (const int cp : {2, 3, 4, 6}) {
+    for (const int pp : {1, 2, 3}) {
+      for (const int dp : {1, 2}) {
+        for (const int fsdp : {1, 2}) {
+          for (const int zero : {0, 1, 2, 3}) {
+            for (const int64_t micro_batches : {1, 3}) {
+              for (const char* recompute : {"none", "full", "every:2"}) {
+                const int ranks = cp * pp * dp * fsdp;
+                if (ranks > 16 || (fsdp > 1 && zero == 0) || ++index % one_in(13, 97) != 0) continue;
+                spec::RunFile run = context_run(cp, micro_batches, dp * fsdp, 3, index % 2 == 0);
+                run.model.kv_heads = cp == 4 ? 4 : index % 3 == 0 ? 1 : 6;
+                run.mesh.pp = pp, run.mesh.fsdp = fsdp;
+                run.strategy.zero = zero;
+                run.strategy.recompute = recompute;
+                if (pp > 1 && index % 4 == 0) run.strategy.pipeline = "zero_bubble_h1";
+                run.strategy.keep_whole = zero == 3 ? index % 3 : 0;
+                const Steps steps = steps_of(run, ranks);
+                EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+                ++proved;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(proved, 10);
+}
+
+TEST(ContextParallel, ProvesWhereWeightsAreFrozen) {
+  for (const char* frozen : {"w*.weight", "h.0.*", "*.bias", "h.0.ln_1.* h.0.attn.qkv.*"}) {
+    spec::RunFile run = context_run(2, 2, 2);
+    run.model.frozen = frozen;
+    run.strategy.zero = 3;
+    steps_of(run, 4);
+  }
+}
+
+TEST(ContextParallel, IsReadByPeople) {
+  testing_support::expect_golden("tests/strategies/golden/context_parallel_cp2.txt",
+                                 to_text(steps_of(context_run(2, 1, 1, 1), 2)[0]));
+}
+
+// Of a layer and a micro-batch a rank sends 4 (1 + kv/heads) T/P h e (P-1)/P, and half as much more with recompute.
+TEST(ContextParallel, SendsWhatItsEquationSays) {
+  for (const int cp : {2, 4}) {
+    for (const bool recomputes : {false, true}) {
+      spec::RunFile run = context_run(cp, 3);
+      run.model.context = 8, run.model.kv_heads = 4;
+      if (recomputes) run.strategy.recompute = "full";
+      const Program step = steps_of(run, cp)[0];
+      double sent = 0;
+      for (const Op& op : step.ops)
+        if (op.kind == OpKind::kAllToAll) sent += static_cast<double>(message_bytes(step, op)) * (cp - 1) / cp;
+      const double of_layer = 4 * (1 + 4.0 / 12) * 8 / cp * 24 * 4 * (cp - 1) / cp;
+      EXPECT_DOUBLE_EQ(sent, 2 * 3 * of_layer * (recomputes ? 1.5 : 1));
+    }
+  }
+}
+
+TEST(ContextParallel, HoldsAPartOfTheActivations) {
+  spec::RunFile run = context_run(1, 2);
+  run.model.context = 512, run.model.kv_heads = 4;
+  const auto activations = [&](int cp) {
+    run.mesh.cp = cp;
+    const Steps steps = steps_of(run, cp);
+    const auto peak = program::peak_bound(steps[0], program::Tier::kDevice, steps);
+    return static_cast<double>(peak.by_kind.at(ValueKind::kGraph));
+  };
+  const double whole = activations(1);
+  EXPECT_NEAR(activations(2), whole / 2, 0.1 * whole);
+  EXPECT_NEAR(activations(4), whole / 4, 0.1 * whole);
+}
+
+TEST(ContextParallel, RefusesHeadsThatRanksDontDivide_AndSaysWhichDo) {
+  spec::RunFile run = context_run(5);
+  EXPECT_ERROR(
+      spec::program_table(run, 1), Code::kBadConfig,
+      "with strategy.context = \"all_to_all\" mesh.cp must divide model.heads, and divide model.kv_heads or be "
+      "a multiple of it: 12 % 5 = 2\n  fix: mesh.cp = 3");
+  run.mesh.cp = 4, run.model.kv_heads = 3;
+  EXPECT_ERROR(
+      spec::program_table(run, 1), Code::kBadConfig,
+      "with strategy.context = \"all_to_all\" mesh.cp must divide model.heads, and divide model.kv_heads or be "
+      "a multiple of it: 3 % 4 = 3\n  fix: mesh.cp = 3");
+  run.mesh.cp = 2, run.mesh.tp = 2;
+  EXPECT_EQ(not_supported(run),
+            "mesh.cp = 2 beside mesh.tp = 2 is not in this version\n  fix: mesh.tp = 1, or mesh.cp = 1");
+}
+
+// The same change to the programs of all ranks, or of the last one alone, at every op that it applies to.
+int expect_found(const spec::RunFile& run, int ranks, const char* what, bool all_ranks,
+                 const std::function<bool(Program&, size_t)>& change) {
+  const Steps steps = steps_of(run, ranks);
+  const program::Expectation expected = expectation_of(run, ranks);
+  EXPECT_EQ(first_finding(steps, expected), "");
+  int mutants = 0, drawn = 0;
+  for (size_t i = 0; i < steps[0].ops.size(); ++i) {
+    Steps mutant = steps;
+    bool changed = false;
+    for (size_t rank = all_ranks ? 0 : mutant.size() - 1; rank < mutant.size(); ++rank)
+      changed = change(mutant[rank], i) || changed;
+    if (!changed || drawn++ % one_in(1, 5) != 0) continue;
+    ++mutants;
+    EXPECT_NE(first_finding(mutant, expected), "") << what << ": " << describe(steps[0], steps[0].ops[i]);
+  }
+  return mutants;
+}
+
+bool exchanges(const Op& op) { return op.kind == OpKind::kAllToAll; }
+bool sums_gradients(const Op& op) {
+  return is_collective(op) && !op.writes.empty() && op.writes[0].kind == ValueKind::kGradient;
+}
+
+TEST(ContextParallel, MutantsAreFound) {
+  for (const int zero : {0, 2}) {
+    spec::RunFile run = context_run(2, 2, 2);
+    run.strategy.zero = zero;
+    const auto drop = [](Program& step, size_t i) {
+      if (step.ops[i].axis == kNoAxis) return false;
+      step.ops.erase(step.ops.begin() + static_cast<long>(i));
+      return true;
+    };
+    const auto twice = [](Program& step, size_t i) {
+      if (step.ops[i].axis == kNoAxis) return false;
+      const Op copy = step.ops[i];
+      step.ops.insert(step.ops.begin() + static_cast<long>(i), copy);
+      return true;
+    };
+    EXPECT_GT(expect_found(run, 4, "a collective is missing", true, drop), 5);
+    EXPECT_GT(expect_found(run, 4, "a collective is missing on one rank", false, drop), 5);
+    EXPECT_GT(expect_found(run, 4, "a collective is there twice", true, twice), 5);
+    for (const char* axis : {"dp", "cp"}) {
+      const auto over = [&](const auto& applies) {
+        return [&, axis](Program& step, size_t i) {
+          const int other = step.mesh.find(axis);
+          if (!applies(step.ops[i]) || step.ops[i].axis == other) return false;
+          step.ops[i].axis = other;
+          return true;
+        };
+      };
+      // ZeRO's shards are of another axis then, too.
+      EXPECT_GT(expect_found(run, 4, "gradients are summed over one axis alone", true, over(sums_gradients)), 0);
+      const int exchanged = expect_found(run, 4, "an exchange along another axis", true, over(exchanges));
+      EXPECT_GE(exchanged, axis == std::string("dp") ? 1 : 0);
+    }
+  }
+}
+
+TEST(ContextParallel, MutantsOfTheDimensionAreFound) {
+  const spec::RunFile run = context_run(2, 1, 2);
+  const auto other = [](const Value& value, int axis) {
+    const bool by_rows = value.placement.dimension(axis) == Dimension::kRows;
+    return placed(value, value.placement.shard_on(axis, by_rows ? Dimension::kHeads : Dimension::kRows));
+  };
+  const auto renamed = [](Program& step, const Value& from, const Value& to) {
+    step.values[to] = step.values.at(from);
+    return to;
+  };
+  EXPECT_GT(expect_found(run, 4, "an exchange that leaves the dimension as it was", true,
+                         [&](Program& step, size_t i) {
+                           Op& op = step.ops[i];
+                           if (!exchanges(op)) return false;
+                           op.writes[0] = renamed(step, op.writes[0], other(op.writes[0], op.axis));
+                           return true;
+                         }),
+            3);
+  EXPECT_GT(expect_found(run, 4, "a block that works along the wrong dimension", true,
+                         [&](Program& step, size_t i) {
+                           bool changed = false;
+                           Op& op = step.ops[i];
+                           if (op.kind != OpKind::kForward && op.kind != OpKind::kBackward) return false;
+                           for (Value& value : op.reads) {
+                             if (!is_activation_or_gradient(value) || value.index == 0) continue;
+                             value = renamed(step, value, other(value, step.context_axis));
+                             changed = true;
+                           }
+                           return changed;
+                         }),
+            3);
+  // Instead of the exchange, the block after it reads what the block before it gave, under the name that it needs.
+  EXPECT_GT(expect_found(run, 4, "a part of the tokens under the name of a part of the heads", true,
+                         [&](Program& step, size_t i) {
+                           if (!exchanges(step.ops[i])) return false;
+                           const Value from = step.ops[i].reads[0], to = step.ops[i].writes[0];
+                           for (Op& op : step.ops) {
+                             for (auto* side : {&op.reads, &op.writes})
+                               for (Value& value : *side)
+                                 if (value == from) value = to;
+                           }
+                           step.ops.erase(step.ops.begin() + static_cast<long>(i));
+                           return true;
+                         }),
+            3);
+}
+
+}  // namespace
+}  // namespace herd::strategies
