@@ -27,13 +27,13 @@ struct Combination {
   int pp = 1;
   std::string order = "1f1b";
   int tp = 1;
-  int cp = 1;
   bool sequence = true;
   std::string offload = "none";
   std::string kind = "gpt";
   int stages_per_rank = 1;
   bool dropout = true;
   double lr = 1e-3, norms = 1e-4;  // how far 32-bit norms may be apart
+  int cp = 1;
   int data_ranks() const { return ranks / pp / tp / cp; }
 };
 
