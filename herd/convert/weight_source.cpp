@@ -29,8 +29,9 @@ class CheckpointWeights final : public WeightSource {
   }
 
   void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) override {
-    TensorSlice slice{{columns}, {0, rows.size() * columns.size()}};
-    if (weight.shape.size() == 2) slice.box.insert(slice.box.begin(), rows);
+    TensorSlice slice = whole_slice(weight.shape);
+    slice.box.back() = columns;
+    slice.elements = {rows.begin * columns.size(), rows.end * columns.size()};
     bytes_.resize(out.size() * static_cast<size_t>(size_of(weight.dtype)));
     reader_.read(weight.name, slice, bytes_);
     to_float(weight.dtype, bytes_, out);

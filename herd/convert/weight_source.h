@@ -18,10 +18,11 @@ namespace herd::convert {
 
 struct Weight {
   std::string name;            // herd's name of it
-  std::vector<int64_t> shape;  // in herd's model; one or two dims
+  std::vector<int64_t> shape;  // in herd's model; one to three dims
   DType dtype = DType::kF32;   // as the file stores it
   bool transposed = false;     // the file stores it with its dims swapped
-  int64_t rows() const { return shape.size() < 2 ? 1 : shape[0]; }
+  // A matrix for each expert, one below the other, is one matrix.
+  int64_t rows() const { return shape.size() < 2 ? 1 : shape.size() < 3 ? shape[0] : shape[0] * shape[1]; }
   int64_t columns() const { return shape.back(); }
 };
 

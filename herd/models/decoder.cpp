@@ -64,7 +64,9 @@ class DecoderBuilder {
   }
 
   void add_transformer(const std::string& name) {
-    const Groups groups = add_group(name, nn::transformer_parameters(name + ".", layer_, shape_.layers));
+    Groups groups = add_group(name, nn::transformer_parameters(name + ".", layer_, shape_.layers));
+    if (layer_.mixture)
+      append(groups, add_group(name + ".experts", nn::expert_parameters(name + ".", layer_, shape_.layers)));
     if (options_.context_ranks == 1) {
       model_.blocks.push_back(std::make_shared<nn::TransformerBlock>(name, groups, name + ".", layer_));
       return;
@@ -86,8 +88,9 @@ class DecoderBuilder {
     }
     nn::Parameter* bias = layer_.norm.has_bias() ? &nn::find(groups, "ln_f.bias") : nullptr;
     nn::Parameter& projection = nn::find(groups, shape_.tie_embeddings ? "wte.weight" : "head.weight");
-    model_.blocks.push_back(std::make_shared<nn::LanguageModelHead>(groups, layer_.norm,
-                                                                    nn::find(groups, "ln_f.weight"), bias, projection));
+    model_.blocks.push_back(
+        std::make_shared<nn::LanguageModelHead>(groups, layer_.norm, nn::find(groups, "ln_f.weight"), bias, projection,
+                                                nn::RouterLossFactors{shape_.balance_loss, shape_.z_loss}));
   }
 
   const Shape& shape_;

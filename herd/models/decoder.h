@@ -1,14 +1,16 @@
 // Builds decoders of pre-norm blocks, with a tied or an untied head.
 //   gpt    learned positions (wpe), LayerNorm or RMSNorm, GELU, biases
 //   llama  rotary positions, RMSNorm, SwiGLU, no biases, no wpe
-//   Either may have fewer key and value heads than heads, and heads that are not width / heads wide.
+//   moe    as llama, with a mixture of experts in place of the feed-forward layer (nn/experts.h)
+//   All may have fewer key and value heads than heads, and heads that are not width / heads wide.
 //   blocks: embedding | h.0 .. h.L-1 | head
 //   groups: untied  embedding (wte, wpe) | h.0 .. | head (ln_f, head)
 //           tied    wte | wpe | h.0 .. | ln_f, where the first and the last block both read wte
+//           moe     h.0 | h.0.experts | h.1 | ..: a group of its own for the experts of each layer
 //   Parameters that model.frozen names form groups of their own (spec/frozen.h).
 // Names, shapes and order are those of spec::ModelTable.   Threads: torch's; pure.
 // Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Touvron et al. 2023,
-// arXiv:2302.13971 and arXiv:2307.09288 (Llama).
+// arXiv:2302.13971 and arXiv:2307.09288 (Llama); Jiang et al. 2024, arXiv:2401.04088 (Mixtral).
 #pragma once
 
 #include <optional>

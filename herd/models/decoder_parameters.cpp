@@ -33,13 +33,23 @@ nn::Rotary rotary(const Shape& shape) {
           .original_context = shape.rope_original_context};
 }
 
+std::optional<nn::MixtureShape> mixture(const Shape& shape) {
+  if (!shape.is_moe()) return std::nullopt;
+  const int64_t ffn = shape.width_of_expert();
+  return nn::MixtureShape{.experts = shape.experts,
+                          .ffn = ffn,
+                          .shared_ffn = shape.shared_experts * ffn,
+                          .router = {shape.router == "sigmoid" ? nn::RouterKind::kSigmoid : nn::RouterKind::kSoftmax,
+                                     shape.top_k, shape.normalize_weights, shape.has_router_losses()}};
+}
+
 }  // namespace
 
 nn::TransformerShape layer_shape(const Shape& shape, bool recompute_attention) {
-  const bool llama = shape.kind == "llama";
+  const bool llama = shape.kind == "llama" || shape.is_moe();
   if (!llama && shape.kind != "gpt") {
-    throw Error(Code::kBadConfig,
-                "model.kind = \"" + shape.kind + "\" is not in this version\n  fix: model.kind = \"gpt\" or \"llama\"");
+    throw Error(Code::kBadConfig, "model.kind = \"" + shape.kind +
+                                      "\" is not in this version\n  fix: model.kind = \"gpt\", \"llama\" or \"moe\"");
   }
   return {.width = shape.width,
           .heads = shape.heads,
@@ -51,7 +61,8 @@ nn::TransformerShape layer_shape(const Shape& shape, bool recompute_attention) {
           .biases = !llama,
           .rotary = llama ? std::optional(rotary(shape)) : std::nullopt,
           .dropout = shape.dropout,
-          .recompute_attention = recompute_attention};
+          .recompute_attention = recompute_attention,
+          .mixture = mixture(shape)};
 }
 
 ParameterSpec token_embedding(const Shape& shape) {

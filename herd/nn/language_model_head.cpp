@@ -1,5 +1,7 @@
 #include "herd/nn/language_model_head.h"
 
+#include <ATen/ops/tensor.h>
+
 #include "herd/nn/chunked_cross_entropy.h"
 #include "herd/nn/linear.h"
 #include "herd/nn/run_block.h"
@@ -7,8 +9,14 @@
 namespace herd::nn {
 
 LanguageModelHead::LanguageModelHead(std::vector<std::shared_ptr<ParameterGroup>> groups, const NormStyle& norm,
-                                     Parameter& gain, Parameter* bias, Parameter& projection_VD)
-    : LossBlock("head", std::move(groups)), norm_(norm), gain_(gain), bias_(bias), projection_VD_(projection_VD) {}
+                                     Parameter& gain, Parameter* bias, Parameter& projection_VD,
+                                     const RouterLossFactors& router_losses)
+    : LossBlock("head", std::move(groups)),
+      norm_(norm),
+      gain_(gain),
+      bias_(bias),
+      projection_VD_(projection_VD),
+      router_losses_(router_losses) {}
 
 Tuple LanguageModelHead::forward(const Tuple& x_BTD, const Context&) {
   return {linear(norm(norm_, x_BTD.at(0), gain_, bias_), projection_VD_)};
@@ -28,6 +36,14 @@ LossResult LanguageModelHead::loss(const Tuple& x_BTD, const at::Tensor& targets
       {.with_gradients = with_gradients, .loss_weight = context.loss_weight, .deferred = deferred});
   LossResult result{.sum = head.sum, .count = head.count};
   if (with_gradients) result.dx = run_backward(std::move(graph), {head.dn_ND.view(x.sizes())}, deferred);
+  if (x_BTD.size() < 2) return result;
+  const at::Tensor& losses_B2 = x_BTD[1];
+  if (with_gradients) result.dx.resize(2);
+  if (!context.training) return result;
+  const at::Tensor factors = at::tensor({router_losses_.balance, router_losses_.z}, at::kDouble);
+  result.sum += losses_B2.sum(0, false, at::kDouble).mul_(factors).sum().item<double>();
+  if (with_gradients)
+    result.dx[1] = (factors * context.loss_weight).to(losses_B2.scalar_type()).expand_as(losses_B2).contiguous();
   return result;
 }
 

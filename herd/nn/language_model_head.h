@@ -1,5 +1,7 @@
 // The last block of a language model: norm, projection to the vocabulary, cross-entropy (chunked_cross_entropy.h). With
-// tied embeddings the projection is the token embedding of the first block's group. Threads: one at a time.
+// tied embeddings the projection is the token embedding of the first block's group.
+//   Where layers have routers, their losses (B, 2) come along (router.h). While training, each times its factor is
+//   added to the sum of the tokens' losses. Threads: one at a time.
 #pragma once
 
 #include "herd/nn/block.h"
@@ -7,11 +9,16 @@
 
 namespace herd::nn {
 
+// Factors of the losses of routers.
+struct RouterLossFactors {
+  double balance = 0, z = 0;
+};
+
 class LanguageModelHead final : public LossBlock {
  public:
   // `gain` and `bias` (null where the norm has none) and `projection_VD` are parameters of `groups`.
   LanguageModelHead(std::vector<std::shared_ptr<ParameterGroup>> groups, const NormStyle& norm, Parameter& gain,
-                    Parameter* bias, Parameter& projection_VD);
+                    Parameter* bias, Parameter& projection_VD, const RouterLossFactors& router_losses = {});
   Tuple forward(const Tuple& x_BTD, const Context& context) override;  // logits (B, T, V)
   // Computes the loss as LossBlock::loss() says.
   LossResult loss(const Tuple& x_BTD, const at::Tensor& targets_BT, const Context& context, bool with_gradients,
@@ -22,6 +29,7 @@ class LanguageModelHead final : public LossBlock {
   Parameter& gain_;
   Parameter* bias_;
   Parameter& projection_VD_;
+  RouterLossFactors router_losses_;
 };
 
 }  // namespace herd::nn

@@ -88,11 +88,12 @@ at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
 }
 
 void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tensor& x) {
-  if (weight.frozen()) return;
+  if (!weight.frozen()) add_product(weight.gradient(), weight.take_beta() == 0.0, dy, x);
+}
+
+void add_product(at::Tensor gradient, bool overwrites, const at::Tensor& dy, const at::Tensor& x) {
   at::NoGradGuard no_grad;
-  at::Tensor gradient = weight.gradient();
   if (multiplies_in_fp32(x)) {
-    const bool overwrites = weight.take_beta() == 0.0;
     const at::Tensor rows = exact(x);
     by_pieces(gradient.size(0), [&](int64_t begin, int64_t count) {
       at::Tensor piece = gradient.narrow(0, begin, count);
@@ -100,7 +101,6 @@ void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tens
       piece.copy_(overwrites ? at::mm(dy_piece.t(), rows) : exact(piece).addmm_(dy_piece.t(), rows));
     });
   } else if (gradient.scalar_type() != x.scalar_type()) {
-    const bool overwrites = weight.take_beta() == 0.0;
     by_pieces(gradient.size(0), [&](int64_t begin, int64_t count) {
       at::Tensor piece = gradient.narrow(0, begin, count);
       const at::Tensor product = at::mm(dy.narrow(1, begin, count).t(), x);
@@ -109,7 +109,7 @@ void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tens
       else
         add_in_fp32(piece, product);
     });
-  } else if (weight.take_beta() == 0.0) {
+  } else if (overwrites) {
     at::mm_out(gradient, dy.t(), x);
   } else {
     gradient.addmm_(dy.t(), x);

@@ -15,5 +15,7 @@ at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias = null
 // Computes gradient = beta * gradient + dy^T x, for dy (N, O), x (N, I); beta is 0 at the first contribution since
 // begin_gradient(), then 1 (Parameter::take_beta). Several calls may add parts of a sum over rows.
 void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tensor& x);
+// Does the same for a gradient of one matrix, which it overwrites or adds to.
+void add_product(at::Tensor gradient, bool overwrites, const at::Tensor& dy, const at::Tensor& x);
 
 }  // namespace herd::nn

@@ -5,6 +5,7 @@
 
 #include "herd/base/error.h"
 #include "herd/nn/dropout.h"
+#include "herd/nn/experts.h"
 #include "herd/nn/feed_forward.h"
 
 namespace herd::nn {
@@ -23,6 +24,16 @@ void add_linear(std::vector<ParameterSpec>& specs, const std::string& name, int6
   if (bias) specs.push_back({name + ".bias", {out}});
 }
 
+double residual_deviation(int64_t layers) { return kInitDeviation / std::sqrt(2.0 * static_cast<double>(layers)); }
+
+void add_feed_forward(std::vector<ParameterSpec>& specs, const std::string& name, int64_t ffn,
+                      const TransformerShape& shape, int64_t layers) {
+  const int64_t D = shape.width;
+  if (shape.gated) add_linear(specs, name + ".gate", ffn, D, kInitDeviation, false);
+  add_linear(specs, name + ".up", ffn, D, kInitDeviation, shape.biases);
+  add_linear(specs, name + ".down", D, ffn, residual_deviation(layers), shape.biases);
+}
+
 }  // namespace
 
 std::vector<ParameterSpec> transformer_parameters(const std::string& prefix, const TransformerShape& shape,
@@ -32,18 +43,28 @@ std::vector<ParameterSpec> transformer_parameters(const std::string& prefix, con
                                       std::to_string(shape.heads) +
                                       " != 0\n  fix: model.heads that divides model.width");
   }
-  const int64_t D = shape.width, F = shape.ffn, A = shape.heads * shape.width_of_head();
+  const int64_t D = shape.width, A = shape.heads * shape.width_of_head();
   const int64_t K = A / shape.query_heads_per_key();
-  const double residual_deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(layers));
   std::vector<ParameterSpec> specs;
   add_norm(specs, prefix + "ln_1", shape);
   add_linear(specs, prefix + "attn.qkv", A + 2 * K, D, kInitDeviation, shape.biases);
-  add_linear(specs, prefix + "attn.proj", D, A, residual_deviation, shape.biases);
+  add_linear(specs, prefix + "attn.proj", D, A, residual_deviation(layers), shape.biases);
   add_norm(specs, prefix + "ln_2", shape);
-  if (shape.gated) add_linear(specs, prefix + "mlp.gate", F, D, kInitDeviation, false);
-  add_linear(specs, prefix + "mlp.up", F, D, kInitDeviation, shape.biases);
-  add_linear(specs, prefix + "mlp.down", D, F, residual_deviation, shape.biases);
+  if (!shape.mixture) {
+    add_feed_forward(specs, prefix + "mlp", shape.ffn, shape, layers);
+    return specs;
+  }
+  add_linear(specs, prefix + "router", shape.mixture->experts, D, kInitDeviation, false);
+  if (shape.mixture->shared_ffn > 0)
+    add_feed_forward(specs, prefix + "shared", shape.mixture->shared_ffn, shape, layers);
   return specs;
+}
+
+std::vector<ParameterSpec> expert_parameters(const std::string& prefix, const TransformerShape& shape, int64_t layers) {
+  const int64_t E = shape.mixture->experts, F = shape.mixture->ffn, D = shape.width;
+  return {{prefix + "experts.gate.weight", {E, F, D}, true, Init::kNormal, kInitDeviation},
+          {prefix + "experts.up.weight", {E, F, D}, true, Init::kNormal, kInitDeviation},
+          {prefix + "experts.down.weight", {E, D, F}, true, Init::kNormal, residual_deviation(layers)}};
 }
 
 AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int64_t first_head) {
@@ -63,9 +84,11 @@ LayerWeights::LayerWeights(const GroupsOfLayer& groups, const std::string& prefi
   qkv = find_pair("attn.qkv", shape.biases);
   out = find_pair("attn.proj", shape.biases);
   ln_2 = find_pair("ln_2", shape.norm.has_bias());
-  if (shape.gated) gate = find_pair("mlp.gate", false);
-  up = find_pair("mlp.up", shape.biases);
-  down = find_pair("mlp.down", shape.biases);
+  if (shape.mixture && shape.mixture->shared_ffn == 0) return;
+  const std::string feed = shape.mixture ? "shared." : "mlp.";
+  if (shape.gated) gate = find_pair(feed + "gate", false);
+  up = find_pair(feed + "up", shape.biases);
+  down = find_pair(feed + "down", shape.biases);
 }
 
 TransformerBlock::TransformerBlock(std::string name, GroupsOfLayer groups, const std::string& prefix,
@@ -73,17 +96,33 @@ TransformerBlock::TransformerBlock(std::string name, GroupsOfLayer groups, const
     : Block(std::move(name), std::move(groups)),
       shape_(shape),
       attention_(attention_shape(shape, shape.heads)),
-      weights_(this->groups(), prefix, shape) {}
+      weights_(this->groups(), prefix, shape) {
+  if (!shape.mixture) return;
+  const auto find = [&](const char* name) { return &nn::find(this->groups(), prefix + name + ".weight"); };
+  router_ = find("router");
+  expert_gates_ = find("experts.gate");
+  expert_ups_ = find("experts.up");
+  expert_downs_ = find("experts.down");
+}
 
 Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
   const at::Tensor& x = x_BTD.at(0);
-  const auto& [ln_1, qkv, out, ln_2, gate, up, down] = weights_;
+  const auto& [ln_1, qkv, proj, ln_2, gate, up, down] = weights_;
   const at::Tensor n1 = norm(shape_.norm, x, *ln_1.weight, ln_1.bias);
-  const at::Tensor attended = self_attention(n1, {*qkv.weight, qkv.bias, *out.weight, out.bias}, attention_, context);
+  const at::Tensor attended = self_attention(n1, {*qkv.weight, qkv.bias, *proj.weight, proj.bias}, attention_, context);
   const at::Tensor h = x + dropout(attended, shape_.dropout, DropoutSite::kAttentionOutput, context);
   const at::Tensor n2 = norm(shape_.norm, h, *ln_2.weight, ln_2.bias);
-  const at::Tensor fed = feed_forward(n2, {gate.weight, *up.weight, up.bias, *down.weight, down.bias});
-  return {h + dropout(fed, shape_.dropout, DropoutSite::kFeedForward, context)};
+  const auto feed = [&] {
+    return feed_forward(
+        n2, {weights_.gate.weight, *weights_.up.weight, weights_.up.bias, *weights_.down.weight, weights_.down.bias});
+  };
+  if (!shape_.mixture) return {h + dropout(feed(), shape_.dropout, DropoutSite::kFeedForward, context)};
+  const Routing routing = route(shape_.mixture->router, n2, *router_);
+  at::Tensor fed = experts(n2, routing, {*expert_gates_, *expert_ups_, *expert_downs_});
+  if (up.weight != nullptr) fed = fed + feed();
+  Tuple out = {h + dropout(fed, shape_.dropout, DropoutSite::kFeedForward, context)};
+  if (routing.losses_B2.defined()) out.push_back(x_BTD.size() > 1 ? x_BTD[1] + routing.losses_B2 : routing.losses_B2);
+  return out;
 }
 
 }  // namespace herd::nn

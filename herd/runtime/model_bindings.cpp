@@ -50,11 +50,14 @@ std::vector<spec::TensorId> tensors_in_order(const std::vector<program::Value>& 
   return found;
 }
 
-// Returns the tensor's shape as the table of a chain states it.
-const spec::TensorShape& shape_of(const spec::ModelTable& table, spec::TensorId tensor) {
+// Returns the tensor's shape as the table states it; null where the model's family knows its sizes.
+const spec::TensorShape* shape_of(const spec::ModelTable* table, spec::TensorId tensor) {
+  if (table == nullptr) return nullptr;
   const auto& tensors =
-      tensor.producer == 0 ? table.batch : table.blocks[static_cast<size_t>(tensor.producer) - 1].outputs;
-  return tensors.at(static_cast<size_t>(tensor.tensor));
+      tensor.producer == 0 ? table->batch : table->blocks[static_cast<size_t>(tensor.producer) - 1].outputs;
+  const auto number = static_cast<size_t>(tensor.tensor);
+  if (table->is_chain()) return &tensors.at(number);
+  return number < tensors.size() && !tensors[number].extents.empty() ? &tensors[number] : nullptr;
 }
 
 // Returns the sum of two gradients, in the memory of the first unless other tensors lie there: autograd may give one
@@ -209,14 +212,16 @@ int64_t ModelBindings::shard_rows(int micro_batch) const {
 }
 
 at::Tensor ModelBindings::empty(const program::Value& value) const {
-  if (options_.table != nullptr) {
-    const spec::TensorShape& shape = shape_of(*options_.table, program::tensor_of(value));
-    const auto samples = std::max<int64_t>(1, static_cast<int64_t>(batch(value.micro_batch).samples.size()));
-    std::vector<int64_t> sizes;
-    for (const spec::Extent& extent : shape.extents) sizes.push_back(extent.factor * (extent.per_sample ? samples : 1));
-    return at::empty(sizes, scalar_type_of(shape.dtype));
-  }
   const at::Tensor& inputs_BT = batch(value.micro_batch).inputs_BT;
+  if (const spec::TensorShape* shape = shape_of(options_.table, program::tensor_of(value))) {
+    const int64_t samples = options_.table->is_chain()
+                                ? std::max<int64_t>(1, static_cast<int64_t>(batch(value.micro_batch).samples.size()))
+                                : inputs_BT.size(0);
+    std::vector<int64_t> sizes;
+    for (const spec::Extent& extent : shape->extents)
+      sizes.push_back(extent.factor * (extent.per_sample ? samples : 1));
+    return at::empty(sizes, scalar_type_of(shape->dtype));
+  }
   std::vector<int64_t> sizes = {inputs_BT.size(0), cut(value.micro_batch).size(), options_.width};
   if (groups_.tensor_ranks() > 1) sizes = {rows(value.micro_batch), options_.width};
   if (value.placement.is_shard(groups_.tensor_axis())) sizes[0] = shard_rows(value.micro_batch);

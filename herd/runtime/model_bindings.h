@@ -81,7 +81,7 @@ class ModelBindings {
     int algorithm_axis = kNoAxis;
     int64_t width = 0;             // elements of an activation for each token; only receives need it
     double link_bytes_per_us = 0;  // rate to which copies between device and host are slowed; 0 = not slowed
-    // Shapes of the tensors of a chain of own blocks; null where `width` says them. It must outlive the bindings.
+    // Shapes of tensors whose extents it lists; null where `width` says those of all. It must outlive the bindings.
     const spec::ModelTable* table = nullptr;
   };
   // Borrows `chain`, `parameters` and `groups`, which must outlive this.

@@ -20,7 +20,7 @@ void check_divides(const char* ranks_name, int64_t ranks, const char* name, int6
 
 ModelTable table_of_kind(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   const std::string& kind = run.model.kind;
-  if (kind == "gpt" || kind == "llama") return decoder_table(run, micro_batch, kernels);
+  if (kind == "gpt" || kind == "llama" || kind == "moe") return decoder_table(run, micro_batch, kernels);
   if (kind == "bert") return bert_table(run, micro_batch, kernels);
   if (kind == "t5") return t5_table(run, micro_batch, kernels);
   if (kind == "chain")
@@ -67,6 +67,15 @@ void refuse_empty_vocabulary(int64_t tp, int64_t vocab) {
 
 void check_shares(const RunFile& run) {
   const auto& m = run.model;
+  if (m.is_moe() && run.mesh.tp > 1)
+    throw Error(Code::kBadConfig,
+                "model.kind = \"moe\" has no layers that ranks of a tensor axis share, got mesh.tp = " +
+                    std::to_string(run.mesh.tp) + "\n  fix: mesh.tp = 1, with mesh.fsdp or mesh.pp in its place");
+  if (m.is_moe() && run.mesh.cp > 1)
+    throw Error(Code::kBadConfig,
+                "model.kind = \"moe\" counts its router's losses over whole sequences, of which mesh.cp = " +
+                    std::to_string(run.mesh.cp) +
+                    " gives each rank a part\n  fix: mesh.cp = 1, with mesh.fsdp or mesh.pp in its place");
   check_divides("mesh.tp", run.mesh.tp, "model.heads", m.heads);
   if (m.kv_heads > 0 && m.kv_heads % run.mesh.tp != 0 && run.mesh.tp % m.kv_heads != 0) refuse_key_heads(run);
   if (m.ffn > 0) check_divides("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);

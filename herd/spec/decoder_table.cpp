@@ -12,7 +12,8 @@ LayerStyle decoder_style(const RunFile::Model& model) {
 }
 
 // gpt has learned positions, biases and gelu. llama has rotated queries and keys, a gated feed-forward layer and no
-// biases.
+// biases; so has moe, with a group of its own for the experts of each layer. The losses of its routers go from layer to
+// layer, and to the head.
 ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   TableBuilder table(run, micro_batch, kernels);
   const auto& m = run.model;
@@ -37,15 +38,24 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   }
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     const std::string name = "h." + std::to_string(layer);
-    table.add_block(in_parts(table.layer(name, style), kPartsOfLayer),
-                    {table.add_group(name, table.layer_parameters(name + ".", style))});
+    std::vector<int> groups = {table.add_group(name, table.layer_parameters(name + ".", style))};
+    BlockShape block = in_parts(table.layer(name, style), kPartsOfLayer);
+    if (m.is_moe()) groups.push_back(table.add_group(name + ".experts", table.expert_parameters(name + ".")));
+    if (m.has_router_losses()) {
+      block.outputs = table.with_router_losses();
+      const int before = static_cast<int>(layer) + 1;
+      if (layer > 0) block.inputs = {{before, 0}, {before, 1}};
+    }
+    table.add_block(std::move(block), std::move(groups));
   }
   std::vector<ParameterShape> last;
   table.add_norm(last, "ln_f");
   if (tied < 0) last.push_back({"head.weight", {m.vocab, m.width}, 0});
   const int last_group = table.add_group(tied < 0 ? "head" : "ln_f", last);
-  table.add_block(in_parts(table.head(0), 3),
-                  tied < 0 ? std::vector<int>{last_group} : std::vector<int>{last_group, tied});
+  BlockShape head = in_parts(table.head(0), 3);
+  const int layers = static_cast<int>(m.layers);
+  if (m.has_router_losses()) head.inputs = {{layers + 1, 0}, {layers + 1, 1}};
+  table.add_block(std::move(head), tied < 0 ? std::vector<int>{last_group} : std::vector<int>{last_group, tied});
   return table.take();
 }
 

@@ -62,7 +62,8 @@ void subtract_gradient_work(ModelTable& table, const std::string& patterns) {
         if (b == 0)
           block.backward.memory_bytes -= elements * static_cast<double>(size_of(table.gradient_dtype));
         else
-          (b == last ? block.forward : block.backward).matmul_flops -= 2 * static_cast<double>(table.tokens) * elements;
+          (b == last ? block.forward : block.backward).matmul_flops -=
+              2 * static_cast<double>(table.tokens) * elements * parameter.used;
       }
     }
   }

@@ -60,6 +60,10 @@ std::string_view tensor_name(LayerTensor tensor) {
       return "gate and its silu";
     case LayerTensor::kActivated:
       return "input of down";
+    case LayerTensor::kRouting:
+      return "router's logits and choices";
+    case LayerTensor::kExperts:
+      return "gate and up of experts";
     case LayerTensor::kFeedMask:
       return "dropout mask of feed-forward";
     case LayerTensor::kNormNumbers:
@@ -70,8 +74,9 @@ std::string_view tensor_name(LayerTensor tensor) {
 
 std::map<LayerTensor, int64_t> kept_tensors(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   if (run.model.kind == "t5")
-    throw Error(Code::kBadConfig,
-                "the layers of a t5 are of two kinds, and this is about models with one\n  fix: a gpt, llama or bert");
+    throw Error(
+        Code::kBadConfig,
+        "the layers of a t5 are of two kinds, and this is about models with one\n  fix: a gpt, llama, moe or bert");
   model_table(run, micro_batch, kernels);  // throws for what has no table
   return TableBuilder(run, micro_batch, kernels)
       .kept(run.model.kind == "bert" ? LayerStyle{.causal = false} : decoder_style(run.model));

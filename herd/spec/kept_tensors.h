@@ -30,6 +30,8 @@ enum class LayerTensor : uint8_t {
   kUp,                // what gelu or the gate reads
   kGate,              // of swiglu: the gate and its silu
   kActivated,         // the last product reads it
+  kRouting,           // the router's logits and choices, and the order of rows by expert
+  kExperts,           // outputs of the gate and of up for each token and expert
   kFeedMask,          // of the dropout after the feed-forward part
   kNormNumbers        // what norms keep of each row beside their inputs
 };

@@ -8,6 +8,7 @@ namespace {
 constexpr int64_t kConvertedRows = 64;  // rows of a piece that are converted to fp32 at a time, as nn does
 constexpr int64_t kRotatedTokens = 64;  // tokens that are rotated at a time, as nn does
 constexpr int64_t kSummedParts = 16;    // parts in which nn sums the gradient of an RMSNorm's weights
+constexpr int64_t kExpertRows = 512;    // rows that an expert multiplies at a time, as nn does
 constexpr int64_t kScalar = 16;         // bytes of a factor that torch makes a tensor of
 
 }  // namespace
@@ -161,7 +162,76 @@ void LayerMemory::attention_backward(HeldBytes& held, Halves halves, const PartE
   if (together) held.give(qkv + (ends.owns_input ? rows(s_.D) : 0));
 }
 
+int64_t LayerMemory::kept_of_routing() const {
+  const auto& [experts, top_k, shared, losses] = s_.mixture;
+  if (experts == 0) return 0;
+  return s_.R * (experts * 4 + top_k * (8 + 4 + 16)) + (experts + 1) * 8;  // logits; choice, weight, row and token
+}
+
+int64_t LayerMemory::pending_of_routing() const {
+  return s_.mixture.experts == 0
+             ? 0
+             : s_.R * (s_.mixture.experts * 4 + s_.mixture.top_k * 8) + (s_.mixture.experts + 1) * 8;
+}
+
+LayerMemory LayerMemory::shared_experts() const {
+  LayerSizes sizes = s_;
+  sizes.F = s_.mixture.shared_ffn;
+  sizes.mixture = {};
+  return LayerMemory(sizes);
+}
+
+int64_t LayerMemory::expert_rows() const { return std::min(kExpertRows, s_.R); }
+
+// Counts as if one expert had all rows that it can have.
+void LayerMemory::mixture_forward(HeldBytes& held) const {
+  const auto& [experts, top_k, shared, losses] = s_.mixture;
+  const int64_t logits = s_.R * experts * 4, d = rows(s_.D), piece = expert_rows();
+  held.take(logits);
+  if (s_.element != 4) held.take_briefly(4 * (s_.R + experts) * s_.D);  // the router's operands in fp32
+  held.take(s_.R * top_k * 12);                                         // choices and their weights
+  held.take_briefly((losses ? 2 : 1) * logits + 4 * s_.R + 16 * s_.B * experts);
+  held.take(kept_of_routing() - logits - s_.R * top_k * 12);
+  held.take(2 * top_k * rows(s_.F));  // of gates and of ups
+  held.take(top_k * d);               // outputs of experts
+  held.take_briefly(piece * (s_.D + s_.F) * s_.element + (s_.in_fp32 ? 4 * (s_.D * s_.F + piece * (s_.D + s_.F)) : 0));
+  held.take(d);
+  held.give(top_k * d);
+  if (shared == 0) return;
+  shared_experts().feed_forward(held);
+  held.take(d);  // the sum
+  held.give(2 * d);
+}
+
+// The router's gradient is a sum with that of the experts' input, and both with that of the shared experts'.
+void LayerMemory::mixture_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const {
+  const auto& [experts, top_k, shared, losses] = s_.mixture;
+  const bool together = halves == Halves::kTogether;
+  const int64_t d = rows(s_.D), logits = s_.R * experts * 4, choices = s_.R * top_k, piece = expert_rows();
+  const int64_t shared_d = shared > 0 ? d : 0;
+  if (shared > 0) shared_experts().feed_backward(held, halves, {});
+  held.take(2 * choices * 4 + top_k * d);  // weights of rows and their gradients; gradients of rows
+  if (!together) held.take(top_k * rows(s_.F));
+  held.take_briefly(piece * (s_.D + (together ? 5 : 4) * s_.F) * s_.element +
+                    (s_.in_fp32 ? 4 * (s_.D * s_.F + piece * (s_.D + s_.F)) : 0));
+  held.take_briefly(piece * (s_.D + s_.F) * s_.element + (together ? gradient_scratch(piece, s_.D, s_.F, false) : 0));
+  held.take(choices * 4 + d);
+  held.give(2 * choices * 4 + top_k * d);
+  if (together) held.give(2 * top_k * rows(s_.F) + choices * 8 + (experts + 1) * 8 + (ends.owns_dy ? d : 0));
+  held.give(choices * 8);
+  held.take(2 * logits);  // scores and their gradients
+  held.take_briefly(2 * logits + 8 * s_.R + 16 * s_.B * experts);
+  held.take(d);
+  if (s_.element != 4) held.take_briefly(4 * (2 * s_.R + experts) * s_.D);
+  held.take_briefly(4 * experts * s_.D);
+  held.give(2 * logits + choices * (4 + 12));
+  if (together) held.give(logits + (ends.owns_input ? d : 0));
+  held.take_briefly(d);
+  held.give(d + shared_d);
+}
+
 void LayerMemory::feed_forward(HeldBytes& held) const {
+  if (s_.mixture.experts > 0) return mixture_forward(held);
   const int64_t products = s_.feed == Feed::kSwiGlu ? 2 : 1, f = rows(s_.F);
   for (int64_t i = 0; i < products; ++i) {
     multiply(held, s_.D, s_.F);
@@ -173,6 +243,7 @@ void LayerMemory::feed_forward(HeldBytes& held) const {
 }
 
 void LayerMemory::feed_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const {
+  if (s_.mixture.experts > 0) return mixture_backward(held, halves, ends);
   const bool together = halves == Halves::kTogether, is_gated = s_.feed == Feed::kSwiGlu;
   const int64_t f = rows(s_.F), d = rows(s_.D);
   multiply_backward(held, s_.F, s_.D, halves, s_.has_biases && !is_gated);
@@ -336,6 +407,12 @@ int64_t LayerMemory::second_half_of_attention() const {
 }
 
 int64_t LayerMemory::second_half_of_feed() const {
+  if (s_.mixture.experts > 0) {
+    const int64_t piece = expert_rows(), of_expert = gradient_scratch(piece, s_.D, s_.F, false);
+    const int64_t router = 4 * (s_.mixture.experts + (s_.element == 4 ? 0 : s_.R)) * s_.D;
+    return std::max({piece * s_.D * s_.element + of_expert, router,
+                     s_.mixture.shared_ffn > 0 ? shared_experts().second_half_of_feed() : 0});
+  }
   return std::max(gradient_scratch(s_.R, s_.D, s_.F, s_.has_biases), gradient_scratch(s_.R, s_.F, s_.D, s_.has_biases));
 }
 

@@ -34,6 +34,14 @@ class HeldBytes {
 
 enum class Feed : uint8_t { kGelu, kSwiGlu, kRelu };
 
+// Experts in place of a feed-forward layer.
+struct MixtureSizes {
+  int64_t experts = 0;  // 0 = a feed-forward layer
+  int64_t top_k = 0;
+  int64_t shared_ffn = 0;
+  bool has_losses = false;
+};
+
 // Sizes on one rank: A, K, F and heads are those of its part of the layer.
 struct LayerSizes {
   int64_t B = 0, T = 0, S = 0;  // sequences, tokens and keys of a micro-batch
@@ -46,6 +54,7 @@ struct LayerSizes {
   bool has_key_product = false;  // keys and values are a product of their own
   bool has_biases = true, is_layernorm = true, is_rotary = false;
   Feed feed = Feed::kGelu;
+  MixtureSizes mixture = {};  // of experts of width F
 };
 
 // The two halves of backward run together, or the second one later: it makes the gradients of matrices.
@@ -88,6 +97,10 @@ class LayerMemory {
   int64_t gradient_scratch(int64_t rows, int64_t inputs, int64_t outputs, bool has_bias) const;
   int64_t second_half_of_attention() const;
   int64_t second_half_of_feed() const;
+  // Bytes that a mixture of experts keeps beside its input and the outputs of gates and ups; those of them that the
+  // second half of a backward reads, and what it needs while it runs.
+  int64_t kept_of_routing() const;
+  int64_t pending_of_routing() const;
   int64_t norm_weights() const { return (s_.is_layernorm ? 2 : 1) * s_.D * s_.element; }
   int64_t norm_numbers(int64_t rows) const { return rows * (s_.is_layernorm ? 2 * s_.element : 4); }  // that it keeps
 
@@ -97,6 +110,10 @@ class LayerMemory {
   bool copies_queries() const { return s_.heads > 1 && (s_.B > 1 || s_.key_heads < s_.heads); }
   void multiply(HeldBytes& held, int64_t inputs, int64_t outputs) const;
   void multiply_backward(HeldBytes& held, int64_t inputs, int64_t outputs, Halves halves, bool has_bias) const;
+  LayerMemory shared_experts() const;  // as a feed-forward layer
+  int64_t expert_rows() const;         // rows that an expert multiplies at a time
+  void mixture_forward(HeldBytes& held) const;
+  void mixture_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
   void rotate(HeldBytes& held) const;
   void math_attention(HeldBytes& held, bool with_graph) const;
   void flash_backward(HeldBytes& held) const;

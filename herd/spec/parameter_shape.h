@@ -21,6 +21,7 @@ struct ParameterShape {
   int cut_dim = -1;                       // dimension that tensor-parallel ranks share; -1 = each rank holds the whole
   std::vector<CutSection> sections = {};  // parts of cut_dim, one after the other; empty = one part
   int64_t sections_begin = 0;  // index of cut_dim where the sections begin; another group has those before it
+  double used = 1;             // share of its elements that each row is multiplied with: less than 1 for experts
   int64_t elements() const;    // returns the elements of its sections, or of all of it
   // Returns the elements that the rank at `place` of `tp` tensor-parallel ranks holds.
   int64_t elements_of_rank(int tp, int place) const;

@@ -36,6 +36,17 @@ struct RunFile {
     int64_t rope_original_context = 8192;
     std::string weights = "none";  // a checkpoint whose weights the run starts from; none = weights from the seed
     std::string frozen = "none";   // patterns of parameters that are not trained (frozen.h)
+    // Of a mixture of experts (kind = "moe").
+    int64_t experts = 8, top_k = 2, shared_experts = 0;
+    int64_t expert_ffn = 0;  // 0 = ffn
+    std::string router = "softmax";
+    bool normalize_weights = true;
+    double capacity_factor = 0;  // 0 = no token is dropped
+    double balance_loss = 0.01, z_loss = 0;
+    bool is_moe() const { return kind == "moe"; }
+    bool is_rotary() const { return kind == "llama" || kind == "moe"; }
+    int64_t width_of_expert() const { return expert_ffn > 0 ? expert_ffn : ffn > 0 ? ffn : 4 * width; }
+    bool has_router_losses() const { return is_moe() && (balance_loss > 0 || z_loss > 0); }
     bool operator==(const Model&) const = default;
   } model;
   struct Data {

@@ -34,11 +34,13 @@ void check_name(const std::string& name) {
 void check_sizes(const RunFile& run) {
   const auto& model = run.model;
   const auto as_double = [](int64_t value) { return static_cast<double>(value); };
-  const double inner = as_double(std::max({model.width, model.ffn, model.heads * model.head_width}));
-  const double weights =
-      as_double(model.layers) * inner * as_double(model.width) * 8 + as_double(model.vocab) * as_double(model.width);
+  const double inner = as_double(std::max({model.width, model.ffn, model.expert_ffn, model.heads * model.head_width}));
+  const double copies = model.is_moe() ? as_double(model.experts + model.shared_experts) : 1;
+  const double weights = as_double(model.layers) * inner * as_double(model.width) * (4 + 4 * copies) +
+                         as_double(model.vocab) * as_double(model.width);
   const double kept_per_token =
-      as_double(model.layers) * (40 * inner + 5 * as_double(model.heads) * as_double(model.context));
+      as_double(model.layers) * (40 * inner * (model.is_moe() ? as_double(model.top_k + model.shared_experts) : 1) +
+                                 5 * as_double(model.heads) * as_double(model.context));
   const double elements = std::max(weights, as_double(run.train.micro_batch) * as_double(model.context) *
                                                 (kept_per_token + 4 * as_double(model.vocab)));
   require(elements <= kMostElements,
@@ -50,14 +52,15 @@ void check_sizes(const RunFile& run) {
 }
 
 void check_rotary(const RunFile::Model& model) {
-  if (model.kind != "llama") {
+  if (!model.is_rotary()) {
     require(model.rope_scaling == "none",
-            "model.rope_scaling = \"" + model.rope_scaling + "\" is of llama, but model.kind = \"" + model.kind + "\"",
+            "model.rope_scaling = \"" + model.rope_scaling + "\" is of llama and moe, but model.kind = \"" +
+                model.kind + "\"",
             "model.rope_scaling = \"none\"");
     return;
   }
   require(model.head_width % 2 == 0,
-          "heads of llama turn in pairs of elements: model.head_width must be even, got " +
+          "heads of " + model.kind + " turn in pairs of elements: model.head_width must be even, got " +
               std::to_string(model.head_width),
           "model.head_width = " + std::to_string(model.head_width + 1));
   require(model.rope_scaling != "llama3" || model.rope_low_freq_factor < model.rope_high_freq_factor,
@@ -66,7 +69,19 @@ void check_rotary(const RunFile::Model& model) {
           "model.rope_low_freq_factor = 1 and model.rope_high_freq_factor = 4");
 }
 
-bool has_rms_norm(const RunFile::Model& model) { return model.kind == "llama" || model.kind == "t5"; }
+void check_experts(const RunFile::Model& model) {
+  if (!model.is_moe()) return;
+  require(model.top_k <= model.experts,
+          "model.top_k must not exceed model.experts: " + std::to_string(model.top_k) + " > " +
+              std::to_string(model.experts),
+          "model.top_k = " + std::to_string(std::min<int64_t>(2, model.experts)));
+  require(model.capacity_factor == 0,
+          "model.capacity_factor = " + std::to_string(model.capacity_factor) +
+              " would drop tokens, which this version does not: every token reaches all its experts",
+          "model.capacity_factor = 0");
+}
+
+bool has_rms_norm(const RunFile::Model& model) { return model.is_rotary() || model.kind == "t5"; }
 
 void require_divides(const char* what, int64_t divisor, const char* whole_name, int64_t whole) {
   if (whole % divisor == 0) return;
@@ -93,6 +108,7 @@ void check_rules(const RunFile& run) {
   const auto& model = run.model;
   require_divides("model.kv_heads", model.kv_heads, "model.heads", model.heads);
   check_rotary(model);
+  check_experts(model);
   require(
       model.norm == "rmsnorm" || !has_rms_norm(model),
       "model.kind = \"" + model.kind + "\" has RMS norms: model.norm must be \"rmsnorm\", got \"" + model.norm + "\"",

@@ -15,6 +15,7 @@ namespace {
 constexpr double kMany = 1e15;  // the bound of keys that have no bound of their own
 // No model comes near these bounds, and their products can be counted (run_file_rules.cpp has the rule for a step).
 constexpr double kMostLayers = 1e4, kMostWidth = 1 << 20, kMostFfn = 1 << 24, kMostTokens = 1e8;
+constexpr double kMostExperts = 4096;
 constexpr double kMostSteps = 1e12, kMostBatch = 1e9;
 constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon();
 
@@ -71,7 +72,7 @@ std::vector<Key> make_keys() {
       flag("model", "tie_embeddings", Effect::kModel, HERD_FIELD(model.tie_embeddings),
            "the output layer uses the embedding's weights"),
       text("model", "norm", Effect::kModel, HERD_FIELD(model.norm), {"layernorm", "rmsnorm"},
-           "kind of normalisation; llama and t5 have rmsnorm"),
+           "kind of normalisation; llama, moe and t5 have rmsnorm"),
       number("model", "norm_eps", Effect::kModel, HERD_FIELD(model.norm_eps), 0, 1,
              "added to the variance (layernorm) or the mean square (rmsnorm)", true),
       number("model", "rope_theta", Effect::kModel, HERD_FIELD(model.rope_theta), 1, kMany,
@@ -94,6 +95,26 @@ std::vector<Key> make_keys() {
       text("model", "frozen", Effect::kRun, HERD_FIELD(model.frozen), {},
            "parameters that are not trained: patterns of their names, separated by spaces, `*` for any text: "
            "`wte.weight h.0.*`"),
+      integer("model", "experts", Effect::kModel, HERD_FIELD(model.experts), 1,
+              "of moe: feed-forward networks of each layer among which a router chooses (experts.md)", kMostExperts),
+      integer("model", "top_k", Effect::kModel, HERD_FIELD(model.top_k), 1,
+              "of moe: experts that each token goes to; at most experts", kMostExperts),
+      integer("model", "shared_experts", Effect::kModel, HERD_FIELD(model.shared_experts), 0,
+              "of moe: experts that every token goes to beside those; together one network, that many times as wide",
+              kMostExperts),
+      integer("model", "expert_ffn", Effect::kModel, HERD_FIELD(model.expert_ffn), 0,
+              "of moe: width of an expert; 0 = ffn", kMostFfn),
+      text("model", "router", Effect::kModel, HERD_FIELD(model.router), {"softmax", "sigmoid"},
+           "of moe: how scores follow from the router's logits; experts of the highest scores are chosen"),
+      flag("model", "normalize_weights", Effect::kModel, HERD_FIELD(model.normalize_weights),
+           "of moe: the chosen experts' scores are divided by their sum to give the weights of their outputs"),
+      number("model", "capacity_factor", Effect::kModel, HERD_FIELD(model.capacity_factor), 0, kMany,
+             "of moe: 0 = every token reaches all its experts"),
+      number("model", "balance_loss", Effect::kTraining, HERD_FIELD(model.balance_loss), 0, kMany,
+             "of moe: factor of the loss that spreads the tokens of each sequence over the experts: 1 for each layer "
+             "where all experts have equal shares; 0 = none"),
+      number("model", "z_loss", Effect::kTraining, HERD_FIELD(model.z_loss), 0, kMany,
+             "of moe: factor of the squared log-sum-exp of the router's logits, which keeps them small; 0 = none"),
 
       text("data", "kind", Effect::kRun, HERD_FIELD(data.kind), {"tokens", "random", "function"},
            "tokens = a folder that `herd tokenize` wrote; random = made-up tokens, for benches; function = the data "

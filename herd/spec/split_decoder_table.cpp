@@ -27,7 +27,7 @@ BlockShape TableBuilder::cut_embedding() const {
   HeldBytes forward, backward;
   forward.take(rd);
   forward.take_briefly(rd);
-  const bool drops = m_.dropout > 0 && m_.kind == "llama";  // gpt adds positions first
+  const bool drops = m_.dropout > 0 && m_.is_rotary();  // gpt adds positions first
   if (drops) memory_of({}).drop(forward, R_ * D_, element_);
   if (drops) memory_of({}).drop(backward, R_ * D_, element_);
   backward.take_briefly(rd + row_gradient_scratch(R_));

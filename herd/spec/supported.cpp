@@ -21,7 +21,7 @@ std::optional<Unsupported> unsupported(const RunFile& run, const SupportedValues
 }
 
 std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
-  static const std::vector<SupportedValues> rules = {{"model.kind", {"gpt", "llama"}},
+  static const std::vector<SupportedValues> rules = {{"model.kind", {"gpt", "llama", "moe"}},
                                                      {"comm.transport", {"auto", "shm"}}};
   for (const SupportedValues& rule : rules) {
     if (rule.key == "model.kind" && run.chain) continue;

@@ -15,7 +15,9 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
       R_(B_ * T_),
       D_(m_.width),
       V_(m_.vocab),
-      F_(m_.ffn > 0 ? m_.ffn : 4 * m_.width),
+      F_(m_.is_moe()  ? m_.width_of_expert()
+         : m_.ffn > 0 ? m_.ffn
+                      : 4 * m_.width),
       sequence_(run.strategy.sequence_parallel && run.mesh.tp > 1),
       cp_(run.mesh.cp),
       copies_(key_copies(run)),
@@ -79,10 +81,39 @@ std::vector<ParameterShape> TableBuilder::layer_parameters(const std::string& pr
     add_linear(out, prefix + "memory.proj", D_, A_, 1, style.biases);
   }
   add_norm(out, prefix + "ln_2");
+  if (m_.is_moe()) {
+    add_linear(out, prefix + "router", m_.experts, D_, -1, false);
+    if (m_.shared_experts == 0) return out;
+    const int64_t shared = m_.shared_experts * F_;
+    add_linear(out, prefix + "shared.gate", shared, D_, -1, false);
+    add_linear(out, prefix + "shared.up", shared, D_, -1, false);
+    add_linear(out, prefix + "shared.down", D_, shared, -1, false);
+    return out;
+  }
   if (style.feed == LayerStyle::Feed::kSwiGlu) add_linear(out, prefix + "mlp.gate", F_, D_, 0, style.biases);
   add_linear(out, prefix + "mlp.up", F_, D_, 0, style.biases);
   add_linear(out, prefix + "mlp.down", D_, F_, 1, style.biases);
   return out;
+}
+
+std::vector<ParameterShape> TableBuilder::expert_parameters(const std::string& prefix) const {
+  std::vector<ParameterShape> out = {{prefix + "experts.gate.weight", {m_.experts, F_, D_}},
+                                     {prefix + "experts.up.weight", {m_.experts, F_, D_}},
+                                     {prefix + "experts.down.weight", {m_.experts, D_, F_}}};
+  for (ParameterShape& parameter : out)
+    parameter.used = static_cast<double>(m_.top_k) / static_cast<double>(m_.experts);
+  return out;
+}
+
+std::vector<TensorShape> TableBuilder::with_router_losses() const {
+  return {{.bytes = R_ * D_ * element_, .dtype = table_.compute_dtype},
+          {.bytes = B_ * 2 * 4, .dtype = DType::kF32, .extents = {{1, true}, {2, false}}}};
+}
+
+double TableBuilder::feed_weights(const LayerStyle& style) const {
+  const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2;
+  if (!m_.is_moe()) return gates * static_cast<double>(D_ * F_);
+  return static_cast<double>(m_.experts * D_) + gates * static_cast<double>((m_.top_k + m_.shared_experts) * D_ * F_);
 }
 
 BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
@@ -151,13 +182,19 @@ LayerSizes TableBuilder::sizes_of(const LayerStyle& style) const {
           .has_key_product = copies_ > 1,
           .has_biases = style.biases,
           .is_layernorm = m_.norm == "layernorm",
-          .is_rotary = m_.kind == "llama",
-          .feed = style.feed};
+          .is_rotary = m_.is_rotary(),
+          .feed = style.feed,
+          .mixture = {.experts = m_.is_moe() ? m_.experts : 0,
+                      .top_k = m_.top_k,
+                      .shared_ffn = m_.shared_experts * F_,
+                      .has_losses = m_.has_router_losses()}};
 }
 
 int64_t TableBuilder::feeds(const LayerStyle& style) const {
   return style.feed == LayerStyle::Feed::kRelu ? 1 : style.feed == LayerStyle::Feed::kGelu ? 2 : 4;
 }
+
+int64_t TableBuilder::expert_terms() const { return m_.is_moe() ? m_.top_k + m_.shared_experts : 1; }
 
 int64_t TableBuilder::norm_bytes(int64_t rows) const { return memory_of({}).norm_numbers(rows); }
 
@@ -166,6 +203,7 @@ int64_t TableBuilder::norm_bytes(int64_t rows) const { return memory_of({}).norm
 //   the input of the second norm and its output; up and its gelu, R*F each.
 // Relu keeps one tensor of R*F; swiglu keeps four: gate, its silu, up and their product. A layer that normalises after
 // its sums keeps as many. A second attention adds a norm's input and output, its q, k, v and output.
+// Experts keep two tensors of F for each row of a token and an expert, and what sorts these rows (nn/experts.h).
 // LayerNorm keeps two numbers a row, RMSNorm one. Flash attention keeps one number per head and row, math attention
 // keeps B*H*T*T probabilities before dropout and after it. Backward draws dropout masks again, so none is kept.
 // With fp16, attention keeps q, k and v in fp32; the flash kernel keeps its output in fp32, beside the 16-bit one that
@@ -175,7 +213,8 @@ int64_t TableBuilder::norm_bytes(int64_t rows) const { return memory_of({}).norm
 std::map<LayerTensor, int64_t> TableBuilder::kept(const LayerStyle& style) const {
   const bool flash = table_.attention == Attention::kFlash;
   const int64_t shard = rows_of_rank() * D_ * element_, gathered = gathers_again_ ? shard : R_ * D_ * element_;
-  const int64_t a = R_ * A_ / tp_ * element_, k = R_ * K_ / tp_ * element_, f = R_ * F_ / tp_ * element_;
+  const int64_t a = R_ * A_ / tp_ * element_, k = R_ * K_ / tp_ * element_;
+  const int64_t f = R_ * (m_.is_moe() ? m_.shared_experts : 1) * F_ / tp_ * element_;
   const int64_t sums = flash ? R_ * m_.heads / tp_ * 4 : 0, scores = selective_ ? 0 : saved_scores();
   const int64_t copies = in_fp32_ ? R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_ : 0;
   const int64_t second = shard + gathered + 2 * (a + k) + copies + sums + scores + shard;  // and the encoder's output
@@ -195,6 +234,8 @@ std::map<LayerTensor, int64_t> TableBuilder::kept(const LayerStyle& style) const
       {LayerTensor::kUp, style.feed == LayerStyle::Feed::kRelu ? 0 : f},
       {LayerTensor::kGate, style.feed == LayerStyle::Feed::kSwiGlu ? 2 * f : 0},
       {LayerTensor::kActivated, f},
+      {LayerTensor::kRouting, memory_of(style).kept_of_routing()},
+      {LayerTensor::kExperts, m_.is_moe() ? 2 * m_.top_k * R_ * F_ * element_ : 0},
       {LayerTensor::kNormNumbers, (style.memory ? 3 : 2) * norm_bytes(rows_of_rank())}};
   std::erase_if(out, [](const auto& tensor) { return tensor.second == 0; });
   return out;
@@ -220,7 +261,7 @@ int64_t TableBuilder::backward_most(const LayerMemory& memory, const LayerStyle&
 
 BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style) const {
   BlockShape block{.name = name};
-  const int64_t rd = R_ * D_, rf = R_ * F_ / tp_, attentions = style.memory ? 2 : 1;
+  const int64_t rd = R_ * D_, rf = R_ * expert_terms() * F_ / tp_, attentions = style.memory ? 2 : 1;
   const int64_t shard = rows_of_rank() * D_;  // elements that one layer hands to the next
   block.output_bytes = shard * element_;
   block.input_bytes = attentions * shard * element_;
@@ -229,13 +270,11 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   const LayerMemory memory = memory_of(style);
   const int64_t ups = style.feed == LayerStyle::Feed::kSwiGlu ? 2 : 1;
   // The second half reads the inputs and output gradients of matrices, and what autograd returned for the norms.
-  block.pending_bytes =
-      R_ * ((2 * attentions + 2) * D_ + attentions * 2 * (A_ + K_) / tp_ + (1 + ups) * F_ / tp_) * element_ +
-      (attentions + 1) * memory.norm_weights();
-  const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2;
+  block.pending_bytes = R_ * ((2 * attentions + 2) * D_ + attentions * 2 * (A_ + K_) / tp_) * element_ +
+                        (1 + ups) * rf * element_ + (attentions + 1) * memory.norm_weights() +
+                        memory.pending_of_routing();
   const double weights =
-      (static_cast<double>(attentions * (2 * A_ + 2 * K_) * D_) + gates * static_cast<double>(D_ * F_)) /
-      static_cast<double>(tp_);
+      (static_cast<double>(attentions * (2 * A_ + 2 * K_) * D_) + feed_weights(style)) / static_cast<double>(tp_);
   const double rows = static_cast<double>(R_);
   const double scores = 4.0 * rows * static_cast<double>(S_) * static_cast<double>(A_ / tp_);
   const bool flash = table_.attention == Attention::kFlash;
@@ -244,10 +283,13 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.forward.attention_flops = all_scores;
   // Two norms, two sums and the biases read and write R*D, or the rank's rows with sequence parallel; gelu does R*F.
   const int64_t second_attention = style.memory ? 7 * rd : 0;
-  block.forward.memory_bytes = static_cast<double>((10 * shard + 4 * rd + second_attention + 4 * rf) * element_);
+  const int64_t sorted = m_.is_moe() ? 4 * m_.top_k * rd : 0;  // rows of experts are copied, and added up by token
+  block.forward.memory_bytes =
+      static_cast<double>((10 * shard + 4 * rd + second_attention + 4 * rf + sorted) * element_);
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.attention_flops = (flash ? 2.5 : 2) * all_scores;
-  block.backward.memory_bytes = static_cast<double>((16 * shard + 6 * rd + 2 * second_attention + 6 * rf) * element_);
+  block.backward.memory_bytes =
+      static_cast<double>((16 * shard + 6 * rd + 2 * second_attention + 6 * rf + 2 * sorted) * element_);
   HeldBytes forward;
   memory.forward(forward);
   // Where ranks share a layer, the sum of attention's outputs is over when the feed-forward part runs.
@@ -256,7 +298,9 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.first_half_scratch_bytes = backward_most(memory, style, Halves::kApart) - rd * element_ - block.pending_bytes;
   block.second_half_scratch_bytes = std::max(memory.second_half_of_attention(), memory.second_half_of_feed());
   const int64_t in_attention = (2 * A_ + 2 * K_) / tp_ + D_;
-  const int64_t in_feed = 4 * D_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * F_ / tp_;
+  const int64_t in_feed = m_.is_moe() ? (5 + m_.top_k) * D_ + 3 * std::max<int64_t>(1, m_.shared_experts) * F_ +
+                                            (m_.experts * 4 + m_.top_k * 28) / element_ + kSmallTensors
+                                      : 4 * D_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * F_ / tp_;
   block.without_graph = without_graph(block.forward, R_ * std::max({in_attention, in_feed, 5 * D_}));
   add_cache(block, style);
   block.inner = inner(1 + static_cast<int>(attentions), 1 + static_cast<int>(attentions), &style);

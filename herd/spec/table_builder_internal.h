@@ -41,8 +41,9 @@ class TableBuilder {
   // inputs, -1 neither.
   void add_linear(std::vector<ParameterShape>& out, const std::string& name, int64_t rows, int64_t columns, int cut,
                   bool bias) const;
-  // Returns all parameters of a layer, whose names begin with `prefix`.
+  // Returns all parameters of a layer, whose names begin with `prefix`, but for those of its experts.
   std::vector<ParameterShape> layer_parameters(const std::string& prefix, const LayerStyle& style) const;
+  std::vector<ParameterShape> expert_parameters(const std::string& prefix) const;
 
   // The next three return the blocks of a decoder's layer whose tokens context-parallel ranks share (program_table()).
   BlockShape token_projection(const std::string& name, const LayerStyle& style) const;
@@ -61,6 +62,8 @@ class TableBuilder {
   BlockShape add(const std::string& name) const;
   BlockShape cut_feed(const std::string& name, const LayerStyle& style) const;
   BlockShape cut_head() const;
+  // Returns the two tensors of a layer that gives the losses of routers beside the activation.
+  std::vector<TensorShape> with_router_losses() const;
   // Returns the loss block: final norm, `dense` more D x D layers, output layer, loss and both gradients, by chunks.
   BlockShape head(int dense) const;
 
@@ -82,12 +85,15 @@ class TableBuilder {
 
   const RunFile::Model& m_;                      // borrowed
   int64_t feeds(const LayerStyle& style) const;  // returns how many tensors of R*F the feed-forward part keeps
+  int64_t expert_terms() const;                  // returns how many feed-forward layers of width F a row goes through
   int64_t norm_bytes(int64_t rows) const;        // bytes that a norm keeps beside its input
   LayerSizes sizes_of(const LayerStyle& style) const;
   LayerMemory memory_of(const LayerStyle& style) const { return LayerMemory(sizes_of(style)); }
   LayerSizes sizes_of_heads(const LayerStyle& style) const;  // of attention on this context-parallel rank's heads
   int64_t exchanged_width() const;  // elements of q, k and v of a token that context-parallel ranks exchange
   int64_t backward_most(const LayerMemory& memory, const LayerStyle& style, Halves halves) const;  // of a whole layer
+  double feed_weights(
+      const LayerStyle& style) const;  // elements of feed-forward matrices that a row is multiplied with
   BlockShape part(const std::string& name, Split split) const;  // returns a block of rows of D, without costs
   // Returns the rows that norms, sums and dropout work on; with sequence parallel, the longest shard of them.
   int64_t rows_of_rank() const { return sequence_ ? (R_ + tp_ - 1) / tp_ : R_; }

@@ -157,6 +157,7 @@ class TensorSplitter {
 std::vector<spec::KeyValue> tensor_ranks(const spec::RunFile& run, const RankCounts& ranks) {
   std::vector<spec::KeyValue> sizes;
   const auto& model = run.model;
+  if (model.is_moe()) return {spec::KeyValue(int64_t{1})};
   for (int64_t tp = 1; tp <= std::max<int64_t>(run.mesh.tp, ranks.per_host); tp *= 2) {
     const bool divides_keys = model.kv_heads % tp == 0 || tp % model.kv_heads == 0;
     if (ranks.total % tp == 0 && model.heads % tp == 0 && divides_keys && model.ffn % tp == 0) sizes.emplace_back(tp);

@@ -51,7 +51,7 @@ BlockTimer::BlockTimer(const spec::RunFile& run, const spec::Layout& layout, con
       table_(spec::program_table(run, layout.micro_batch)),
       comm_(comm),
       example_(std::move(example)),
-      bindings_(chain, parameters, groups, {}, {.width = run.model.width, .table = run.chain ? &table_ : nullptr}),
+      bindings_(chain, parameters, groups, {}, {.width = run.model.width, .table = &table_}),
       executor_(program::passes_over(step, chosen_blocks(step, table_, run.chain != nullptr)), bindings(),
                 peer_listener(groups.world())) {}
 

@@ -318,7 +318,7 @@ runtime::ModelBindings::Options Trainer::State::options() const {
           .algorithm_axis = strategies::all_reduced_axis(run, layout),
           .width = run.model.width,
           .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
-          .table = run.chain ? &table : nullptr};
+          .table = &table};
 }
 
 // A run that is set aside, or that was killed, may have left files: those of the run's folder lie in one of its id.

@@ -18,6 +18,7 @@ struct DecoderCase {
   bool tied;
   const char* norm;
   int64_t kv_heads = 4, head_width = 0;
+  int64_t shared_experts = 0;
 };
 
 class Decoder : public testing::TestWithParam<DecoderCase> {
@@ -30,6 +31,8 @@ class Decoder : public testing::TestWithParam<DecoderCase> {
     file.model.head_width = GetParam().head_width;
     file.model.tie_embeddings = GetParam().tied;
     file.model.norm = GetParam().norm;
+    file.model.shared_experts = GetParam().shared_experts;
+    file.model.expert_ffn = 24;
     return file;
   }
 };
@@ -68,8 +71,10 @@ TEST_P(Decoder, MultipliesAsOftenAsItsTableSays) {
     for (const auto& group : model.blocks[b]->groups()) {
       for (const nn::Parameter& parameter : group->parameters()) {
         const nn::ParameterSpec& spec = parameter.spec();
-        const bool multiplies = spec.sizes.size() == 2 && (b > 0);
-        if (multiplies) flops += 2.0 * static_cast<double>(tokens * spec.elements());
+        const bool multiplies = spec.sizes.size() >= 2 && (b > 0);
+        const int64_t experts = spec.sizes.size() == 3 ? file.model.experts : 1;  // a token uses top_k of them
+        const int64_t used = spec.sizes.size() == 3 ? file.model.top_k : 1;
+        if (multiplies) flops += 2.0 * static_cast<double>(tokens * spec.elements() / experts * used);
       }
     }
     const bool loss = b + 1 == model.blocks.size();
@@ -82,7 +87,9 @@ TEST_P(Decoder, MultipliesAsOftenAsItsTableSays) {
 int64_t kept_by_forward(nn::Block& block, const nn::Tuple& x, const nn::Context& context) {
   const int64_t before = DeviceMemory::live_bytes();
   const nn::Graph graph = nn::run_forward(block, x, context);
-  return DeviceMemory::live_bytes() - before - static_cast<int64_t>(graph.outputs[0].nbytes());
+  int64_t outputs = 0;
+  for (const at::Tensor& output : graph.outputs) outputs += static_cast<int64_t>(output.nbytes());
+  return DeviceMemory::live_bytes() - before - outputs;
 }
 
 TEST_P(Decoder, KeepsTheBytesItsTableSays) {
@@ -116,7 +123,7 @@ TEST_P(Decoder, DecaysMatricesAndNothingElse) {
   for (const auto& group : make_model(run().model).groups) {
     for (const nn::Parameter& parameter : group->parameters()) {
       const nn::ParameterSpec& spec = parameter.spec();
-      EXPECT_EQ(spec.decay, spec.sizes.size() == 2 && spec.name != "wpe.weight") << spec.name;
+      EXPECT_EQ(spec.decay, spec.sizes.size() >= 2 && spec.name != "wpe.weight") << spec.name;
     }
   }
 }
@@ -130,11 +137,13 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Decoder,
                                          DecoderCase{"LlamaTied", "llama", true, "rmsnorm"},
                                          DecoderCase{"LlamaUntied", "llama", false, "rmsnorm"},
                                          DecoderCase{"LlamaGrouped", "llama", false, "rmsnorm", 2},
-                                         DecoderCase{"LlamaOneKeyHead", "llama", true, "rmsnorm", 1, 12}),
+                                         DecoderCase{"LlamaOneKeyHead", "llama", true, "rmsnorm", 1, 12},
+                                         DecoderCase{"MoeTied", "moe", true, "rmsnorm"},
+                                         DecoderCase{"MoeShared", "moe", false, "rmsnorm", 2, 0, 2}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(DecoderErrors, RefusesKindsThatAreNotBuilt) {
-  for (const char* kind : {"bert", "t5", "moe"}) {
+  for (const char* kind : {"bert", "t5"}) {
     spec::RunFile::Model model;
     model.kind = kind;
     try {

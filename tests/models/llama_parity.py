@@ -1,8 +1,9 @@
-"""Llama in plain PyTorch or by transformers, for comparison: python llama_parity.py BY FOLDER ...
+"""Llama, and its mixture of experts as Mixtral has it, in plain PyTorch or by transformers, for comparison: python llama_parity.py BY FOLDER ...
 
 BY is "torch" (this file's own reading of the papers) or "transformers". The script adds to a FOLDER the logits of its
 batch, their loss and its gradients. Raw, little endian:
-  model.json     layers, width, heads, kv_heads, head_width, ffn, vocab, tied, eps, rope (as transformers states it)   (read)
+  model.json     layers, width, heads, kv_heads, head_width, ffn, vocab, tied, eps, rope (as transformers states it); of a mixture
+                 of experts also experts, top_k, expert_ffn, router, normalize, balance_loss, z_loss, shared   (read)
   names.txt      one line per parameter: name, sizes            (read)
   tokens.bin     int64 [4, 25]: the batch, inputs and targets   (read)
   weights.bin    float32, parameters in the order of names.txt  (read)
@@ -64,13 +65,40 @@ class Plain:
         y = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
         return self.linear(y.flatten(2), h + "attn.proj")
 
+    def gated(self, x, name):
+        return self.linear(F.silu(self.linear(x, name + ".gate")) * self.linear(x, name + ".up"), name + ".down")
+
+    def mixture(self, x, h):  # every expert for every token, times its weight or zero
+        shape = self.shape
+        experts, k = shape["experts"], shape["top_k"]
+        logits = self.linear(x, h + "router")
+        scores = logits.softmax(-1) if shape["router"] == "softmax" else logits.sigmoid()
+        chosen = F.one_hot(logits.topk(k, -1).indices, experts).sum(-2)
+        weights = scores * chosen
+        if shape["normalize"]:
+            weights = weights / weights.sum(-1, keepdim=True)
+        y = self.gated(x, h + "shared") if shape["shared"] else torch.zeros_like(x)
+        gate, up, down = (self.weights[f"{h}experts.{name}.weight"] for name in ("gate", "up", "down"))
+        for e in range(experts):
+            y = y + weights[..., e, None] * F.linear(F.silu(F.linear(x, gate[e])) * F.linear(x, up[e]), down[e])
+        tokens = x.shape[1]  # of a sequence
+        shares = chosen.sum(1) / (k * tokens)
+        parts = (scores / scores.sum(-1, keepdim=True)).mean(1)
+        balance = experts * (shares * parts).sum(-1).mean()
+        self.losses = self.losses + shape["balance_loss"] * balance + shape["z_loss"] * logits.logsumexp(-1).square().mean()
+        return y
+
     def logits(self, ids):
+        self.losses = 0
         x = self.weights["wte.weight"][ids]
         for layer in range(self.shape["layers"]):
             h = f"h.{layer}."
             x = x + self.attention(self.norm(x, h + "ln_1"), h)
             n = self.norm(x, h + "ln_2")
-            x = x + self.linear(F.silu(self.linear(n, h + "mlp.gate")) * self.linear(n, h + "mlp.up"), h + "mlp.down")
+            if "experts" in self.shape:
+                x = x + self.mixture(n, h)
+            else:
+                x = x + self.gated(n, h + "mlp")
         return F.linear(self.norm(x, "ln_f"), self.weights["wte.weight" if self.shape["tied"] else "head.weight"])
 
     def gradient(self, name):
@@ -78,25 +106,41 @@ class Plain:
 
 
 class ByTransformers:
+    losses = 0
+
     def __init__(self, shape, weights):
-        from transformers import LlamaConfig, LlamaForCausalLM
-        config = LlamaConfig(vocab_size=shape["vocab"], hidden_size=shape["width"], intermediate_size=shape["ffn"],
-                             num_hidden_layers=shape["layers"], num_attention_heads=shape["heads"],
-                             num_key_value_heads=shape["kv_heads"], head_dim=shape["head_width"],
-                             rms_norm_eps=shape["eps"], tie_word_embeddings=shape["tied"],
-                             rope_parameters=shape["rope"], max_position_embeddings=shape["context"])
-        self.model = LlamaForCausalLM(config)
-        self.parameters = {name: self.theirs(name) for name in weights}
+        from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+        sizes = dict(vocab_size=shape["vocab"], hidden_size=shape["width"], num_hidden_layers=shape["layers"],
+                     num_attention_heads=shape["heads"], num_key_value_heads=shape["kv_heads"],
+                     head_dim=shape["head_width"], rms_norm_eps=shape["eps"], tie_word_embeddings=shape["tied"],
+                     rope_parameters=shape["rope"], max_position_embeddings=shape["context"])
+        if "experts" in shape:
+            self.model = MixtralForCausalLM(MixtralConfig(**sizes, intermediate_size=shape["expert_ffn"],
+                                                          num_local_experts=shape["experts"],
+                                                          num_experts_per_tok=shape["top_k"]))
+        else:
+            self.model = LlamaForCausalLM(LlamaConfig(**sizes, intermediate_size=shape["ffn"]))
+        self.parameters = {name: self.theirs(name) for name in weights if ".experts." not in name}
         with torch.no_grad():
             for name, mine in weights.items():
+                if ".experts." in name:
+                    self.of_experts(name).copy_(mine)
+                    continue
                 for theirs, part in zip(self.parameters[name], mine.split([p.shape[0] for p in self.parameters[name]])):
                     theirs.copy_(part)
-        assert sum(len(p) for p in self.parameters.values()) == len(list(self.model.parameters()))
+
+    def of_experts(self, name, gradient=False):  # the part of one of their tensors, which hold all experts of a layer
+        _, layer, _, which, _ = name.split(".")
+        experts = self.model.model.layers[int(layer)].mlp.experts
+        theirs = experts.down_proj if which == "down" else experts.gate_up_proj
+        if gradient:
+            theirs = theirs.grad
+        return theirs if which == "down" else theirs.chunk(2, 1)[which == "up"]
 
     def theirs(self, name):
         names = {"wte": "model.embed_tokens", "ln_f": "model.norm", "head": "lm_head", "ln_1": "input_layernorm",
                  "ln_2": "post_attention_layernorm", "attn.proj": "self_attn.o_proj", "mlp.gate": "mlp.gate_proj",
-                 "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj"}
+                 "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj", "router": "mlp.gate"}
         name, prefix = name.removesuffix(".weight"), ""
         if name.startswith("h."):
             _, layer, name = name.split(".", 2)
@@ -108,6 +152,8 @@ class ByTransformers:
         return self.model(input_ids=ids).logits
 
     def gradient(self, name):
+        if ".experts." in name:
+            return self.of_experts(name, gradient=True)
         return torch.cat([p.grad for p in self.parameters[name]])
 
 
@@ -124,9 +170,9 @@ def compare(by, folder):
     model = (Plain if by == "torch" else ByTransformers)(shape, weights)
     logits = model.logits(tokens[:, :-1])
     loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
-    loss.backward()
+    (loss + model.losses).backward()
     logits.detach().numpy().tofile(f"{folder}/{by}_logits.bin")
-    numpy.array([loss.item()], dtype=numpy.float64).tofile(f"{folder}/{by}_loss.bin")
+    numpy.array([(loss + model.losses).item()], dtype=numpy.float64).tofile(f"{folder}/{by}_loss.bin")
     numpy.concatenate([model.gradient(n).numpy().ravel() for n in weights]).tofile(f"{folder}/{by}_gradients.bin")
 
 

@@ -1,4 +1,5 @@
-// Logits, loss and gradients of Llama equal those of a plain PyTorch script, and of transformers where it is installed.
+// Logits, loss and gradients of Llama and Mixtral equal those of a plain PyTorch script, and of transformers where it
+// is installed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -22,6 +23,9 @@ struct LlamaCase {
   bool tied;
   int64_t kv_heads, head_width;
   const char* scaling;
+  int64_t experts = 0, shared_experts = 0;  // 0 experts: a llama
+  const char* router = "softmax";
+  double balance_loss = 0, z_loss = 0;
 };
 
 constexpr LlamaCase kCases[] = {{"Plain", false, 4, 8, "none"},
@@ -29,7 +33,12 @@ constexpr LlamaCase kCases[] = {{"Plain", false, 4, 8, "none"},
                                 {"Grouped", false, 2, 8, "none"},
                                 {"OneKeyHead_WideHeads_Linear", true, 1, 12, "linear"},
                                 {"Grouped_Llama3", false, 2, 8, "llama3"},
-                                {"Tied_Grouped_Llama3", true, 2, 16, "llama3"}};
+                                {"Tied_Grouped_Llama3", true, 2, 16, "llama3"},
+                                {"Mixtral", false, 4, 8, "none", 5},
+                                {"Mixtral_Tied_Grouped_Llama3", true, 2, 8, "llama3", 3}};
+// Those that transformers does not have.
+constexpr LlamaCase kOwnCases[] = {{"Experts_RouterLosses", false, 2, 8, "none", 5, 0, "softmax", 0.3, 0.02},
+                                   {"Experts_Sigmoid_Shared", false, 4, 8, "none", 5, 2, "sigmoid", 0.2, 0}};
 
 spec::RunFile::Model small_llama(const LlamaCase& test) {
   spec::RunFile::Model model;
@@ -41,6 +50,12 @@ spec::RunFile::Model small_llama(const LlamaCase& test) {
   model.rope_theta = 40;
   model.rope_scaling = test.scaling;
   model.rope_factor = 4, model.rope_original_context = 16;
+  if (test.experts == 0) return model;
+  model.kind = "moe";
+  model.experts = test.experts, model.shared_experts = test.shared_experts, model.expert_ffn = 40;
+  model.router = test.router;
+  model.normalize_weights = test.shared_experts == 0;
+  model.balance_loss = test.balance_loss, model.z_loss = test.z_loss;
   return model;
 }
 
@@ -65,6 +80,12 @@ std::string json_of(const spec::RunFile::Model& m) {
             ", \"original_max_position_embeddings\": " + std::to_string(m.rope_original_context);
   std::string json = "{\"rope\": " + rope + "}, \"eps\": " + number(m.norm_eps) +
                      ", \"tied\": " + (m.tie_embeddings ? "true" : "false");
+  if (m.is_moe())
+    json += ", \"experts\": " + std::to_string(m.experts) + ", \"top_k\": " + std::to_string(m.top_k) +
+            ", \"expert_ffn\": " + std::to_string(m.expert_ffn) + ", \"router\": \"" + m.router +
+            "\", \"normalize\": " + (m.normalize_weights ? "true" : "false") +
+            ", \"balance_loss\": " + number(m.balance_loss) + ", \"z_loss\": " + number(m.z_loss) +
+            ", \"shared\": " + std::to_string(m.shared_experts);
   for (const auto& [key, value] : {std::pair("layers", m.layers),
                                    {"width", m.width},
                                    {"heads", m.heads},
@@ -90,19 +111,22 @@ class LlamaParity : public testing::TestWithParam<std::tuple<const char*, LlamaC
     const std::string python = python_with_torch();
     if (python.empty()) return;
     root_ = std::make_unique<TemporaryFolder>();
-    std::string folders;
-    for (const LlamaCase& test : kCases) {
+    std::string folders, own_folders;
+    std::vector<LlamaCase> all(std::begin(kCases), std::end(kCases));
+    all.insert(all.end(), std::begin(kOwnCases), std::end(kOwnCases));
+    for (const LlamaCase& test : all) {
       const fs::path folder = *root_ / test.name;
       fs::create_directory(folder);
       write_input(folder, make_run(test), sentences());
       std::ofstream(folder / "model.json") << json_of(small_llama(test));
-      folders += " " + folder.string();
+      const bool is_own = test.balance_loss > 0;
+      (is_own ? own_folders : folders) += " " + folder.string();
     }
     for (const char* by : {"torch", "transformers"}) {
       const std::string found = python + " -c 'from importlib.util import find_spec as f; exit(not f(\"" + by + "\"))'";
       if (std::system(found.c_str()) != 0) continue;
-      const std::string command =
-          python + " " + std::getenv("HERD_SOURCE_DIR") + "/tests/models/llama_parity.py " + by + folders;
+      const std::string command = python + " " + std::getenv("HERD_SOURCE_DIR") + "/tests/models/llama_parity.py " +
+                                  by + folders + (by == std::string("torch") ? own_folders : "");
       ASSERT_EQ(std::system(command.c_str()), 0) << command;
     }
   }
@@ -128,7 +152,8 @@ TEST_P(LlamaParity, LogitsLossAndGradientsAreEqual) {
   ASSERT_EQ(static_cast<int64_t>(logits.size()), x[0].numel());
   expect_near(x[0], at::from_blob(logits.data(), x[0].sizes(), at::kFloat), "logits");
 
-  const double loss = run.gradient(inputs, targets, 2), expected = read_file<double>(theirs("loss")).at(0);
+  const double loss = run.gradient(inputs, targets, 2, {.training = true}),
+               expected = read_file<double>(theirs("loss")).at(0);
   EXPECT_NEAR(loss, expected, 1e-6 * expected);
   std::vector<float> gradients = read_file<float>(theirs("gradients"));
   float* at = gradients.data();
@@ -146,6 +171,9 @@ INSTANTIATE_TEST_SUITE_P(By, LlamaParity,
                          [](const auto& one) {
                            return std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name;
                          });
+
+INSTANTIATE_TEST_SUITE_P(Own, LlamaParity, testing::Combine(testing::Values("torch"), testing::ValuesIn(kOwnCases)),
+                         [](const auto& one) { return std::string(std::get<1>(one.param).name); });
 
 }  // namespace
 }  // namespace herd::models

@@ -21,6 +21,16 @@ double sum_of(const std::map<LayerTensor, Bytes>& tensors) {
   return sum;
 }
 
+TEST(KeptTensors, SumToTheGraphOfALayerWithExperts) {
+  for (const std::vector<std::string>& keys :
+       {std::vector<std::string>{}, {"model.shared_experts=2"}, {"strategy.precision=fp16", "model.dropout=0.1"}}) {
+    const RunFile run = known_model("mixtral-8x7b", keys);
+    const auto kept = kept_tensors(run, 2);
+    EXPECT_EQ(sum_of(kept), static_cast<double>(model_table(run, 2).blocks[1].graph_bytes));
+    EXPECT_EQ(kept.at(LayerTensor::kExperts), int64_t{2} * 2 * (2 * 4096) * 14336 * 2);  // gate and up of top_k, 16 bit
+  }
+}
+
 TEST(KeptTensors, SumToTheGraphOfALayerInTheTable) {
   for (const char* name : {"gpt2-medium", "llama3-8b", "bert-large"}) {
     for (const std::vector<std::string>& keys : {std::vector<std::string>{},

@@ -176,6 +176,11 @@ TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
       refusal("[model]\nkind = \"llama\"\nnorm = \"layernorm\"\n"),
       "model.kind = \"llama\" has RMS norms: model.norm must be \"rmsnorm\", got \"layernorm\"\n  fix: model.norm = "
       "\"rmsnorm\", or leave it out");
+  EXPECT_THAT(refusal("[model]\nkind = \"moe\"\nexperts = 3\ntop_k = 4\n"),
+              HasSubstr("model.top_k must not exceed model.experts: 4 > 3\n  fix: model.top_k = 2"));
+  EXPECT_THAT(refusal("[model]\nkind = \"moe\"\ncapacity_factor = 1.25\n"),
+              HasSubstr("would drop tokens, which this version does not: every token reaches all its experts\n  fix: "
+                        "model.capacity_factor = 0"));
   EXPECT_THAT(refusal("[model]\nkind = \"t5\"\n", {"model.norm=layernorm"}),
               HasSubstr("model.kind = \"t5\" has RMS norms"));
   EXPECT_THAT(refusal("[model]\nkind = \"llama\"\nhead_width = 7\n"),
@@ -334,7 +339,7 @@ TEST(RunKeys, StandForAMemberEach_InTheTextToo) {
 
 TEST(RunKeys, WriteTheGuide_AndSayWhatThisVersionRefuses) {
   const auto refused = strategies::refused_values();
-  EXPECT_EQ(refused.at("model.kind"), "bert, t5, moe");
+  EXPECT_EQ(refused.at("model.kind"), "bert, t5");
   EXPECT_EQ(refused.at("strategy.context"), "ring, hybrid");
   EXPECT_FALSE(refused.contains("mesh.tp"));
   testing_support::expect_golden("docs/guide/run_file.md", run_file_guide(refused));

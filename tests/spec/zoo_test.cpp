@@ -33,7 +33,7 @@ TEST(Zoo, HasThePublishedParameters_ToTheLastOneWhereWeightsArePublic) {
       {"llama-65b", 65285660672},  {"llama2-70b", 68976648192},   {"llama3-8b", 8030261248},
       {"llama3-70b", 70553706496}, {"llama3-405b", 405853388800}, {"t5-small", 60506624},
       {"t5-base", 222903552},      {"t5-large", 737668096},       {"t5-3b", 2851598336},
-      {"t5-11b", 11307321344},     {"gpt-162m", 162447360}};
+      {"t5-11b", 11307321344},     {"gpt-162m", 162447360},       {"mixtral-8x7b", 46702792704}};
   // Papers that print a rounded count: within half of its last digit.
   const std::map<std::string, std::pair<double, double>> rounded = {
       {"turing-nlg", {17.2e9, 0.05e9}},   {"gpt3-175b", {175e9, 0.5e9}},     {"megatron-22b", {22e9, 0.5e9}},
@@ -49,6 +49,16 @@ TEST(Zoo, HasThePublishedParameters_ToTheLastOneWhereWeightsArePublic) {
       EXPECT_NEAR(static_cast<double>(computed), rounded.at(name).first, rounded.at(name).second) << name;
     }
   }
+}
+
+// A token uses 12.9 B of 46.7 B parameters, those of the embedding included, which takes no FLOP.
+TEST(Zoo, CountsTheExpertsThatATokenUses) {
+  const ModelTable table = zoo("mixtral-8x7b");
+  double flops = 0;
+  for (const BlockShape& block : table.blocks) flops += block.forward.matmul_flops + block.backward.matmul_flops;
+  EXPECT_NEAR(flops / 6 / static_cast<double>(table.tokens) + 32000 * 4096, 12.88e9, 0.01e9);
+  EXPECT_EQ(table.groups[2].name, "h.0.experts");
+  EXPECT_EQ(table.groups[2].elements(), int64_t{8} * 3 * 4096 * 14336);
 }
 
 TEST(Zoo, NeedsTheStatesThatLecturesQuote) {

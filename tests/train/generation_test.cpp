@@ -44,7 +44,8 @@ spec::RunFile run_of(const std::string& kind, int64_t context = kContext, bool t
                .context = context,
                .vocab = kVocabulary,
                .tie_embeddings = tied};
-  if (kind == "llama") run.model.norm = "rmsnorm", run.model.kv_heads = 2, run.model.rope_theta = 20;
+  if (kind == "moe") run.model.experts = 3;
+  if (kind != "gpt") run.model.norm = "rmsnorm", run.model.kv_heads = 2, run.model.rope_theta = 20;
   return strategies::generation_run(run);
 }
 
@@ -116,7 +117,7 @@ int64_t greedy_without_cache(const models::Model& model, const Tokens& tokens) {
 
 TEST(Generation, GivesWhatTheWholeForwardPassGives_UntilTheContextIsFullAndBeyond) {
   Communicator comm = world_of_one();
-  for (const char* kind : {"gpt", "llama"}) {
+  for (const char* kind : {"gpt", "llama", "moe"}) {
     Generator generate(run_of(kind), comm, 4);
     generate.perturb();
     Tokens text = {3, 1, 4};
@@ -313,11 +314,11 @@ void expect_predicted(const spec::RunFile& run, int64_t tokens) {
 }
 
 TEST(Generation, TakesTheMemoryThatTheProgramsPredict) {
-  for (const char* kind : {"gpt", "llama"}) {
+  for (const char* kind : {"gpt", "llama", "moe"}) {
     for (const bool tied : {true, false}) {
       spec::RunFile run = run_of(kind, 96, tied);
       run.model.layers = 3, run.model.width = 64, run.model.vocab = 500;
-      if (run.model.kind == "llama") run.model.ffn = 176;
+      if (run.model.kind != "gpt") run.model.ffn = 176;
       for (const int64_t tokens : {90, 31, 1}) expect_predicted(run, tokens);
     }
   }

@@ -56,13 +56,9 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
     std::optional<optim::LossScale> loss_scale;
     if (run.strategy.precision == "fp16") loss_scale = optim::LossScale();
-    runtime::ModelBindings bindings(model.blocks, parameters, groups,
-                                    runtime::parameter_update(parameters, *optimizer, rate),
-                                    {.seed = 1,
-                                     .clip = run.optimizer.clip,
-                                     .loss_scale = loss_scale,
-                                     .width = run.model.width,
-                                     .table = run.chain ? &table : nullptr});
+    runtime::ModelBindings bindings(
+        model.blocks, parameters, groups, runtime::parameter_update(parameters, *optimizer, rate),
+        {.seed = 1, .clip = run.optimizer.clip, .loss_scale = loss_scale, .width = run.model.width, .table = &table});
     // Measured against a budget: what a rank holds beyond it for a moment, where it has none, is no harm.
     bounds[comm.rank()] =
         program::peak_bound(step, program::Tier::kDevice, programs).bytes + strategies::uncounted_bytes(step);

@@ -45,7 +45,7 @@ void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t sha
     while (shared_by % model.kv_heads != 0);
   }
   if (kind == "gpt") return;
-  model.kind = "llama";
+  model.kind = kind;
   model.norm = "rmsnorm";
   model.norm_eps = 1e-6;
   model.head_width += model.head_width % 2;
@@ -53,6 +53,15 @@ void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t sha
   model.rope_scaling = in(0, 1) == 1 ? "llama3" : "none";
   model.rope_factor = 4;
   model.rope_original_context = 16;
+  if (kind != "moe") return;
+  model.experts = in(1, 8);
+  model.top_k = in(1, std::min<int64_t>(3, model.experts));
+  model.shared_experts = in(0, 3) == 0 ? 1 : 0;
+  model.expert_ffn = in(8, 2 * model.width);
+  model.router = in(0, 1) == 1 ? "softmax" : "sigmoid";
+  model.normalize_weights = in(0, 2) > 0;
+  model.balance_loss = in(0, 2) == 0 ? 0 : 0.02;
+  model.z_loss = in(0, 2) == 0 ? 1e-3 : 0;
 }
 
 // Width up to 64, of heads of any width; up to 5 layers; sizes mostly odd; dropout always on; a batch that the ranks
@@ -112,12 +121,13 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + ", cp " + std::to_string(c.cp) +
          (c.sequence ? " rows, " : ", ") + (run.strategy.keep_gathered ? "" : "gathered again, ") + "interleave " +
          std::to_string(run.strategy.interleave_micro_batches) + ", offload " + c.offload + ", " +
-         std::to_string(c.micro_batches) + " micro-batches | " + m.kind + ", layers " + std::to_string(m.layers) +
-         ", width " + std::to_string(m.width) + ", heads " + std::to_string(m.heads) + " of " +
-         std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) + ", ffn " + std::to_string(m.ffn) +
-         ", context " + std::to_string(m.context) + ", vocab " + std::to_string(m.vocab) + ", dropout " +
-         std::to_string(m.dropout) + (m.tie_embeddings ? ", tied" : ", untied") + ", batch " +
-         std::to_string(run.train.batch);
+         std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
+         (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts" : "") +
+         ", layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
+         std::to_string(m.heads) + " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) +
+         ", ffn " + std::to_string(m.ffn) + ", context " + std::to_string(m.context) + ", vocab " +
+         std::to_string(m.vocab) + ", dropout " + std::to_string(m.dropout) +
+         (m.tie_embeddings ? ", tied" : ", untied") + ", batch " + std::to_string(run.train.batch);
 }
 
 inline double eps_of(const std::string& precision) { return precision == "bf16" ? 0x1p-8 : 0x1p-11; }
@@ -176,7 +186,7 @@ inline std::filesystem::path made_up_weights(const std::filesystem::path& root, 
   };
   const auto checkpoint = convert::save_model(root / "runs", run, 1 + static_cast<int>(c.seed % 3), enlarge);
   const bool is_llama = run.model.kind == "llama";
-  const bool has_format = is_llama || run.model.kv_heads == run.model.heads;
+  const bool has_format = (is_llama || run.model.kind == "gpt") && (is_llama || run.model.kv_heads == run.model.heads);
   if (!has_format || run.model.norm != (is_llama ? "rmsnorm" : "layernorm") || c.seed % 4 == 0) return checkpoint;
   const std::array dtypes = {DType::kF32, DType::kBF16, DType::kF16};
   convert::convert({.source = checkpoint,

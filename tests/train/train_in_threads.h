@@ -96,7 +96,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                                   .loss_scale = loss_scale,
                                                   .width = run.model.width,
                                                   .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
-                                                  .table = run.chain ? &table : nullptr};
+                                                  .table = &table};
     runtime::ModelBindings bindings(model.blocks, parameters, groups,
                                     runtime::parameter_update(parameters, *optimizer, rate), options);
     runtime::Executor executor(step, bindings.table());

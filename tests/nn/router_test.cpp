@@ -1,0 +1,94 @@
+#include "herd/nn/router.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/ops/tensor.h>
+
+#include "test_tensors_internal.h"
+
+namespace herd::nn {
+namespace {
+
+using torch::autograd::grad;
+
+constexpr int64_t B = 3, T = 5, D = 8, E = 4;
+
+struct Written {
+  at::Tensor weights, losses;  // (N, k), (B, 2)
+};
+
+// The equations of router.h by autograd, for choices that are given.
+Written by_autograd(const RouterStyle& style, const at::Tensor& x, const at::Tensor& weight,
+                    const at::Tensor& experts) {
+  const at::Tensor z = at::matmul(x.view({-1, D}), weight.t());
+  const at::Tensor s = style.kind == RouterKind::kSoftmax ? z.softmax(1) : z.sigmoid();
+  const at::Tensor chosen = s.gather(1, experts), p = s / s.sum(1, true);
+  at::Tensor balance = at::zeros({B});
+  for (int64_t b = 0; b < B; ++b) {
+    for (int64_t e = 0; e < E; ++e) {
+      const double share = experts.view({B, -1})[b].eq(e).sum().item<double>() / static_cast<double>(T * style.top_k);
+      balance = balance + at::one_hot(at::tensor({b}, at::kLong)[0], B).to(at::kFloat) *
+                              p.view({B, T, E})[b].select(1, e).sum() * (share * static_cast<double>(E));
+    }
+  }
+  const at::Tensor square = z.logsumexp(1).square().view({B, T}).sum(1);
+  return {style.normalize_weights ? chosen / chosen.sum(1, true) : chosen, at::stack({balance, square}, 1)};
+}
+
+void expect_near(const at::Tensor& mine, const at::Tensor& theirs, const std::string& what) {
+  const double largest = theirs.abs().max().item<double>();
+  EXPECT_LE((mine - theirs).abs().max().item<double>(), 2e-6 * largest + 1e-7) << what;
+}
+
+TEST(Router, FollowsTheEquationsOfItsHeader_AndSoDoItsGradients) {
+  for (const RouterKind kind : {RouterKind::kSoftmax, RouterKind::kSigmoid}) {
+    for (const int64_t k : {1, 2, 4}) {
+      for (const bool normalizes : {true, false}) {
+        const RouterStyle style{kind, k, normalizes, true};
+        OwnedGroup g({{"w", {E, D}, true, Init::kNormal, 1.0}});
+        Parameter& w = g.group->find("w");
+        const at::Tensor x = wave({B, T, D}, 0.9).requires_grad_();
+        const Routing routing = route(style, x, w);
+        const Written expected = by_autograd(style, x, w.value(), routing.experts_Nk);
+        const std::string what = std::to_string(static_cast<int>(kind)) + " " + std::to_string(k);
+        expect_near(routing.weights_Nk, expected.weights, what + " weights");
+        expect_near(routing.losses_B2, expected.losses, what + " losses");
+        const at::Tensor dw = wave({B * T, k}, 1.7), dl = wave({B, 2}, 0.3);
+        const auto theirs = grad({expected.weights, expected.losses}, {x, w.value()}, {dw, dl});
+        const auto mine = grad({routing.weights_Nk, routing.losses_B2}, {x, w.value()}, {dw, dl}, false, false, true);
+        EXPECT_FALSE(mine[1].defined());
+        expect_near(mine[0], theirs[0], what + " dx");
+        expect_near(w.gradient(), theirs[1], what + " dW");
+      }
+    }
+  }
+}
+
+TEST(Router, ChoosesTheLargest_AndTheFirstOfEqualOnes) {
+  const at::Tensor scores = at::tensor({1.0F, 3.0F, 3.0F, 2.0F, /**/ 0.0F, 0.0F, 0.0F, 0.0F}).view({2, 4});
+  EXPECT_TRUE(at::equal(largest_of_rows(scores, 3), at::tensor({1, 2, 3, 0, 1, 2}, at::kLong).view({2, 3})));
+  EXPECT_EQ(largest_of_rows(scores.narrow(0, 0, 0), 3).sizes(), at::IntArrayRef({0, 3}));
+}
+
+// A loss of 1 a token means that all experts have equal shares, whatever k is.
+TEST(Router, LosesOneATokenForBalance_WhereScoresAreEqual) {
+  OwnedGroup g({{"w", {E, D}}});
+  for (const int64_t k : {1, 3}) {
+    const Routing routing = route({RouterKind::kSoftmax, k, true, true}, wave({B, T, D}, 0.9), g.group->find("w"));
+    EXPECT_TRUE(at::allclose(routing.losses_B2.select(1, 0), at::full({B}, static_cast<float>(T))));
+  }
+}
+
+// The losses of a sequence are the same alone and beside others, so that micro-batches may be of any size.
+TEST(Router, LosesTheSame_WhateverOtherSequencesThereAre) {
+  OwnedGroup g({{"w", {E, D}, true, Init::kNormal, 1.0}});
+  const at::Tensor x = wave({B, T, D}, 0.9);
+  const RouterStyle style{RouterKind::kSoftmax, 2, true, true};
+  const at::Tensor together = route(style, x, g.group->find("w")).losses_B2;
+  for (int64_t b = 0; b < B; ++b)
+    EXPECT_TRUE(at::allclose(route(style, x.narrow(0, b, 1), g.group->find("w")).losses_B2[0], together[b], 1e-6));
+  EXPECT_EQ(route(style, x.narrow(0, 0, 0), g.group->find("w")).losses_B2.sizes(), at::IntArrayRef({0, 2}));
+}
+
+}  // namespace
+}  // namespace herd::nn

@@ -1,0 +1,105 @@
+// Models with experts train as one rank trains them, in layouts of one to four ranks; a pass that is computed again
+// chooses the same experts.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/sample.h"
+#include "train_in_threads.h"
+
+namespace herd::train {
+namespace {
+
+constexpr int kSteps = 20;
+
+spec::RunFile moe_run(const std::string& more = "") {
+  return spec::parse_run_text(
+      "[model]\nkind = \"moe\"\nlayers = 3\nwidth = 24\nheads = 2\nkv_heads = 1\ncontext = 8\nvocab = 40\nffn = 20\n"
+      "experts = 5\ntop_k = 2\nbalance_loss = 0.05\nz_loss = 1e-3\n[data]\nkind = \"random\"\n"
+      "[train]\nbatch = 12\nmicro_batch = 1\n[optimizer]\nlr = 3e-3\n" +
+          more,
+      "test");
+}
+
+spec::RunFile with(spec::RunFile run, const std::vector<std::string>& overrides) {
+  return spec::parse_run_text(spec::to_toml(run), "test", overrides);
+}
+
+double worst_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  return worst;
+}
+
+std::string first_apart(const std::vector<double>& a, const std::vector<double>& b) {
+  for (size_t i = 0; i < a.size(); ++i)
+    if (std::abs(a[i] - b[i]) > 1e-6 * b[i])
+      return "step " + std::to_string(i + 1) + ": " + std::to_string(a[i]) + " and " + std::to_string(b[i]);
+  return "";
+}
+
+struct LayoutCase {
+  const char* name;
+  int ranks;
+  std::vector<std::string> overrides;
+};
+
+class ExpertsTraining : public testing::TestWithParam<LayoutCase> {};
+
+TEST_P(ExpertsTraining, LosesAsOneRankDoes) {
+  static const Trained one = train_in_threads(with(moe_run(), {"train.micro_batch=12"}), 1, kSteps);
+  const auto& [name, ranks, overrides] = GetParam();
+  const Trained many = train_in_threads(with(moe_run(), overrides), ranks, kSteps);
+  EXPECT_LT(one.losses.back(), one.losses.front() - 0.01);
+  EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << first_apart(many.losses, one.losses);
+  EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, ExpertsTraining,
+    testing::Values(LayoutCase{"MicroBatches", 1, {"train.micro_batch=5"}},
+                    LayoutCase{"DataParallel", 2, {"train.micro_batch=6"}},
+                    LayoutCase{"DataParallelUneven", 4, {"train.micro_batch=2", "train.batch=12"}},
+                    LayoutCase{"Zero1", 2, {"strategy.zero=1"}}, LayoutCase{"Zero2", 3, {"strategy.zero=2"}},
+                    LayoutCase{"Zero3Recomputed", 3, {"strategy.zero=3", "strategy.recompute=full"}},
+                    LayoutCase{"Hybrid", 4, {"strategy.zero=3", "mesh.fsdp=2"}},
+                    LayoutCase{"Pipeline", 2, {"mesh.pp=2", "train.micro_batch=3"}},
+                    LayoutCase{"PipelineZeroBubble", 3, {"mesh.pp=3", "strategy.pipeline=zero_bubble_h1"}},
+                    LayoutCase{"PipelineInterleaved",
+                               4,
+                               {"mesh.pp=2", "strategy.pipeline=interleaved", "strategy.stages_per_rank=2",
+                                "strategy.zero=1", "strategy.recompute=every:2"}},
+                    LayoutCase{"OnTheHost", 2, {"strategy.zero=2", "strategy.offload=states"}}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+TEST(ExpertsTraining, RecomputedPassesChooseTheSameExperts) {
+  const Trained kept = train_in_threads(moe_run(), 2, 6);
+  for (const char* recompute : {"full", "sqrt"}) {
+    const Trained again = train_in_threads(with(moe_run(), {std::string("strategy.recompute=") + recompute}), 2, 6);
+    EXPECT_EQ(again.losses, kept.losses) << recompute;
+    EXPECT_EQ(again.norms, kept.norms) << recompute;
+  }
+}
+
+// The losses of routers are of training alone, and change it.
+TEST(ExpertsTraining, RoutersLossesAddToTheLossAndMoveTheRouter) {
+  const std::vector<std::string> none = {"model.balance_loss=0", "model.z_loss=0"};
+  const Trained with_losses = train_in_threads(moe_run(), 1, 3),
+                without = train_in_threads(with(moe_run(), none), 1, 3);
+  EXPECT_NEAR(with_losses.losses[0] - without.losses[0], 3 * 0.05 + 3 * 1e-3 * std::log(5.0) * std::log(5.0), 0.01);
+  const auto router = [](const Trained& run) { return run.weights.at("h.1.router.weight"); };
+  EXPECT_GT((router(with_losses) - router(without)).abs().max().item<float>(), 1e-5);
+}
+
+TEST(ExpertsTraining, TensorParallelIsRefusedWithItsFix) {
+  try {
+    train_in_threads(with(moe_run(), {"mesh.tp=2"}), 2, 1);
+    ADD_FAILURE() << "trained";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kBadConfig);
+    EXPECT_NE(error.message().find("mesh.tp = 2\n  fix: mesh.tp = 1"), std::string::npos) << error.message();
+  }
+}
+
+}  // namespace
+}  // namespace herd::train
