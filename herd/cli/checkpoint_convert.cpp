@@ -80,12 +80,13 @@ void add_checkpoint_convert_command(CLI::App& app) {
   auto options = std::make_shared<convert::ConvertOptions>();
   auto texts = std::make_shared<OptionTexts>();
   CLI::App* command =
-      app.add_subcommand("convert", "Weights in another format (Hugging Face's GPT-2 and Llama) or precision");
+      app.add_subcommand("convert", "Weights in another format (Hugging Face's GPT-2, Llama and Mixtral) or precision");
   command->add_option("SOURCE", options->source, "a checkpoint, a run's folder, or a folder with config.json")
       ->required();
   command->add_option("--out", options->out, "the folder to write")->required();
-  command->add_option("--to", texts->to, "herd = a checkpoint; gpt2, llama = config.json and model.safetensors")
-      ->check(CLI::IsMember({"herd", "gpt2", "llama"}))
+  command
+      ->add_option("--to", texts->to, "herd = a checkpoint; gpt2, llama, mixtral = config.json and model.safetensors")
+      ->check(CLI::IsMember({"herd", "gpt2", "llama", "mixtral"}))
       ->capture_default_str();
   command->add_option("--dtype", texts->dtype, "of the weights written")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
@@ -93,9 +94,10 @@ void add_checkpoint_convert_command(CLI::App& app) {
   command->add_flag("--overwrite", texts->overwrite, "replace a checkpoint that stands at --out");
   command->footer(kConvertHelp);
   command->callback([options, texts] {
-    options->to = texts->to == "gpt2"    ? convert::Format::kGpt2
-                  : texts->to == "llama" ? convert::Format::kLlama
-                                         : convert::Format::kHerd;
+    options->to = texts->to == "gpt2"      ? convert::Format::kGpt2
+                  : texts->to == "llama"   ? convert::Format::kLlama
+                  : texts->to == "mixtral" ? convert::Format::kMixtral
+                                           : convert::Format::kHerd;
     options->dtype = parse_dtype(texts->dtype);
     if (texts->overwrite) options->replace = Replace::kModels;
     std::fputs(convert_checkpoint(*options).c_str(), stdout);

@@ -4,6 +4,7 @@
 #include "herd/convert/cast.h"
 #include "herd/convert/gpt2_names.h"
 #include "herd/convert/llama_names.h"
+#include "herd/convert/mixtral_names.h"
 #include "herd/convert/stream_internal.h"
 #include "herd/storage/checkpoint_writer.h"
 #include "herd/storage/shard_writer.h"
@@ -44,6 +45,10 @@ Companions companions_of(const WeightSource& source, const ConvertOptions& optio
   return companions;
 }
 
+const TransformersFormat& format_of(Format to) {
+  return to == Format::kGpt2 ? gpt2_format() : to == Format::kLlama ? llama_format() : mixtral_format();
+}
+
 std::vector<std::string> warnings_of(const WeightSource& source, const Companions& companions, Format to) {
   std::vector<std::string> warnings;
   const auto& run = source.run();
@@ -53,7 +58,7 @@ std::vector<std::string> warnings_of(const WeightSource& source, const Companion
         (source.manifest().notes.contains("tokenizer") ? " holds one" : " nor " + run.data.path + " holds one") +
         ", so the folder takes and gives token ids alone\n  fix: put the tokenizer of the weights (tokenizer.model, or "
         "tokenizer.json) into the folder");
-  if (to == Format::kLlama && run.model.width % run.model.heads != 0)
+  if ((to == Format::kLlama || to == Format::kMixtral) && run.model.width % run.model.heads != 0)
     warnings.push_back("model.width is no multiple of model.heads: " + std::to_string(run.model.width) + " % " +
                        std::to_string(run.model.heads) + " = " + std::to_string(run.model.width % run.model.heads) +
                        ". Newer versions of transformers refuse such a config.json (5.24 does, 4.57 and 5.0 load it); "
@@ -78,8 +83,8 @@ Converted convert(const ConvertOptions& options, FileSystem& files) {
   if (options.to == Format::kHerd)
     write_checkpoint(folder.working_path(), *source, options.dtype, options.progress, files);
   else
-    write_transformers_folder(folder.working_path(), options.to == Format::kGpt2 ? gpt2_format() : llama_format(),
-                              *source, options.dtype, options.progress, files);
+    write_transformers_folder(folder.working_path(), format_of(options.to), *source, options.dtype, options.progress,
+                              files);
   const Companions companions = companions_of(*source, options);
   write_companions(folder.working_path(), companions, files);
   folder.commit();

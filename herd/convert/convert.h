@@ -19,7 +19,7 @@ namespace herd::convert {
 // A checkpoint that holds weights alone has the note kContentNote with the value kWeightsOnly. No run resumes from it.
 inline constexpr char kContentNote[] = "holds", kWeightsOnly[] = "weights";
 
-enum class Format { kHerd, kGpt2, kLlama };
+enum class Format { kHerd, kGpt2, kLlama, kMixtral };
 
 struct ConvertOptions {
   std::filesystem::path source, out;

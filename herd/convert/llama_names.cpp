@@ -73,9 +73,11 @@ void check_llama_equations(const ConfigFile& config) {
 
 void require_llama(const spec::RunFile::Model& model) {
   if (model.kind == "llama") return;
-  throw Error(Code::kBadConfig,
-              "Llama's format can't state this model: model.kind = \"" + model.kind +
-                  "\", but it has \"llama\"\n  fix: " + (model.kind == "gpt" ? "--to gpt2" : "--to herd"));
+  throw Error(Code::kBadConfig, "Llama's format can't state this model: model.kind = \"" + model.kind +
+                                    "\", but it has \"llama\"\n  fix: " +
+                                    (model.kind == "gpt"   ? "--to gpt2"
+                                     : model.kind == "moe" ? "--to mixtral"
+                                                           : "--to herd"));
 }
 
 }  // namespace

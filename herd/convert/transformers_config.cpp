@@ -5,6 +5,7 @@
 #include "herd/base/printable.h"
 #include "herd/convert/gpt2_names.h"
 #include "herd/convert/llama_names.h"
+#include "herd/convert/mixtral_names.h"
 #include "herd/convert/transformers_config_internal.h"
 
 namespace herd::convert {
@@ -88,15 +89,16 @@ const TransformersFormat& transformers_format(std::string_view config, const std
   const ConfigFile parsed(config, file);
   const Json& json = parsed.json();
   const auto type = json.find("model_type"), architectures = json.find("architectures");
-  for (const TransformersFormat* format : {&gpt2_format(), &llama_format()}) {
+  for (const TransformersFormat* format : {&gpt2_format(), &llama_format(), &mixtral_format()}) {
     if (type != json.end() && *type == format->type) return *format;
   }
-  throw Error(Code::kBadConfig,
-              file + ": " +
-                  (type == json.end() ? "it names no \"model_type\"" : "it is of a model of type " + type->dump()) +
-                  (architectures == json.end() ? "" : " (" + architectures->dump() + ")") +
-                  ", but herd reads \"gpt2\" and \"llama\" alone\n  fix: the folder of a GPT-2 or a Llama, with the "
-                  "config.json that save_pretrained() wrote");
+  throw Error(
+      Code::kBadConfig,
+      file + ": " + (type == json.end() ? "it names no \"model_type\"" : "it is of a model of type " + type->dump()) +
+          (architectures == json.end() ? "" : " (" + architectures->dump() + ")") +
+          ", but herd reads \"gpt2\", \"llama\" and \"mixtral\" alone\n  fix: the folder of a GPT-2, a Llama or a "
+          "Mixtral, with the "
+          "config.json that save_pretrained() wrote");
 }
 
 TextEnds parse_generation_config(std::string_view text, const std::string& file) {

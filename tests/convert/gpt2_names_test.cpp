@@ -102,7 +102,7 @@ TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
   EXPECT_ERROR(
       transformers_format(other.dump(), "config.json"), Code::kBadConfig,
       "config.json: it is of a model of type \"mistral\" ([\"MistralForCausalLM\"]), but herd reads \"gpt2\" and "
-      "\"llama\" alone",
+      "\"mixtral\" alone",
       "fix: the folder of a GPT-2 or a Llama");
   other.erase("model_type");
   EXPECT_ERROR(transformers_format(other.dump(), "config.json"), Code::kBadConfig, "names no \"model_type\"", "fix:");

@@ -1,5 +1,5 @@
-// Llama out to Hugging Face's format and in from it: the same logits and greedy tokens as plain PyTorch, and as
-// transformers where that is installed; an import and an export give the same bits.
+// Llama and Mixtral out to Hugging Face's format and in from it: the same logits and greedy tokens as plain PyTorch,
+// and as transformers where that is installed; an import and an export give the same bits.
 #include <gmock/gmock.h>
 
 #include <iterator>
@@ -12,7 +12,8 @@
 namespace herd::train {
 namespace {
 
-class Llama : public AgainstPython, public testing::WithParamInterface<std::tuple<const char*, const char*>> {
+class Llama : public AgainstPython,
+              public testing::WithParamInterface<std::tuple<const char*, const char*, const char*>> {
  protected:
   Llama() : AgainstPython("llama_logits.py") {}
   void SetUp() override { need(std::get<0>(GetParam())); }
@@ -39,16 +40,17 @@ std::map<std::string, std::pair<std::string, std::string>> tensors_in(const fs::
 }
 
 TEST_P(Llama, GivesHerdsLogitsAndTokens_WhenExported) {
-  const auto& [by, tied] = GetParam();
+  const auto& [by, tied, format] = GetParam();
   RunFolder folder;
-  const Ended run =
-      folder.train("run", 2,
-                   {"train.steps=3", "strategy.zero=3", "optimizer.lr=0.05", "train.eval_every=0", "model.kind=llama",
-                    "model.heads=4", "model.kv_heads=2", "model.context=32", "model.norm_eps=1e-6",
-                    "model.rope_scaling=linear", "model.rope_factor=2", std::string("model.tie_embeddings=") + tied});
+  const std::string kind = format == std::string("mixtral") ? "moe" : "llama";
+  const Ended run = folder.train(
+      "run", 2,
+      {"train.steps=3", "strategy.zero=3", "optimizer.lr=0.05", "train.eval_every=0", "model.kind=" + kind,
+       "model.heads=4", "model.kv_heads=2", "model.context=32", "model.norm_eps=1e-6", "model.rope_scaling=linear",
+       "model.rope_factor=2", "model.experts=5", "model.expert_ffn=24", std::string("model.tie_embeddings=") + tied});
   ASSERT_EQ(run.status, 0) << run.output;
   const Ended done =
-      herd(folder, {"checkpoint", "convert", folder.root / "run", "--to", "llama", "--out", folder.root / "llama"});
+      herd(folder, {"checkpoint", "convert", folder.root / "run", "--to", format, "--out", folder.root / "llama"});
   ASSERT_EQ(done.status, 0) << done.output;
   const fs::path checkpoint = folder.root / "run/checkpoints" / checkpoint_folder_name(3);
   expect_same_logits(by, folder.root / "llama", checkpoint);
@@ -58,18 +60,18 @@ TEST_P(Llama, GivesHerdsLogitsAndTokens_WhenExported) {
 }
 
 TEST_P(Llama, GivesTheSameLogitsTokensAndBits_WhenImported) {
-  const auto& [by, tied] = GetParam();
+  const auto& [by, tied, format] = GetParam();
   for (const std::string dtype : {"float32", "bfloat16"}) {
     if (dtype == "bfloat16" && by == std::string("torch")) continue;
     RunFolder folder;
     const fs::path theirs = folder.root / "llama", mine = folder.root / "herd", again = folder.root / "again";
     fs::create_directory(theirs);
-    ASSERT_TRUE(python(std::string("make ") + by + " " + theirs.string() + " " + tied + " " + dtype));
+    ASSERT_TRUE(python(std::string("make ") + by + " " + theirs.string() + " " + tied + " " + dtype + " " + format));
     ASSERT_TRUE(fs::exists(theirs / "model.safetensors.index.json"));
     const std::string precision = dtype == "bfloat16" ? "bf16" : "fp32";
     ASSERT_EQ(herd(folder, {"checkpoint", "convert", theirs, "--to", "herd", "--out", mine}).status, 0);
     const Ended back =
-        herd(folder, {"checkpoint", "convert", mine, "--to", "llama", "--dtype", precision, "--out", again});
+        herd(folder, {"checkpoint", "convert", mine, "--to", format, "--dtype", precision, "--out", again});
     ASSERT_EQ(back.status, 0) << back.output;
     EXPECT_EQ(tensors_in(again), tensors_in(theirs));
     expect_same_logits(by, theirs, mine);
@@ -104,12 +106,20 @@ TEST_F(LlamaText, HasTheIdsOfSentencepiece_WithABeginOfText) {
   EXPECT_EQ(Tokenizer::load(model).decode(ids), text);
 }
 
+std::string name_of(const testing::TestParamInfo<Llama::ParamType>& one) {
+  const auto& [by, tied, format] = one.param;
+  return std::string(by) + (tied == std::string("true") ? "_Tied" : "_Untied") +
+         (format == std::string("mixtral") ? "_Mixtral" : "");
+}
+
 INSTANTIATE_TEST_SUITE_P(By, Llama,
-                         testing::Combine(testing::Values("torch", "transformers"), testing::Values("true", "false")),
-                         [](const auto& one) {
-                           return std::string(std::get<0>(one.param)) +
-                                  (std::get<1>(one.param) == std::string("true") ? "_Tied" : "_Untied");
-                         });
+                         testing::Combine(testing::Values("torch", "transformers"), testing::Values("true", "false"),
+                                          testing::Values("llama")),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(ByMixture, Llama,
+                         testing::Values(std::tuple("torch", "true", "mixtral"),
+                                         std::tuple("transformers", "false", "mixtral")),
+                         name_of);
 
 }  // namespace
 }  // namespace herd::train
