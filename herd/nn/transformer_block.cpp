@@ -98,7 +98,7 @@ TransformerBlock::TransformerBlock(std::string name, GroupsOfLayer groups, const
       attention_(attention_shape(shape, shape.heads)),
       weights_(this->groups(), prefix, shape) {
   if (!shape.mixture) return;
-  const auto find = [&](const char* name) { return &nn::find(this->groups(), prefix + name + ".weight"); };
+  const auto find = [&](const char* weight) { return &nn::find(this->groups(), prefix + weight + ".weight"); };
   router_ = find("router");
   expert_gates_ = find("experts.gate");
   expert_ups_ = find("experts.up");
