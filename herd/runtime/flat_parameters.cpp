@@ -251,7 +251,8 @@ void FlatParameters::forget_mapped() {
 
 int64_t FlatParameters::host_bytes() const {
   size_t bytes = 0;
-  for (const Region* region : {&host_weights_, &host_gradients_, &host_states_}) bytes += region->memory.nbytes();
+  for (const Region* region : {&host_weights_, &host_gradients_, &host_states_})
+    bytes += region->memory.defined() ? region->memory.nbytes() : 0;
   return static_cast<int64_t>(bytes);
 }
 

@@ -141,7 +141,8 @@ program::Simulation simulated(const spec::RunFile& run, const program::Calibrati
 // the tied embedding, and all updates but the last ones run while earlier blocks still compute.
 TEST(HostStates, UpdateBesideBackward_WhereNoNormWaitsForAllGradients) {
   for (const char* offload : {"states", "nvme"}) {
-    const spec::RunFile run = without_norm(offload_run(1, 0, 4, offload));
+    spec::RunFile run = without_norm(offload_run(1, 0, 4, offload));
+    run.model.width = 64, run.model.context = 512;  // a layer takes longer to compute than to update
     const Program step = steps_of(run, 1)[0];
     std::vector<int> stepped;
     int before_last_backward = 0, last_backward = 0;

@@ -44,7 +44,7 @@ TEST(Offload, TrainsWithTheSameBits_AndTheMemoryThatIsPredicted) {
             for (const double clip : {1.0, 0.0}) {
               if (data == 1 && zero > 0) continue;
               if (clip == 0 && precision == "fp16") continue;  // a scaled loss always has a norm
-              if (++index % one_in(11, 61) != 0) continue;
+              if (++index % one_in(17, 61) != 0) continue;
               spec::RunFile run = tiny_run();
               run.strategy.precision = precision, run.strategy.recompute = recompute, run.strategy.zero = zero;
               run.mesh.pp = pp;
