@@ -35,11 +35,14 @@ std::string size_text(const AxisSize& axis, int64_t size) {
 bool allows(const RunFile& run, std::string_view axis, int64_t size) {
   const auto& model = run.model;
   if (axis == "pp") return size <= (model.kind == "t5" ? 2 : 1) * model.layers + 2;
-  if (axis == "cp") return size <= (model.is_moe() ? 1 : model.context);
+  const auto divides_heads = [&] {
+    const int64_t keys = model.kv_heads;
+    return model.heads % size == 0 && (keys == 0 || keys % size == 0 || size % keys == 0);
+  };
+  if (axis == "cp") return size <= (model.is_moe() ? 1 : model.context) && divides_heads();
   if (axis != "tp") return true;
   if (model.is_moe()) return size == 1;
-  const int64_t keys = model.kv_heads;
-  return model.heads % size == 0 && model.ffn % size == 0 && (keys == 0 || keys % size == 0 || size % keys == 0);
+  return model.ffn % size == 0 && divides_heads();
 }
 
 // Suggests at most two changes that make the product equal the world, to sizes that the model allows: one of a single

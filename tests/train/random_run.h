@@ -79,7 +79,7 @@ inline spec::RunFile drawn(const Combination& c) {
   run.model.width = run.model.heads * run.model.head_width;
   run.model.kv_heads = run.model.heads;
   run.model.ffn = in(run.model.width, 4 * run.model.width) / c.tp * c.tp;
-  run.model.context = in(3, 17);
+  run.model.context = std::max<int64_t>(in(3, 17), c.cp);
   run.model.vocab = in(17, 101);
   run.model.dropout = 0.05 * static_cast<double>(in(1, 4));
   run.model.tie_embeddings = in(0, 1) == 1;
