@@ -41,9 +41,9 @@ LossResult LanguageModelHead::loss(const Tuple& x_BTD, const at::Tensor& targets
   if (with_gradients) result.dx.resize(2);
   if (!context.training) return result;
   const at::Tensor factors = at::tensor({router_losses_.balance, router_losses_.z}, at::kDouble);
-  result.sum += losses_B2.sum(0, false, at::kDouble).mul_(factors).sum().item<double>();
-  if (with_gradients)
-    result.dx[1] = (factors * context.loss_weight).to(losses_B2.scalar_type()).expand_as(losses_B2).contiguous();
+  const at::Tensor weights_B2 = targets_BT.ge(0).to(at::kDouble).mean(1, true) * factors;
+  result.sum += (losses_B2.to(at::kDouble) * weights_B2).sum().item<double>();
+  if (with_gradients) result.dx[1] = (weights_B2 * context.loss_weight).to(losses_B2.scalar_type());
   return result;
 }
 

@@ -1,7 +1,8 @@
 // The last block of a language model: norm, projection to the vocabulary, cross-entropy (chunked_cross_entropy.h). With
 // tied embeddings the projection is the token embedding of the first block's group.
 //   Where layers have routers, their losses (B, 2) come along (router.h). While training, each times its factor is
-//   added to the sum of the tokens' losses. Threads: one at a time.
+//   added to the sum of the tokens' losses; of a sequence with targets that don't count, such as padding, only the
+//   share of those that do. Threads: one at a time.
 #pragma once
 
 #include "herd/nn/block.h"

@@ -103,7 +103,7 @@ TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
       transformers_format(other.dump(), "config.json"), Code::kBadConfig,
       "config.json: it is of a model of type \"mistral\" ([\"MistralForCausalLM\"]), but herd reads \"gpt2\" and "
       "\"mixtral\" alone",
-      "fix: the folder of a GPT-2 or a Llama");
+      "fix: the folder of a GPT-2, a Llama or a Mixtral");
   other.erase("model_type");
   EXPECT_ERROR(transformers_format(other.dump(), "config.json"), Code::kBadConfig, "names no \"model_type\"", "fix:");
   for (const auto& [name, value] : {std::pair<const char*, nlohmann::json>("n_layer", 0),

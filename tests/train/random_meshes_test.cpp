@@ -38,7 +38,7 @@ Combination mesh_drawn(uint64_t seed) {
   c.dropout = one_of(true, false);
   c.lr = 3e-4, c.norms = 1e-5;
   c.offload = seed % 4 == 2 ? "states" : seed % 4 == 3 ? "nvme" : "none";
-  if (c.tp == 1 && seed % 2 == 0) c.kind = "moe";
+  if (c.tp * c.cp == 1 && seed % 2 == 0) c.kind = "moe";
   return c;
 }
 
