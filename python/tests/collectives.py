@@ -6,12 +6,13 @@
 import argparse
 import functools
 import operator
+import os
 import random
 import sys
 
 import torch
 import torch.distributed as dist
-from ranks import run_checks
+from ranks import import_before_fork, run_checks
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64]
@@ -436,6 +437,8 @@ def functional_collectives_are_right(rank, ranks):
 
 
 def compiled_programs_run(rank, ranks):
+    if ranks != 3 and "HERD_FULL_TESTS" not in os.environ:  # half a second of CPU a rank
+        return
     import torch.distributed._functional_collectives as functional
 
     @torch.compile(backend="aot_eager", fullgraph=True)
@@ -469,5 +472,6 @@ if __name__ == "__main__":
     parser.add_argument("--ranks", default="2,3,4")
     parser.add_argument("--only", default="")
     parser.parse_args(namespace=options)
+    import_before_fork()
     sizes = [int(size) for size in options.ranks.split(",")]
     sys.exit(0 if run_checks(CHECKS, sizes, options.only, within=600.0) else 1)

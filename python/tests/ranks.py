@@ -19,6 +19,19 @@ import torch.distributed as dist
 import herd_torch  # noqa: F401, registers the backend
 
 
+def import_before_fork():
+    """Imports here, once, what every rank would: torch.compile's packages and those for training, 3 s of CPU a rank."""
+    import torch._dynamo
+    import torch.distributed.checkpoint.state_dict
+    import torch.distributed.fsdp
+    import torch.distributed.optim
+    import torch.distributed.pipelining
+    import torch.distributed.tensor.parallel  # noqa: F401
+
+    torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(1))
+    assert len(os.listdir("/proc/self/task")) == 1, "a thread would be lost in the ranks"
+
+
 def _run_rank(body, rank, ranks, store, timeout, joined):
     faulthandler.register(signal.SIGUSR1)
     torch.set_num_threads(1)

@@ -1,6 +1,6 @@
 """PyTorch's ways to train in parallel, over herd: against gloo, or one rank with the whole batch.
 
-    python training.py [--ranks 2,3,4] [--only NAME]
+    python training.py [--ranks 2,3,4] [--only NAME] [--guide]     --guide: also the guide's examples
 """
 
 import argparse
@@ -9,11 +9,12 @@ import os
 import sys
 import tempfile
 
+import guide
 import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from ranks import run_checks
+from ranks import import_before_fork, run_checks
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
@@ -327,8 +328,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", default="2,3,4")
     parser.add_argument("--only", default="")
+    parser.add_argument("--guide", action="store_true")
     given = parser.parse_args()
+    import_before_fork()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HERD_TEST_FOLDER"] = folder
         sizes = [int(size) for size in given.ranks.split(",")]
-        sys.exit(0 if run_checks(CHECKS, sizes, given.only, within=600.0) else 1)
+        passed = run_checks(CHECKS, sizes, given.only, within=600.0)
+    if given.guide:  # here, where the imports that they share are done
+        passed &= guide.run_examples()
+    sys.exit(0 if passed else 1)
