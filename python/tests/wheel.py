@@ -1,0 +1,105 @@
+"""Builds the wheel of what a build of herd has made, installs it in a fresh environment, and runs an example with it from
+another folder. Needs no network: torch and the tools that build wheels are those of this Python.
+
+    python wheel.py BUILD
+"""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+
+from guide import SOURCE, examples, run_torchrun
+
+sys.path.insert(0, str(SOURCE / "python"))
+from bundle_libraries import SYSTEM, TORCH, patchelf  # noqa: E402
+
+# What the process has mapped is the wheel's.
+CHECK = """
+import sys, herd_torch
+assert herd_torch.__file__.startswith(sys.prefix), herd_torch.__file__
+with open("/proc/self/maps") as maps:
+    paths = {line.split()[-1] for line in maps if ".so" in line}
+herds = [path for path in paths if "_torch_2_" in path or "libherd" in path]
+assert herds and all(path.startswith(sys.prefix) for path in herds), herds
+assert any("/herd_torch.libs/libsodium-" in path for path in paths), paths
+"""
+
+# A torch that the wheel has no module for is refused by its version, with those that it serves.
+REFUSED = """
+import torch, torch.distributed as dist
+served = ".".join(torch.__version__.split(".")[:2])
+torch.__version__ = "2.99.0"
+try:
+    dist.init_process_group("herd", store=dist.HashStore(), rank=0, world_size=1)
+except ImportError as error:
+    text = str(error)
+    assert f"herd_torch serves torch {served}, but this is torch 2.99.0" in text and "fix: " in text, text
+else:
+    raise AssertionError("accepted")
+"""
+
+
+def run(*command, **options):
+    subprocess.run([str(part) for part in command], check=True, **options)
+
+
+def build_wheel(build, folder):
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index", "-w", folder,
+        "--config-settings", f"cmake.define.HERD_BUILD={build}", "--config-settings", f"build-dir={folder}/build",
+        SOURCE / "python")  # fmt: skip
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def check_contents(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        entries = archive.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
+    for group in ("[torch.backends]", "[torch.distributed.backends]"):
+        assert group in entries, entries
+    libraries = {name.split("/")[1].split("-")[0] for name in names if name.startswith("herd_torch.libs/")}
+    assert {"libsodium", "libssl", "libcrypto", "libhwloc"} <= libraries, libraries
+
+
+def check_libraries(packages):
+    """Everything that the wheel's libraries need is in the wheel, in torch, or the C and C++ runtimes."""
+    for path in [*packages.glob("herd_torch/*.so"), *packages.glob("herd_torch.libs/*.so*")]:
+        for folder in patchelf("--print-rpath", path):
+            assert folder in ("$ORIGIN", "$ORIGIN/../herd_torch.libs"), (path, folder)
+        for name in patchelf("--print-needed", path):
+            known = SYSTEM.fullmatch(name) or TORCH.fullmatch(name) or (packages / "herd_torch.libs" / name).exists()
+            assert known, f"{path.name} needs {name}"
+
+
+def fresh_environment(folder, wheel):
+    """Returns its Python and its folder of packages. It sees this Python's torch beside the wheel."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    python = folder / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel)
+    packages = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+                              check=True, capture_output=True, text=True).stdout.strip()  # fmt: skip
+    packages = pathlib.Path(packages)
+    (packages / "torch_of_the_build.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python, packages
+
+
+if __name__ == "__main__":
+    if importlib.util.find_spec("scikit_build_core") is None:
+        print("this Python has no scikit-build-core\n  fix: scripts/setup --tests")
+        sys.exit(77)
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        wheel = build_wheel(pathlib.Path(sys.argv[1]), folder)
+        check_contents(wheel)
+        python, packages = fresh_environment(folder / "environment", wheel)
+        check_libraries(packages)
+        title, code = examples()[0]
+        status = run_torchrun(title, code + CHECK, python, environment=environment)
+        assert status == 0, f"{title}: {status}"
+        run(python, "-c", REFUSED, cwd=folder, env=environment)
