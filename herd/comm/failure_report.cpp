@@ -125,13 +125,17 @@ bool sends_cross(GroupState& group, const PendingOp& pending) {
   return transfer && transfer->is_send && transfer->peer == group.rank();
 }
 
-}  // namespace
-
-std::string short_path(std::string_view path) {
+// Returns "; train/loop.cpp:88", or nothing where the caller is unknown: options that were declared before they were
+// filled in, as bindings of other languages do, carry the place of their default.
+std::string caller(std::string_view path, uint32_t line) {
   size_t slash = path.rfind('/');
   if (slash != std::string_view::npos && slash > 0) slash = path.rfind('/', slash - 1);
-  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
+  const std::string_view file = slash == std::string_view::npos ? path : path.substr(slash + 1);
+  if (line == 0 || file == "comm/communicator.h") return {};
+  return "; " + std::string(file) + ":" + std::to_string(line);
 }
+
+}  // namespace
 
 std::string describe(const OperationRecord& record) {
   const auto collective = static_cast<Collective>(record.collective);
@@ -145,7 +149,7 @@ std::string describe(const OperationRecord& record) {
   if (has_root(collective)) {
     text += "root " + std::to_string(record.root) + ", ";
   }
-  return text + record.algorithm + "; " + short_path(record.file) + ":" + std::to_string(record.line) + ")";
+  return text + record.algorithm + caller(record.file, record.line) + ")";
 }
 
 std::string describe_transfer(const PendingOp& pending) {
@@ -157,8 +161,8 @@ std::string describe_transfer(const PendingOp& pending) {
   if (!pending.name.empty()) text += " \"" + pending.name + "\"";
   return text + " (tag " + std::to_string(static_cast<int64_t>(envelope.tag)) + ", " +
          std::string(dtype_name(pending.dtype)) + " x " +
-         std::to_string(static_cast<int64_t>(envelope.bytes) / size_of(pending.dtype)) + "; " +
-         short_path(pending.where.file_name()) + ":" + std::to_string(pending.where.line()) + ")";
+         std::to_string(static_cast<int64_t>(envelope.bytes) / size_of(pending.dtype)) +
+         caller(pending.where.file_name(), pending.where.line()) + ")";
 }
 
 std::string timeout_report(GroupState& group, const PendingOp& pending, const std::vector<Rank>& awaited) {

@@ -19,7 +19,6 @@ uint64_t first_difference(GroupState& group, Rank peer, uint64_t sequence);
 std::string describe(const transport::OperationRecord& record);
 // Returns: receive from rank 3, tag 7, fp32 x 1000 (train/loop.cpp:88)
 std::string describe_transfer(const PendingOp& pending);
-std::string short_path(std::string_view path);  // returns its last two parts
 
 std::string timeout_report(GroupState& group, const PendingOp& pending, const std::vector<Rank>& awaited);
 std::string lost_report(GroupState& group, const PendingOp& pending, Rank peer);

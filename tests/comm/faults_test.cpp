@@ -39,6 +39,19 @@ TEST(Fingerprint, NamesBothSides_WhenCountsDiffer) {
   }
 }
 
+TEST(Fingerprint, NamesNoLine_WhereOptionsCarryTheirDefaults) {
+  const auto errors = errors_of(2, [&](Communicator& comm) {
+    OpOptions options;  // as bindings of other languages do
+    options.algorithm = "staged";
+    std::vector<float> x(comm.rank() == 0 ? 100 : 101);
+    comm.all_reduce(x, options);
+  });
+  for (const Error& error : errors) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 calls all_reduce #1 (fp32 x 101, sum, staged)"));
+    EXPECT_THAT(error.what(), Not(HasSubstr("communicator.h")));
+  }
+}
+
 TEST(Fingerprint, ComparesOperationOpDTypeNameRootAndAlgorithm) {
   const auto differ = [](auto&& zero, auto&& one) {
     for (const Error& error : errors_of(2, [&](Communicator& comm) { comm.rank() == 0 ? zero(comm) : one(comm); })) {
