@@ -93,7 +93,7 @@ Technique context_parallel_row() {
             return std::make_unique<ContextParallel>(step.layout.context_axis, step.model);
           },
           .extend_proof = [](const StepContext&, program::Proof& proof) { proof.tokens_cut = true; },
-          .supports = {{"mesh.cp", {}}, {"strategy.context", {"all_to_all"}}}};
+          .supports = {{"mesh.cp", {}}}};
 }
 
 }  // namespace herd::strategies

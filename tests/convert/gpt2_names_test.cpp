@@ -99,11 +99,10 @@ TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
   auto other = text;
   other["model_type"] = "mistral";
   other["architectures"] = {"MistralForCausalLM"};
-  EXPECT_ERROR(
-      transformers_format(other.dump(), "config.json"), Code::kBadConfig,
-      "config.json: it is of a model of type \"mistral\" ([\"MistralForCausalLM\"]), but herd reads \"gpt2\" and "
-      "\"mixtral\" alone",
-      "fix: the folder of a GPT-2, a Llama or a Mixtral");
+  EXPECT_ERROR(transformers_format(other.dump(), "config.json"), Code::kBadConfig,
+               "config.json: it is of a model of type \"mistral\" ([\"MistralForCausalLM\"]), but herd reads \"gpt2\", "
+               "\"llama\" and \"mixtral\" alone",
+               "fix: the folder of a GPT-2, a Llama or a Mixtral");
   other.erase("model_type");
   EXPECT_ERROR(transformers_format(other.dump(), "config.json"), Code::kBadConfig, "names no \"model_type\"", "fix:");
   for (const auto& [name, value] : {std::pair<const char*, nlohmann::json>("n_layer", 0),

@@ -75,6 +75,7 @@ TEST(Variants, FitTheBudget_AndTheFirstIsTheShortestOfAllCombinations) {
     spec::RunFile again = gpt(one.changes);
     again.strategy.prefetch = one.run.strategy.prefetch;
     again.strategy.keep_whole = one.run.strategy.keep_whole;
+    again.strategy.window = one.run.strategy.window;
     EXPECT_EQ(again, one.run) << "the changes give the run";
   }
 }

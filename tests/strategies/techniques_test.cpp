@@ -22,7 +22,7 @@ TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
       refused("strategy.compression=topk"),
       "strategy.compression = \"topk\" is not in this version\n  fix: strategy.compression = \"none\" or \"bf16\"");
   EXPECT_EQ(refused("model.kind=bert"),
-            "model.kind = \"bert\" is not in this version\n  fix: model.kind = \"gpt\" or \"llama\"");
+            "model.kind = \"bert\" is not in this version\n  fix: model.kind = \"gpt\" or \"llama\" or \"moe\"");
   EXPECT_EQ(refused("comm.transport=inproc"),
             "comm.transport = \"inproc\" is not in this version\n  fix: comm.transport = \"auto\" or \"shm\"");
   spec::RunFile run;

