@@ -161,3 +161,13 @@ def predictions(samples):
         shares = [statistics.median(run["ms"]) / run["predicted_ms"] for run in runs]
         rows.append([contender, str(len(shares)), f"{statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%})"])
     return ["", "runs", "of predicted"], rows
+
+
+def compression_losses(samples):
+    """What each codec sends and loses, and how a run learns with it, beside the first."""
+    first = samples[0]
+    return ["codec", "steps", "fp32 bytes for one", "lost of the last gradient", "loss", "beside the first",
+            "validation"], [
+        [row["codec"], str(row["steps"]), f"{row['ratio']:.1f}" if row["ratio"] else "",
+         f"{100 * row['error']:.1f} %" if row["error"] is not None else "", f"{row['loss']:.4f}",
+         f"{100 * (row['loss'] / first['loss'] - 1):+.2f} %", f"{row['val_loss']:.4f}"] for row in samples]

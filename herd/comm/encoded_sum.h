@@ -1,8 +1,7 @@
 // Sums an fp32 array over the ranks of a group in the form of a codec, with error feedback: what a rank loses by
 // encoding is added to what it encodes the next time.
 //   in blocks  Every rank encodes its terms, part by part. An all-to-all gives part r of all ranks to rank r, which
-//   adds
-//              them in fp32, in the order of ranks, and encodes the sum. An all-gather gives the sums to all.
+//              adds them in fp32, in the order of ranks, and encodes the sum. An all-gather gives the sums to all.
 //   top-k      An all-gather gives the (value, index) lists of all ranks to all. Each adds them in the order of ranks,
 //              so an element that several lists have gets the sum of these.
 // kernels/encoded_parts.h has the bytes. All ranks get the same bits, in every run. A NaN or an infinity of any rank
@@ -33,7 +32,11 @@ class EncodedSum {
   // `exact` are the ranges that are summed in fp32, ascending and disjoint.
   EncodedSum(const kernels::EncodedParts& parts, std::vector<kernels::ElementRange> exact, Rank rank, Memory memory);
 
-  void encode(std::span<const float> terms);
+  struct Loss {
+    double squares = 0;       // sum of the squares of what was encoded
+    double lost_squares = 0;  // sum of the squares of what that lost
+  };
+  Loss encode(std::span<const float> terms);
   void exchange(Communicator& comm, const OpOptions& options = {});  // collective; returns when it is done
   void decode(std::span<float> sums) const;
 

@@ -46,7 +46,8 @@ void add_traffic(const Program& step, std::map<std::string, double>& sent) {
       sent[program::axis_name(step.mesh, op.axis)] += static_cast<double>(step.values.at(op.reads[0]).bytes);
     if (!is_collective(op)) continue;
     const double n = step.mesh.size(op.axis), whole = static_cast<double>(message_bytes(step, op));
-    sent[program::axis_name(step.mesh, op.axis)] += (op.kind == OpKind::kAllReduce ? 2 : 1) * whole * (n - 1) / n;
+    sent[program::axis_name(step.mesh, op.axis)] +=
+        (program::traffic_kind(op) == OpKind::kAllReduce ? 2 : 1) * whole * (n - 1) / n;
   }
 }
 

@@ -12,6 +12,10 @@ int64_t message_bytes(const Program& step, const Op& op) {
   return std::max(in, out);
 }
 
+OpKind traffic_kind(const Op& op) {
+  return !op.writes.empty() && op.writes[0].codec == Codec::kTopK ? OpKind::kAllGather : op.kind;
+}
+
 bool is_collective(const Op& op) {
   return op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter ||
          op.kind == OpKind::kAllToAll;

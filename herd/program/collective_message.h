@@ -11,6 +11,9 @@ namespace herd::program {
 // Shards that a reduce-scatter adds to do not count.
 int64_t message_bytes(const Program& step, const Op& op);
 
+// Returns the collective by which an op moves its message. An all-reduce of top-k lists gathers the lists of all ranks.
+OpKind traffic_kind(const Op& op);
+
 // Tells whether a value is of this kind, whole along every axis, plain, and on the device.
 inline bool is_plain_whole(const Value& value, ValueKind kind) {
   return value == Value{kind, value.index, value.micro_batch};

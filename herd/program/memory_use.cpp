@@ -13,6 +13,7 @@ MemoryUse use_of(ValueKind kind) {
     case ValueKind::kGradient:
       return MemoryUse::kGradients;
     case ValueKind::kState:
+    case ValueKind::kResidual:
       return MemoryUse::kStates;
     case ValueKind::kActivation:
     case ValueKind::kActivationGradient:

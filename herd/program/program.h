@@ -66,10 +66,12 @@ enum class OpKind : uint8_t {
   kFetch,           // v.host -> v, or v.nvme -> v.host. It copies to a tier nearer to the device.
   kEvict,           // v -> v.host, or v.host -> v.nvme. It copies to a tier farther from the device.
   kRelease,         // It ends the values listed as writes, which then hold nothing. Only lifetimes.h writes it.
-  kEncode,          // v -> v.bf16. It rounds plain numbers to another codec.
-  kDecode,          // v.bf16 -> v. It turns another codec into plain numbers.
-  kLogits,          // w.., x<b>.m -> logits.m. It stands in place of the loss in a pass that continues texts.
-  kAdd,             // dx.m, dx.m.partial(axis) -> dx.m. It adds what another rank's blocks contribute.
+  // v -> v.bf16, or v, e -> v.int8, e. It rounds plain numbers to another codec. Codecs that lose more than bf16 keep
+  // what they lost in e, and add it the next time.
+  kEncode,
+  kDecode,    // v.bf16 -> v. It turns another codec into plain numbers.
+  kLogits,    // w.., x<b>.m -> logits.m. It stands in place of the loss in a pass that continues texts.
+  kAdd,       // dx.m, dx.m.partial(axis) -> dx.m. It adds what another rank's blocks contribute.
   kAllToAll,  // x.shard -> x.shard(axis:heads), or back. It changes the dimension along which an axis cuts a value.
 };
 
@@ -97,17 +99,20 @@ enum class ValueKind : uint8_t {
   // graph<b>.m: what backward needs of a forward. Placed as a shard it lacks the inputs that backward reads again
   // (strategies/tensor_parallel.h).
   kGraph,
-  kLoss,     // loss.m: the sum of the token losses in nats, and the number of tokens that count
-  kNorm,     // norm<group>: a sum of squares of gradients, or of this rank's part of them; not yet its root
-  kFactor,   // factor: the number that kStep multiplies gradients with
-  kTarget,   // target.m: the labels of the tokens
-  kPending,  // pending<b>.m: what the first half of a backward keeps to make the gradients of weights later
-  kCache,    // cache<b>: keys and values of the tokens that block b's attention has seen
-  kLogits,   // logits.m: logits of the last token of each sequence, in fp32
+  kLoss,      // loss.m: the sum of the token losses in nats, and the number of tokens that count
+  kNorm,      // norm<group>: a sum of squares of gradients, or of this rank's part of them; not yet its root
+  kFactor,    // factor: the number that kStep multiplies gradients with
+  kTarget,    // target.m: the labels of the tokens
+  kPending,   // pending<b>.m: what the first half of a backward keeps to make the gradients of weights later
+  kCache,     // cache<b>: keys and values of the tokens that block b's attention has seen
+  kLogits,    // logits.m: logits of the last token of each sequence, in fp32
+  kResidual,  // e<group>: what encoding gradients has lost so far, with room to exchange them
 };
 
 // Names how numbers are written. The model computes with plain ones; encoded ones are shorter, to be moved.
-enum class Codec : uint8_t { kPlain, kBf16 };
+enum class Codec : uint8_t { kPlain, kBf16, kInt8, kInt4, kTopK };
+// Tells whether encoding keeps what it loses in a residual.
+constexpr bool keeps_residuals(Codec codec) { return codec != Codec::kPlain && codec != Codec::kBf16; }
 // Names the memory that holds a value: the device's, the host's, or files on NVMe.
 enum class Tier : uint8_t { kDevice, kHost, kNvme };
 

@@ -12,7 +12,7 @@ constexpr std::string_view kOps[] = {
     "release",        "encode",  "decode", "logits",    "add",      "all_to_all"};
 constexpr std::string_view kLanes[] = {"compute",  "gather",  "reduce",   "activations", "peer-in",
                                        "peer-out", "copy-in", "copy-out", "host",        "io"};
-constexpr std::string_view kCodecs[] = {"plain", "bf16"};
+constexpr std::string_view kCodecs[] = {"plain", "bf16", "int8", "int4", "topk"};
 constexpr std::string_view kTiers[] = {"device", "host", "nvme"};
 constexpr std::string_view kByHeads = ":heads";  // after the axis of a shard
 
@@ -35,6 +35,7 @@ constexpr ValueSpelling kValues[] = {
     {"pending", "pending gradients", true, true},
     {"cache", "caches", true, false},
     {"logits", "logits", false, true},
+    {"e", "residuals", true, false},
 };
 
 template <typename Enum, size_t n>
@@ -110,6 +111,7 @@ std::string axis_name(const Mesh& mesh, int axis) {
 }
 
 std::optional<OpKind> parse_op_kind(std::string_view text) { return find<OpKind>(kOps, text); }
+std::optional<Codec> parse_codec(std::string_view text) { return find<Codec>(kCodecs, text); }
 std::optional<Lane> parse_lane(std::string_view text) { return find<Lane>(kLanes, text); }
 std::optional<Tier> parse_tier(std::string_view text) { return find<Tier>(kTiers, text); }
 
@@ -177,7 +179,7 @@ std::string subject(const Program& step, const Op& op) {
     for (const Value& value : op.writes) append(out, value_name(step.mesh, value));
   } else if (op.block < 0) {  // names groups without placement and tier: "w7"
     for (const Value& value : op.writes) {
-      if (value.kind == ValueKind::kState) continue;
+      if (value.kind == ValueKind::kState || value.kind == ValueKind::kResidual) continue;
       append(out, value_name(step.mesh, {value.kind, value.index, value.micro_batch, kWhole, Codec::kPlain,
                                          usual_tier(value.kind), value.tensor}));
     }
@@ -231,6 +233,7 @@ Value loss(int micro_batch) { return value_of(ValueKind::kLoss, 0, micro_batch);
 Value norm(int group) { return value_of(ValueKind::kNorm, group, -1); }
 Value factor() { return value_of(ValueKind::kFactor, 0, -1); }
 Value cache(int block) { return value_of(ValueKind::kCache, block, -1); }
+Value residual(int group) { return value_of(ValueKind::kResidual, group, -1); }
 Value logits(int micro_batch) { return value_of(ValueKind::kLogits, 0, micro_batch); }
 
 Value placed(Value value, Placement placement) {

@@ -24,6 +24,7 @@ std::string value_name(const Mesh& mesh, const Value& value);
 // Each is the inverse of the function of its name above, and returns nothing for a text that names no value.
 // parse_value() takes exactly what value_name() writes, so it refuses leading zeros and axes in another order.
 std::optional<OpKind> parse_op_kind(std::string_view text);
+std::optional<Codec> parse_codec(std::string_view text);
 std::optional<Lane> parse_lane(std::string_view text);
 std::optional<Tier> parse_tier(std::string_view text);
 std::optional<Value> parse_value(const Mesh& mesh, std::string_view text);
@@ -54,6 +55,7 @@ Value norm(int group);
 Value factor();
 Value cache(int block);
 Value logits(int micro_batch);
+Value residual(int group);
 
 Value placed(Value value, Placement placement);  // returns the value with another placement
 Value in_codec(Value value, Codec codec);        // returns the value with another codec

@@ -168,7 +168,8 @@ class Simulator {
         meeting.arrivals.push_back(add_task(task));
         task.after.clear();
         const int64_t bytes = message ? bytes_of(step, op.reads) + bytes_of(step, op.writes) : message_bytes(step, op);
-        const CollectivePrice price = cost_.price(op.kind, bytes, step.mesh, op.axis);
+        const CollectivePrice price =
+            cost_.price(is_collective(op) ? traffic_kind(op) : op.kind, bytes, step.mesh, op.axis);
         task.latency_us = price.latency_us;
         task.work_us = price.work_us;
         if (price.work_us > 0)

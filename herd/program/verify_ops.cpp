@@ -418,10 +418,32 @@ class LocalOp {
       case OpKind::kEvict:
         return in_tier(from, to.tier) == to && from.tier < to.tier;
       case OpKind::kEncode:
+        if (from.kind == ValueKind::kResidual) return from == to;
         return in_codec(from, to.codec) == to && from.codec == Codec::kPlain && to.codec != Codec::kPlain;
       default:
         return in_codec(from, to.codec) == to && from.codec != Codec::kPlain && to.codec == Codec::kPlain;
     }
+  }
+
+  // An encode adds what it loses to the residual of this step, and leaves that of the next.
+  void add_loss(const Value& value, Symbol& symbol) {
+    if (symbol.version != context_.step)
+      wrong("adds to " + name(value) + " of version " + std::to_string(symbol.version) + " in step " +
+            std::to_string(context_.step));
+    if (symbol.index != value.index) wrong("adds to the residual of group " + std::to_string(symbol.index));
+    symbol.version = context_.step + 1;
+  }
+
+  // Checks that an encode keeps a residual of exactly the gradients that lose more than bf16 does.
+  void check_residuals() {
+    std::multiset<int> lossy, kept;
+    for (const Value& value : context_.op.writes) {
+      if (value.kind == ValueKind::kResidual)
+        kept.insert(value.index);
+      else if (keeps_residuals(value.codec))
+        lossy.insert(value.index);
+    }
+    if (lossy != kept) wrong("does not keep what it loses");
   }
 
   std::vector<Symbol> copies() {
@@ -432,7 +454,9 @@ class LocalOp {
       if (!is_copy(context_.op.reads[i], context_.op.writes[i]))
         wrong("copies " + name(context_.op.reads[i]) + " to " + name(context_.op.writes[i]));
       out[i] = context_.reads[i];
+      if (out[i].kind == ValueKind::kResidual) add_loss(context_.op.reads[i], out[i]);
     }
+    if (context_.op.kind == OpKind::kEncode) check_residuals();
     return out;
   }
 

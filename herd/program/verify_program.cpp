@@ -101,7 +101,8 @@ class SymbolicMachine {
     const int axis = model_.expected().proof.shard_axis;
     const Mesh& mesh = model_.expected().mesh;
     for (const auto& [value, info] : state.step->values) {
-      const bool is_kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
+      const bool is_kept =
+          value.kind == ValueKind::kWeight || value.kind == ValueKind::kState || value.kind == ValueKind::kResidual;
       if (!info.persistent || !is_kept || !model_.groups_of(rank).contains(value.index)) continue;
       if (value.codec != Codec::kPlain)
         add_finding(rank, -1, "keeps " + name(value) + ", which is encoded, from step to step");
@@ -423,11 +424,12 @@ class SymbolicMachine {
     const RankState& state = ranks_[static_cast<size_t>(rank)];
     std::map<int, int> weights, states;
     for (const auto& [value, cell] : state.memory) {
-      const bool is_kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
+      const bool is_kept =
+          value.kind == ValueKind::kWeight || value.kind == ValueKind::kState || value.kind == ValueKind::kResidual;
       if (!state.step->values.at(value).persistent) {
         if (model_.expected().proof.released) add_finding(rank, -1, name(value) + " is never released");
       } else if (is_kept) {
-        ++(value.kind == ValueKind::kWeight ? weights : states)[value.index];
+        if (value.kind != ValueKind::kResidual) ++(value.kind == ValueKind::kWeight ? weights : states)[value.index];
         if (cell.symbol.version != model_.version(value.index, kSteps))
           add_finding(rank, -1,
                       name(value) + " is at version " + std::to_string(cell.symbol.version) + " after " +

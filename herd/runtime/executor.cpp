@@ -1,5 +1,6 @@
 #include "herd/runtime/executor.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -80,6 +81,16 @@ std::unique_ptr<Lane> make_cpu_lane(program::Lane lane) {
       return thread_lane("herd-io");
   }
   throw Error(Code::kBug, "unknown lane");
+}
+
+LaneFactory cpu_lanes_of(const program::Program& step) {
+  const bool encoded = std::any_of(step.ops.begin(), step.ops.end(), [](const program::Op& op) {
+    return op.lane == program::Lane::kReduce && !op.writes.empty() && program::keeps_residuals(op.writes[0].codec);
+  });
+  if (!encoded) return make_cpu_lane;
+  return [](program::Lane lane) {
+    return lane == program::Lane::kReduce ? thread_lane("herd-reduce") : make_cpu_lane(lane);
+  };
 }
 
 struct Executor::State {
@@ -240,6 +251,7 @@ Executor::Executor(program::Program program, BindingTable bindings, OpListener l
     : state_(std::make_unique<State>()) {
   state_->listener = std::move(listener);
   state_->program = std::move(program);
+  const LaneFactory make_lane = lanes ? lanes : cpu_lanes_of(state_->program);
   const auto dependencies = program::dependencies(state_->program);
   const auto& ops = state_->program.ops;
   state_->op_states.resize(ops.size());
@@ -256,7 +268,7 @@ Executor::Executor(program::Program program, BindingTable bindings, OpListener l
       continue;
     }
     auto& queue = state_->queues[program::queue_of(ops[i])];
-    if (!queue.lane) queue.lane = lanes(ops[i].lane);
+    if (!queue.lane) queue.lane = make_lane(ops[i].lane);
     queue.ops.push_back(static_cast<int>(i));
   }
 }

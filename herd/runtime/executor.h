@@ -36,6 +36,9 @@ using LaneFactory = std::function<std::unique_ptr<Lane>(program::Lane)>;
 // Returns inline_lane for compute, ready_lane for collectives and messages, thread_lane for the rest (lane.h).
 std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);
 
+// Returns the lanes of a step: those of make_cpu_lane(), but a thread for reductions that work between their messages.
+LaneFactory cpu_lanes_of(const program::Program& step);
+
 // Functions that the threads of lanes call.
 struct OpListener {
   // Called when an op begins, with "step 7: backward of block3 mb1 on rank 2 (pp 1)". May be empty: writing these words
@@ -48,10 +51,9 @@ struct OpListener {
 
 class Executor {
  public:
-  // Keeps its own program, bindings and listener; what these refer to must outlive it. Throws kBug if an op has no
-  // binding.
-  Executor(program::Program program, BindingTable bindings, OpListener listener = {},
-           const LaneFactory& lanes = make_cpu_lane);
+  // Without `lanes` it has those of cpu_lanes_of(). Keeps its own program, bindings and listener; what these refer to
+  // must outlive it. Throws kBug if an op has no binding.
+  Executor(program::Program program, BindingTable bindings, OpListener listener = {}, const LaneFactory& lanes = {});
   ~Executor();  // waits until nothing is in flight, and throws nothing
 
   // Runs the loop body once. Bindings get the number `step`, and error messages show it. Throws kBug if ops wait for

@@ -143,12 +143,12 @@ BindingTable ModelBindings::table() {
   table[OpKind::kBackwardWeight] = without_event([this](const Op& op, int64_t) { backward_weight(op); });
   table[OpKind::kAllGather] = [this](const Op& op, int64_t) { return gather(op); };
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter})
-    table[kind] = [this](const Op& op, int64_t) { return reduce(op); };
+    table[kind] = [this](const Op& op, int64_t step) { return reduce(op, step); };
   table[OpKind::kAllToAll] = [this](const Op& op, int64_t) { return exchange(op); };
   table[OpKind::kEvict] = without_event([this](const Op& op, int64_t) { evict(op); });
   table[OpKind::kFetch] = without_event([this](const Op& op, int64_t) { fetch(op); });
   for (const OpKind kind : {OpKind::kEncode, OpKind::kDecode})
-    table[kind] = without_event([this](const Op& op, int64_t) { recode(op); });
+    table[kind] = without_event([this](const Op& op, int64_t step) { recode(op, step); });
   table[OpKind::kSend] = [this](const Op& op, int64_t) { return send(op); };
   table[OpKind::kReceive] = [this](const Op& op, int64_t) { return receive(op); };
   table[OpKind::kAdd] = without_event([this](const Op& op, int64_t) { add(op); });
@@ -473,9 +473,13 @@ EventPtr ModelBindings::exchange(const Op& op) {
   return std::make_shared<WorksEvent>(std::move(works));
 }
 
-EventPtr ModelBindings::reduce(const Op& op) {
+EventPtr ModelBindings::reduce(const Op& op, int64_t step) {
   if (program::is_activation_or_gradient(op.reads.at(0))) return move_activation(op);
   Communicator& comm = groups_.of(op.lane, op.axis);
+  if (program::keeps_residuals(op.writes[0].codec)) {
+    reduce_encoded(op, step, comm);
+    return nullptr;
+  }
   std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm ? reduce_norms(op, comm)
                             : op.kind == OpKind::kReduceScatter   ? reduce_to_shards(op, comm)
                             : op.writes[0].placement.shard != 0   ? reduce_shards(op, comm)
@@ -487,6 +491,10 @@ OpOptions ModelBindings::sum_options(const Op& op) const {
   return {.op = ReduceOp::kSum,
           .name = "gradient",
           .algorithm = op.axis == options_.algorithm_axis ? std::string_view(options_.algorithm) : ""};
+}
+
+void ModelBindings::reduce_encoded(const Op& op, int64_t step, Communicator& comm) {
+  for (const program::Value& value : op.writes) options_.encoded->exchange(value.index, step, comm, sum_options(op));
 }
 
 std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) {
@@ -568,10 +576,18 @@ void ModelBindings::fetch(const Op& op) {
   if (!parameters_.stays_on_host(group)) parameters_.group(group).mark_weights_written();
 }
 
-// Copies values to another codec, with their padding, which is zero in either codec.
-void ModelBindings::recode(const Op& op) {
-  for (size_t i = 0; i < op.reads.size(); ++i)
-    parameters_.memory(op.writes.at(i)).copy_(parameters_.memory(op.reads[i]));
+// Copies values to another codec. bf16 has their padding, too, which is zero in either codec.
+void ModelBindings::recode(const Op& op, int64_t step) {
+  for (size_t i = 0; i < op.reads.size(); ++i) {
+    const program::Value &from = op.reads[i], &to = op.writes.at(i);
+    if (from.kind == ValueKind::kResidual) continue;
+    if (program::keeps_residuals(to.codec))
+      options_.encoded->encode(to.index, step);
+    else if (program::keeps_residuals(from.codec))
+      options_.encoded->decode(to.index, step);
+    else
+      parameters_.memory(to).copy_(parameters_.memory(from));
+  }
 }
 
 EventPtr ModelBindings::send(const Op& op) {

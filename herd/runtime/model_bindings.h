@@ -22,6 +22,7 @@
 #include "herd/optim/loss_scale.h"
 #include "herd/runtime/axis_groups.h"
 #include "herd/runtime/bindings.h"
+#include "herd/runtime/encoded_gradients.h"
 #include "herd/runtime/flat_parameters.h"
 #include "herd/spec/model_table.h"
 
@@ -79,8 +80,9 @@ class ModelBindings {
     // axes, such as that of a tied embedding, choose theirs by cost.
     std::string algorithm = {};
     int algorithm_axis = kNoAxis;
-    int64_t width = 0;             // elements of an activation for each token; only receives need it
-    double link_bytes_per_us = 0;  // rate to which copies between device and host are slowed; 0 = not slowed
+    EncodedGradients* encoded = nullptr;  // what the step's codec keeps; null where its gradients have none
+    int64_t width = 0;                    // elements of an activation for each token; only receives need it
+    double link_bytes_per_us = 0;         // rate to which copies between device and host are slowed; 0 = not slowed
     // Shapes of tensors whose extents it lists; null where `width` says those of all. It must outlive the bindings.
     const spec::ModelTable* table = nullptr;
   };
@@ -136,11 +138,13 @@ class ModelBindings {
   EventPtr gather(const program::Op& op);
   EventPtr move_activation(const program::Op& op);
   EventPtr exchange(const program::Op& op);  // sends a slice of an activation to each rank
-  EventPtr reduce(const program::Op& op);
+  EventPtr reduce(const program::Op& op, int64_t step);
+  // Sums gradients in a codec that keeps what it loses. Returns when it is done, for it works between its messages.
+  void reduce_encoded(const program::Op& op, int64_t step, Communicator& comm);
   void evict(const program::Op& op);
   void fetch(const program::Op& op);
   void copy_over_link(const at::Tensor& from, const at::Tensor& to) const;
-  void recode(const program::Op& op);  // copies values into another codec
+  void recode(const program::Op& op, int64_t step);  // copies values into another codec
   EventPtr send(const program::Op& op);
   EventPtr receive(const program::Op& op);
   OpOptions sum_options(const program::Op& op) const;  // returns the options of an all-reduce of gradients

@@ -27,9 +27,12 @@ std::vector<std::string> words(std::string_view text) {
   return out;
 }
 
-void check_patterns(const ModelTable& table, const std::string& patterns) {
+}  // namespace
+
+void check_patterns(std::string_view key, const std::vector<ParameterGroupShape>& groups, const std::string& patterns) {
+  if (patterns == "none") return;
   std::vector<std::string> names;
-  for (const auto& group : table.groups) {
+  for (const auto& group : groups) {
     for (const auto& parameter : group.parameters) names.push_back(parameter.name);
   }
   for (const std::string& pattern : words(patterns)) {
@@ -44,10 +47,12 @@ void check_patterns(const ModelTable& table, const std::string& patterns) {
     std::string nearest;
     for (size_t i = 0; i < std::min(kShown, names.size()); ++i) nearest += (i ? ", " : "") + names[i];
     throw Error(Code::kBadConfig,
-                "model.frozen: \"" + pattern + "\" matches none of the model's " + std::to_string(names.size()) +
+                std::string(key) + ": \"" + pattern + "\" matches none of the model's " + std::to_string(names.size()) +
                     " parameters\n  fix: a name or a pattern with *; " + "the nearest names are " + nearest);
   }
 }
+
+namespace {
 
 // Takes away the work that frozen matrices need no more: 2 FLOP for each token and element, or, of the embedding, the
 // bytes that its gradient writes. The head makes its gradients in forward.
@@ -71,7 +76,9 @@ void subtract_gradient_work(ModelTable& table, const std::string& patterns) {
 
 }  // namespace
 
-bool is_frozen(std::string_view patterns, std::string_view parameter) {
+bool is_frozen(std::string_view patterns, std::string_view parameter) { return matches_any(patterns, parameter); }
+
+bool matches_any(std::string_view patterns, std::string_view parameter) {
   if (patterns == "none") return false;
   const auto all = words(patterns);
   return std::any_of(all.begin(), all.end(), [&](const auto& pattern) { return matches(pattern, parameter); });
@@ -81,7 +88,7 @@ std::string frozen_group_name(std::string_view group) { return std::string(group
 
 void freeze(ModelTable& table, const std::string& patterns) {
   if (patterns == "none") return;
-  check_patterns(table, patterns);
+  check_patterns("model.frozen", table.groups, patterns);
   subtract_gradient_work(table, patterns);
   std::vector<ParameterGroupShape> groups;
   std::vector<std::vector<int>> new_indices;  // for each old group, its indices among the new ones

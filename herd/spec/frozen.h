@@ -11,7 +11,13 @@
 
 namespace herd::spec {
 
+// Tells whether one of the patterns matches; "none" matches nothing.
+bool matches_any(std::string_view patterns, std::string_view parameter);
 bool is_frozen(std::string_view patterns, std::string_view parameter);  // "none" freezes nothing
+
+// Throws kBadConfig for a pattern that matches no parameter of `groups`, with the nearest names. `key` is that of the
+// patterns.
+void check_patterns(std::string_view key, const std::vector<ParameterGroupShape>& groups, const std::string& patterns);
 
 // Returns the name of the group split off for the frozen parameters of `group`, where others of it are trained.
 std::string frozen_group_name(std::string_view group);

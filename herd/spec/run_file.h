@@ -81,11 +81,15 @@ struct RunFile {
     int64_t zero = 0;
     std::string recompute = "none", precision = "fp32", gradient_precision = "same", pipeline = "1f1b",
                 offload = "none", compression = "none", context = "all_to_all";
-    bool automatic = false;                // auto: herd chooses zero, recompute and micro_batch
-    bool sequence_parallel = true;         // with mesh.tp: norms, sums and dropout work on a part of the rows
-    bool keep_gathered = true;             // with sequence_parallel: blocks keep gathered inputs for backward
-    int64_t prefetch = kAuto;              // block passes ahead of their use at which ZeRO-3 gathers weights
-    int64_t keep_whole = kAuto;            // parameter groups whose weights ZeRO-3 keeps whole through a step
+    double compression_ratio = 0.01;               // topk: part of the elements that each rank sends
+    std::string compression_levels = "multiples";  // of int8 and int4
+    int64_t compression_warmup = 0;                // steps whose gradients are not compressed
+    std::string compression_exclude = "none";      // patterns of parameters whose gradients stay in fp32
+    bool automatic = false;                        // auto: herd chooses zero, recompute and micro_batch
+    bool sequence_parallel = true;                 // with mesh.tp: norms, sums and dropout work on a part of the rows
+    bool keep_gathered = true;                     // with sequence_parallel: blocks keep gathered inputs for backward
+    int64_t prefetch = kAuto;                      // block passes ahead of their use at which ZeRO-3 gathers weights
+    int64_t keep_whole = kAuto;                    // parameter groups whose weights ZeRO-3 keeps whole through a step
     int64_t window = kAuto;                // block passes whose weights are on the device with offload = "window"
     int64_t stages_per_rank = kAuto;       // of a pipeline
     int64_t interleave_micro_batches = 1;  // with mesh.tp: micro-batches that take turns; 1 = each by itself

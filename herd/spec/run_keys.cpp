@@ -252,9 +252,21 @@ std::vector<Key> make_keys() {
           "included; auto = as few as nearly hide the copies"},
       text("strategy", "context", Effect::kLayout, HERD_FIELD(strategy.context), {"all_to_all", "ring", "hybrid"},
            "how mesh.cp ranks share attention; all_to_all = each works on all tokens of its heads"),
-      text("strategy", "compression", Effect::kTraining, HERD_FIELD(strategy.compression),
-           {"none", "bf16", "topk", "int8"},
-           "of gradients between ranks; bf16 = they are sent and summed in 16 bits, and half as many bytes move"),
+      text(
+          "strategy", "compression", Effect::kTraining, HERD_FIELD(strategy.compression),
+          {"none", "bf16", "topk", "int8", "int4"},
+          "of gradients between ranks; bf16 = they are sent and summed in 16 bits, and half as many bytes move; topk = "
+          "the largest; int8, int4 = blocks of 256 with a scale; these three keep what they lose for the next step"),
+      number("strategy", "compression_ratio", Effect::kTraining, HERD_FIELD(strategy.compression_ratio), 0, 1,
+             "topk: part of a group's elements that each rank sends, each in 8 bytes", true),
+      text("strategy", "compression_levels", Effect::kTraining, HERD_FIELD(strategy.compression_levels),
+           {"multiples", "quantiles"},
+           "int8 and int4: multiples of a step, or levels chosen from the distribution of the gradient"),
+      integer("strategy", "compression_warmup", Effect::kTraining, HERD_FIELD(strategy.compression_warmup), 0,
+              "first steps in which topk, int8 and int4 leave gradients as they are"),
+      text("strategy", "compression_exclude", Effect::kTraining, HERD_FIELD(strategy.compression_exclude), {},
+           "parameters whose gradients topk, int8 and int4 leave as they are: names or patterns with *, separated by "
+           "blanks; vectors, such as norms and biases, always are"),
       bytes(
           "strategy", "bucket", Effect::kLayout, +[](RunFile& run) -> int64_t& { return run.strategy.bucket; }, 1,
           "gradient bytes that are reduced together, as soon as they are complete"),

@@ -61,6 +61,8 @@ class LineParser {
     metrics.device_bytes_peak = whole(json, "device_bytes_peak");
     metrics.predicted_step_ms = number(json, "predicted_step_ms");
     metrics.predicted_device_bytes_peak = whole(json, "predicted_device_bytes_peak");
+    if (json.contains("compression_ratio")) metrics.compression_ratio = number(json, "compression_ratio");
+    if (json.contains("compression_error")) metrics.compression_error = number(json, "compression_error");
     if (json.contains("val_loss")) metrics.val_loss = number(json, "val_loss");
     return metrics;
   }
@@ -117,6 +119,8 @@ std::string format_metrics(const StepMetrics& m) {
                                  {"device_bytes_peak", m.device_bytes_peak},
                                  {"predicted_step_ms", m.predicted_step_ms},
                                  {"predicted_device_bytes_peak", m.predicted_device_bytes_peak}};
+  if (m.compression_ratio) json["compression_ratio"] = *m.compression_ratio;
+  if (m.compression_error) json["compression_error"] = *m.compression_error;
   if (m.val_loss) json["val_loss"] = *m.val_loss;
   return json.dump();
 }

@@ -30,7 +30,10 @@ struct StepMetrics {
   int64_t device_bytes_peak = 0;
   double predicted_step_ms = 0;
   int64_t predicted_device_bytes_peak = 0;
-  std::optional<double> val_loss = {};  // set where a validation followed this step
+  // Set in steps whose gradients were encoded with residuals (strategy.compression).
+  std::optional<double> compression_ratio = {};  // bytes of fp32 for each byte of what a rank encodes
+  std::optional<double> compression_error = {};  // length of what encoding lost, as a share of what was encoded
+  std::optional<double> val_loss = {};           // set where a validation followed this step
 };
 
 std::string format_metrics(const StepMetrics& metrics);  // returns one line, without its line feed

@@ -5,29 +5,34 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/kernels/encoded_parts.h"
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
 #include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
-using program::Codec;
 using program::Op;
 using program::OpKind;
 using program::Value;
 
 namespace {
 
-Value in_bf16(const Value& value) { return in_codec(value, Codec::kBf16); }
-
 bool reduces_gradients(const Op& op) {
   return is_collective(op) && !op.writes.empty() && op.writes[0].kind == program::ValueKind::kGradient;
 }
 
-// Rewrites a step so that reductions of gradients read and write bf16. Takes the ops in order.
+// Says how many bytes the encoded form of a gradient has, and its residual.
+struct EncodedBytes {
+  int64_t message = 0, residual = 0;
+};
+
+// Rewrites a step so that reductions of gradients read and write the codec. Takes the ops in order.
 class ReductionEncoder {
  public:
-  explicit ReductionEncoder(program::Program step) : step_(std::move(step)) {}
+  // `num_exact` counts the elements of each group that stay exact.
+  ReductionEncoder(program::Program step, const GradientCodec& codec, std::vector<int64_t> num_exact)
+      : step_(std::move(step)), codec_(codec), num_exact_(std::move(num_exact)) {}
 
   program::Program rewrite() {
     for (Op& op : step_.ops) {
@@ -42,74 +47,147 @@ class ReductionEncoder {
 
  private:
   // Adds a reduction, after an op that encodes those of its gradients that are not encoded yet. Its sums stay encoded
-  // until an op reads one.
+  // until an op reads one. Gradients that are exact throughout are reduced as they are, by an op of their own.
   void add_reduction(Op op) {
+    Op exact = op;
+    std::erase_if(exact.reads, [&](const Value& value) { return !is_exact(value); });
+    std::erase_if(exact.writes, [&](const Value& value) { return !is_exact(value); });
+    std::erase_if(op.reads, [&](const Value& value) { return is_exact(value); });
+    std::erase_if(op.writes, [&](const Value& value) { return is_exact(value); });
+    if (!exact.writes.empty()) ops_.push_back(std::move(exact));
+    if (op.writes.empty()) return;
     std::vector<Value> not_encoded;
     for (const Value& value : op.reads) {
       if (!encoded_sums_.contains(value)) not_encoded.push_back(value);
     }
-    if (!not_encoded.empty())
-      ops_.push_back({.kind = OpKind::kEncode, .reads = not_encoded, .writes = declare_encoded(not_encoded)});
+    if (!not_encoded.empty()) add_encode(not_encoded, step_.mesh.size(op.axis));
     for (const Value& value : op.reads) encoded_sums_.erase(value);
     encoded_sums_.insert(op.writes.begin(), op.writes.end());
-    op.reads = declare_encoded(op.reads);
-    op.writes = declare_encoded(op.writes);
+    op.reads = declare_encoded(op.reads, step_.mesh.size(op.axis));
+    op.writes = declare_encoded(op.writes, step_.mesh.size(op.axis));
     ops_.push_back(std::move(op));
   }
 
-  // Adds any other op. Decodes all encoded sums before it if it reads one of them.
+  void add_encode(const std::vector<Value>& gradients, int num_ranks) {
+    Op encode{.kind = OpKind::kEncode, .reads = gradients, .writes = declare_encoded(gradients, num_ranks)};
+    for (const Value& value : gradients) {
+      if (!codec_.keeps_residuals()) break;
+      const Value kept = program::residual(value.index);
+      step_.values[kept] = {.bytes = bytes_of(value, num_ranks).residual, .persistent = true};
+      encode.reads.push_back(kept);
+      encode.writes.push_back(kept);
+    }
+    ops_.push_back(std::move(encode));
+  }
+
+  // Adds any other op. Decodes all encoded sums before it if it reads one of them, or is the first update: whatever
+  // needs the norm of all gradients comes in between.
   void add_other(Op op) {
     const auto is_encoded = [&](const Value& value) { return encoded_sums_.contains(value); };
-    if (std::ranges::any_of(op.reads, is_encoded)) {
+    const bool updates = op.kind == OpKind::kStep && !encoded_sums_.empty();
+    if (updates || std::ranges::any_of(op.reads, is_encoded)) {
       const std::vector<Value> all(encoded_sums_.begin(), encoded_sums_.end());
-      ops_.push_back({.kind = OpKind::kDecode, .reads = declare_encoded(all), .writes = all});
+      std::vector<Value> encoded = all;
+      for (Value& value : encoded) value = in_codec(value, codec_.form);
+      ops_.push_back({.kind = OpKind::kDecode, .reads = std::move(encoded), .writes = all});
       encoded_sums_.clear();
     }
     ops_.push_back(std::move(op));
   }
 
-  // Adds the values in bf16 to the values of the step, at half the bytes, and returns them.
-  std::vector<Value> declare_encoded(std::vector<Value> values) {
+  // Adds the values in the codec to the values of the step, and returns them.
+  std::vector<Value> declare_encoded(std::vector<Value> values, int num_ranks) {
     for (Value& value : values) {
       program::ValueInfo info = step_.values.at(value);
-      info.bytes /= 2;
-      value = in_bf16(value);
+      info.bytes = bytes_of(value, num_ranks).message;
+      value = in_codec(value, codec_.form);
       step_.values[value] = info;
     }
     return values;
   }
 
+  int64_t elements_of(const Value& value) const {
+    return step_.values.at(value).bytes / static_cast<int64_t>(sizeof(float));
+  }
+
+  bool is_exact(const Value& value) const {
+    return codec_.keeps_residuals() && num_exact_.at(static_cast<size_t>(value.index)) >= elements_of(value);
+  }
+
+  // Exact elements travel, and lie, beside the encoded ones.
+  EncodedBytes bytes_of(const Value& value, int num_ranks) const {
+    if (!codec_.keeps_residuals()) return {step_.values.at(value).bytes / 2, 0};
+    const kernels::EncodedParts parts{codec_.settings, elements_of(value), num_ranks};
+    const int64_t exact = 4 * num_exact_.at(static_cast<size_t>(value.index)), residual = 4 * parts.residual_elements();
+    if (parts.is_sparse()) return {parts.incoming_bytes() + exact, residual};
+    return {parts.message_bytes() + exact, residual + parts.incoming_bytes()};
+  }
+
   program::Program step_;
+  const GradientCodec& codec_;
+  std::vector<int64_t> num_exact_;
   std::vector<Op> ops_;
-  std::set<Value> encoded_sums_;  // gradients, as the step knows them, whose sums are in bf16
+  std::set<Value> encoded_sums_;  // gradients, as the step knows them, whose sums are encoded
 };
+
+std::string setting(const spec::RunFile& run) { return "strategy.compression = \"" + run.strategy.compression + "\""; }
+
+// Throws kBadConfig where the run's gradients cannot be encoded.
+void check_run(const StepContext& step, const GradientCodec& codec) {
+  const auto refuse = [&](const std::string& rule, const std::string& fix) {
+    throw Error(Code::kBadConfig, setting(step.run) + " " + rule + "\n  fix: " + fix);
+  };
+  const int64_t zero = zero_stage(step.run, step.layout);
+  if (step.model.gradient_dtype != DType::kF32)
+    refuse("encodes fp32 gradients, and these have 16 bits already",
+           "strategy.compression = \"none\", or strategy.gradient_precision = \"fp32\"");
+  if (zero >= 2)
+    refuse("encodes sums that are made once a step, and strategy.zero = " + std::to_string(zero) +
+               " adds to them after each micro-batch",
+           std::string("strategy.zero = ") +
+               (step.layout.fsdp > 1      ? "1"
+                : codec.keeps_residuals() ? "0"
+                                          : "0 or 1") +
+               ", or strategy.compression = \"none\"");
+  if (!codec.keeps_residuals()) return;
+  if (zero == 1)
+    refuse("sums whole gradients, and strategy.zero = 1 sums them into shards",
+           "strategy.compression = \"bf16\"" + std::string(step.layout.fsdp > 1 ? "" : ", or strategy.zero = 0"));
+  if (step.run.strategy.precision == "fp16")
+    refuse("keeps what it loses for the next step, and the loss scale of strategy.precision = \"fp16\" changes",
+           "strategy.precision = \"bf16\" with strategy.gradient_precision = \"fp32\", or strategy.compression = "
+           "\"none\"");
+}
 
 }  // namespace
 
-std::string Compression::name() const { return "gradients in bf16 between ranks"; }
+Compression::Compression(GradientCodec codec, std::vector<spec::ParameterGroupShape> groups, int tp)
+    : codec_(std::move(codec)), groups_(std::move(groups)), tp_(tp) {}
+
+std::string Compression::name() const {
+  return "gradients in " + std::string(program::codec_name(codec_.form)) + " between ranks";
+}
 
 program::Program Compression::rewrite(program::Program step) const {
-  return ReductionEncoder(std::move(step)).rewrite();
+  const int place = step.mesh.index(step.tensor_axis, step.rank);
+  std::vector<int64_t> num_exact;
+  for (const spec::ParameterGroupShape& group : groups_) num_exact.push_back(codec_.exact_elements(group, tp_, place));
+  return ReductionEncoder(std::move(step), codec_, std::move(num_exact)).rewrite();
 }
 
 Technique compression_row() {
   return {.name = "compression",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            if (step.run.strategy.compression != "bf16" || step.layout.data_ranks() == 1) return nullptr;
-            if (step.model.gradient_dtype != DType::kF32)
-              throw Error(Code::kBadConfig,
-                          "strategy.compression = \"bf16\" encodes fp32 gradients, and these have 16 bits already\n"
-                          "  fix: strategy.compression = \"none\", or strategy.gradient_precision = \"fp32\"");
-            if (zero_stage(step.run, step.layout) >= 2)
-              throw Error(
-                  Code::kBadConfig,
-                  "strategy.compression = \"bf16\" encodes sums that are made once a step, and strategy.zero = " +
-                      std::to_string(zero_stage(step.run, step.layout)) +
-                      " adds to them after each micro-batch\n  fix: strategy.zero = " +
-                      (step.layout.fsdp > 1 ? "1" : "0 or 1") + ", or strategy.compression = \"none\"");
-            return std::make_unique<Compression>();
+            if (step.run.strategy.compression == "none" || step.layout.gradient_ranks() == 1) return nullptr;
+            GradientCodec codec = gradient_codec(step.run, step.model.groups);
+            check_run(step, codec);
+            return std::make_unique<Compression>(std::move(codec), step.model.groups, step.model.tp);
           },
-          .supports = {{"strategy.compression", {"bf16"}}}};
+          .supports = {{"strategy.compression", {"bf16", "topk", "int8", "int4"}},
+                       {"strategy.compression_ratio", {}},
+                       {"strategy.compression_levels", {}},
+                       {"strategy.compression_warmup", {}},
+                       {"strategy.compression_exclude", {}}}};
 }
 
 }  // namespace herd::strategies

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "herd/storage/residual_name.h"
+
 namespace herd::train {
 namespace {
 
@@ -101,6 +103,14 @@ std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, 
 
 std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
   return tensors_of(parameters, optimizer, &runtime::FlatParameters::saved_part);
+}
+
+std::vector<NamedTensor> residual_tensors(const runtime::EncodedGradients& encoded,
+                                          const runtime::FlatParameters& parameters, int rank) {
+  std::vector<NamedTensor> tensors;
+  for (const int group : encoded.groups())
+    tensors.push_back(whole_tensor(residual_name(rank, parameters.group(group).name()), encoded.residual(group)));
+  return tensors;
 }
 
 std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {

@@ -8,6 +8,7 @@
 
 #include "herd/checkpoint/named_tensor.h"
 #include "herd/optim/optimizer.h"
+#include "herd/runtime/encoded_gradients.h"
 #include "herd/runtime/flat_parameters.h"
 
 namespace herd::train {
@@ -22,6 +23,9 @@ std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, 
 std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 // Returns the weights among own_tensors().
 std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters);
+// Returns what this rank has lost by encoding gradients, each a tensor of its own (storage/residual_name.h).
+std::vector<NamedTensor> residual_tensors(const runtime::EncodedGradients& encoded,
+                                          const runtime::FlatParameters& parameters, int rank);
 // Names all tensors of the run, also those of which this rank has nothing.
 std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 

@@ -13,6 +13,7 @@
 #include "herd/data/token_folder.h"
 #include "herd/spec/same_model.h"
 #include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/residual_name.h"
 #include "herd/train/check_finite.h"
 #include "herd/train/data_identity.h"
 #include "herd/train/loss_scale_notes.h"
@@ -98,15 +99,36 @@ void RunCheckpoints::begin_with_weights() {
 Position RunCheckpoints::resume_from(const fs::path& checkpoint, const std::string& changes) {
   CheckpointReader reader(checkpoint);
   std::vector<NamedTensor> tensors = own_tensors(states_.parameters, states_.optimizer);
-  load_tensors(reader, tensors, tensor_names(states_.parameters, states_.optimizer));
+  std::set<std::string> names = tensor_names(states_.parameters, states_.optimizer);
+  for (const auto& [name, tensor] : reader.manifest().tensors) {
+    if (is_residual_name(name)) names.insert(name);
+  }
+  const std::string residuals = add_residuals(reader.manifest(), tensors);
+  load_tensors(reader, tensors, names);
   if (run_.health.check_finite) check_finite(tensors, "the checkpoint " + checkpoint.string());
   states_.weights.refresh();
   inherit(reader.manifest(), checkpoint);
   if (states_.bindings.loss_scale())
     states_.bindings.set_loss_scale(loss_scale_of(reader.manifest().notes, checkpoint.string()));
   say("resumed from " + checkpoint.string() + ", step " + std::to_string(reader.manifest().step) +
-      (changes.empty() ? "" : "; changed: " + changes));
+      (changes.empty() ? "" : "; changed: " + changes) + residuals);
   return {reader.manifest().step, reader.manifest().samples};
+}
+
+// Adds what this rank has lost by encoding gradients to what is read. Residuals belong to a rank among as many: another
+// number of ranks, another layout or another codec starts with none. Returns what to say of that.
+std::string RunCheckpoints::add_residuals(const Manifest& manifest, std::vector<NamedTensor>& tensors) const {
+  if (states_.encoded == nullptr) return "";
+  const auto ranks = manifest.notes.find("ranks");
+  bool fits = ranks != manifest.notes.end() && ranks->second == std::to_string(comm_.size());
+  const std::vector<NamedTensor> own = residual_tensors(*states_.encoded, states_.parameters, comm_.rank());
+  for (const NamedTensor& tensor : own) {
+    const auto saved = manifest.tensors.find(tensor.name);
+    fits = fits && saved != manifest.tensors.end() && saved->second.shape == tensor.shape;
+  }
+  if (!fits) return "; what encoding gradients has lost before is left out: it is of other ranks, or of another codec";
+  tensors.insert(tensors.end(), own.begin(), own.end());
+  return "";
 }
 
 // Keeps what a checkpoint says of its tokens, and its tokenizer, for the checkpoints of this run.
@@ -122,6 +144,11 @@ void RunCheckpoints::save(const Position& done) {
                                               {"threads", std::to_string(at::get_num_threads())}};
   notes.insert(inherited_.begin(), inherited_.end());
   notes.insert(data_notes_.begin(), data_notes_.end());
+  std::vector<NamedTensor> tensors = saved_tensors(states_.parameters, states_.optimizer);
+  if (states_.encoded != nullptr) {
+    const auto residuals = residual_tensors(*states_.encoded, states_.parameters, comm_.rank());
+    tensors.insert(tensors.end(), residuals.begin(), residuals.end());
+  }
   if (const auto& scale = states_.bindings.loss_scale()) note_loss_scale(*scale, notes);
   saving([&] {
     saver_.save({.step = done.step,
@@ -129,7 +156,7 @@ void RunCheckpoints::save(const Position& done) {
                  .config = spec::to_toml(run_),
                  .notes = notes,
                  .extra_files = companions_},
-                saved_tensors(states_.parameters, states_.optimizer));
+                tensors);
   });
   states_.parameters.forget_mapped();
 }

@@ -7,10 +7,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "herd/checkpoint/named_tensor.h"
 #include "herd/checkpoint/saver.h"
 #include "herd/comm/communicator.h"
 #include "herd/optim/optimizer.h"
+#include "herd/runtime/encoded_gradients.h"
 #include "herd/runtime/flat_parameters.h"
 #include "herd/runtime/model_bindings.h"
 #include "herd/runtime/weight_refresher.h"
@@ -33,7 +36,8 @@ class RunCheckpoints {
     runtime::FlatParameters& parameters;
     runtime::WeightRefresher& weights;
     const optim::Optimizer& optimizer;
-    runtime::ModelBindings& bindings;  // holds the loss scale
+    runtime::ModelBindings& bindings;              // holds the loss scale
+    runtime::EncodedGradients* encoded = nullptr;  // null where gradients are summed without residuals
   };
   // Borrows `run`, `folder` and `peers`, too.
   RunCheckpoints(const spec::RunFile& run, OwnedFolder& folder, Communicator& comm, CheckpointPeers& peers,
@@ -55,6 +59,7 @@ class RunCheckpoints {
 
  private:
   Position resume_from(const std::filesystem::path& checkpoint, const std::string& changes);
+  std::string add_residuals(const Manifest& manifest, std::vector<NamedTensor>& tensors) const;
   void begin_with_weights();
   Position load(const std::string& changes);
   // Takes over notes and tokenizer files of the checkpoint or folder that the run begins with.

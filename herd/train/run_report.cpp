@@ -88,6 +88,10 @@ draw::Section summary(const RunReport& report) {
     }
     table.rows.push_back({"speed, median", format_count(median_of(metrics, &StepMetrics::tokens_per_s)) + " tokens/s"});
   }
+  const auto coded = std::find_if(metrics.rbegin(), metrics.rend(), [](const auto& m) { return m.compression_ratio; });
+  if (coded != metrics.rend()) {
+    table.rows.push_back({"compression of gradients", number(*coded->compression_ratio, 1) + " bytes of fp32 in one"});
+  }
   for (const auto& [name, value] : report.facts) table.rows.push_back({name, value});
   return {"", draw::html_table(table)};
 }
@@ -152,6 +156,16 @@ draw::Section optimizer(const RunReport& report) {
   return {"Optimizer", draw::line_chart(norm) + draw::line_chart(rate)};
 }
 
+// Returns what encoding loses of each step's gradients; nothing where none is encoded.
+std::vector<draw::Section> compression(const RunReport& report) {
+  draw::Chart chart{.x_label = "step", .y_label = "lost by encoding, as a share of the gradient"};
+  chart.from_zero = true;
+  Points error = points_of(report.metrics, [](const auto& m) { return m.compression_error.value_or(std::nan("")); });
+  if (error.empty()) return {};
+  chart.series.push_back({"lost by encoding, and brought by the next step", std::move(error)});
+  return {{"Compression of gradients", draw::line_chart(chart)}};
+}
+
 draw::Section memory(const RunReport& report) {
   int64_t peak = 0;
   for (const auto& step : report.metrics) peak = std::max(peak, step.device_bytes_peak);
@@ -193,6 +207,7 @@ std::string run_report_html(const RunReport& report) {
   if (report.predicted_step || report.measured_step) sections.push_back(timelines(report));
   if (!report.predicted_memory.empty() || !report.measured_memory.empty()) sections.push_back(memory(report));
   if (!report.metrics.empty()) sections.push_back(optimizer(report));
+  for (draw::Section& section : compression(report)) sections.push_back(std::move(section));
   if (!report.config.empty()) sections.push_back({"Run file", "<pre>" + draw::escape(report.config) + "</pre>\n"});
   if (const std::string ops = program::op_memory_table(report.predicted_memory, report.measured_memory); !ops.empty())
     sections.push_back({"Every op", ops});

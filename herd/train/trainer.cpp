@@ -54,6 +54,7 @@
 #include "herd/train/resolve_run.h"
 #include "herd/train/resumed_run.h"
 #include "herd/train/run_checkpoints.h"
+#include "herd/train/run_codec.h"
 #include "herd/train/run_description.h"
 #include "herd/train/run_optimizer.h"
 #include "herd/train/run_report.h"
@@ -118,6 +119,7 @@ struct Trainer::State {
   std::unique_ptr<runtime::AxisGroups> groups;
   std::unique_ptr<runtime::FlatParameters> parameters;
   std::unique_ptr<runtime::WeightRefresher> weights;
+  std::unique_ptr<runtime::EncodedGradients> encoded;  // null where gradients are summed without residuals
   std::unique_ptr<runtime::ModelBindings> bindings;
   MeasuredMemory memory;  // outlives the executor, which calls it
   std::unique_ptr<runtime::Executor> executor;
@@ -261,6 +263,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (const NvmeFile* file = s.parameters->file()) {
     for (const std::string& note : file->notes()) s.say(note);
   }
+  s.encoded = encoded_gradients(run, table, *s.parameters, step);
   s.weights = std::make_unique<runtime::WeightRefresher>(*s.parameters, *s.groups, step);
   const program::Calibration calibration = [&] {
     BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm,
@@ -298,7 +301,8 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
                        std::chrono::duration<double, std::ratio<60>>(run.train.max_minutes));
   }
   s.checkpoints = std::make_unique<RunCheckpoints>(
-      run, *s.owned, comm, *s.peers, RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings});
+      run, *s.owned, comm, *s.peers,
+      RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings, s.encoded.get()});
   s.resumed = s.checkpoints->start(s.before.changes);
   if (s.root()) {
     s.owned->take_over();
@@ -316,6 +320,7 @@ runtime::ModelBindings::Options Trainer::State::options() const {
           .stop_on_nonfinite = run.health.check_finite,
           .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
           .algorithm_axis = strategies::all_reduced_axis(run, layout),
+          .encoded = encoded.get(),
           .width = run.model.width,
           .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
           .table = &table};
@@ -389,6 +394,10 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   metrics.bytes_sent = static_cast<int64_t>(bytes_now - bytes_counted);
   bytes_counted = bytes_now;
   metrics.device_bytes_peak = std::max(DeviceMemory::peak_bytes(), memory.take_peak());
+  if (encoded && step >= run.strategy.compression_warmup) {
+    metrics.compression_ratio = encoded->ratio();
+    metrics.compression_error = encoded->take_relative_error();
+  }
   metrics.predicted_step_ms = predicted.step_us / 1e3;
   metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
   return record;

@@ -137,7 +137,7 @@ TEST(SuggestedFixes, EndInARunThatIsAccepted) {
       {"mesh.pp", {"1", "1", "2", "3", "8"}},
       {"mesh.cp", {"1", "1", "1", "2"}},
       {"strategy.zero", {"0", "1", "2", "3"}},
-      {"strategy.compression", {"none", "none", "bf16", "topk"}},
+      {"strategy.compression", {"none", "none", "bf16", "topk", "int8"}},
       {"strategy.precision", {"fp32", "bf16"}},
       {"strategy.gradient_precision", {"same", "fp32"}},
       {"strategy.offload", {"none", "none", "states", "nvme"}},

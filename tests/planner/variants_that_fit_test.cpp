@@ -111,17 +111,17 @@ TEST(Variants, SayWhatEachOtherPrecisionCosts_AsItsRowStatesIt) {
   EXPECT_THAT(advice_of({"strategy.precision=bf16"}), testing::Not(HasSubstr("strategy.precision")));
   const strategies::AddedTechnique coarse(
       {.name = "coarse sums",
-       .supports = {{"strategy.compression", {"topk"}}},
-       .alternatives = {{.key = "strategy.compression",
+       .supports = {{"strategy.context", {"ring"}}},
+       .alternatives = {{.key = "strategy.context",
                          .result_change = "most of each gradient comes a step late",
                          .values = [](const spec::RunFile&,
-                                      const strategies::RankCounts&) { return std::vector<spec::KeyValue>{"topk"}; }}}},
+                                      const strategies::RankCounts&) { return std::vector<spec::KeyValue>{"ring"}; }}}},
       "compression");
-  EXPECT_THAT(advice_of({}), HasSubstr("\n  strategy.compression=topk does not fit without other changes ("));
+  EXPECT_THAT(advice_of({}), HasSubstr("\n  strategy.context=ring does not fit without other changes ("));
   EXPECT_THAT(advice_of({}), HasSubstr("), but most of each gradient comes a step late"));
-  EXPECT_THAT(advice_of({"strategy.compression=topk"}), testing::Not(HasSubstr("most of each gradient")));
+  EXPECT_THAT(advice_of({"strategy.context=ring"}), testing::Not(HasSubstr("most of each gradient")));
   EXPECT_THAT(resolve(gpt({"strategy.auto=true"}), 2, small_server(2), {.device = 2 * kGiB}).summary,
-              testing::Not(HasSubstr("topk")))
+              testing::Not(HasSubstr("ring")))
       << "strategy.auto changes no result";
 }
 

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
+#include "herd/kernels/encoded_parts.h"
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
@@ -105,6 +107,155 @@ TEST(Compression, RefusesWhatItDoesNotEncode) {
   spec::RunFile run = compressed_run(2, 0);
   run.strategy.precision = "bf16";
   EXPECT_ERROR(steps_of(run, 2), Code::kBadConfig, "these have 16 bits already\n  fix:");
+}
+
+const std::vector<std::string> kWithResiduals = {"topk", "int8", "int4"};
+
+TEST(Compression, WithResidualsProves_WithEveryTechniqueThatSumsWholeGradients) {
+  int index = 0;
+  for (const std::string& codec : kWithResiduals) {
+    for (const int pp : {1, 2}) {
+      for (const int tp : {1, 2}) {
+        for (const char* recompute : {"none", "full"}) {
+          if (++index % one_in(1, 5) != 0) continue;
+          spec::RunFile run = compressed_run(2, 0, codec.c_str());
+          run.mesh.pp = pp, run.mesh.tp = tp;
+          run.strategy.recompute = recompute;
+          run.strategy.sequence_parallel = tp == 2 && pp == 1;
+          const auto steps = steps_of(run, 2 * pp * tp);
+          EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+        }
+      }
+    }
+    spec::RunFile frozen = compressed_run(3, 0, codec.c_str());
+    frozen.model.frozen = "h.1.*";
+    steps_of(frozen, 3);
+    for (const char* offload : {"states", "nvme", "window"}) {
+      for (const double clip : {0, 1}) {
+        spec::RunFile host = compressed_run(2, 0, codec.c_str());
+        host.strategy.offload = offload;
+        host.optimizer.clip = clip;
+        steps_of(host, 2);
+      }
+    }
+    spec::RunFile first_is_exact = compressed_run(2, 0, codec.c_str());
+    first_is_exact.strategy.compression_exclude = "wte.* wpe.*";
+    steps_of(first_is_exact, 2);
+  }
+  testing_support::expect_golden("tests/strategies/golden/compression_topk_dp2.txt",
+                                 to_text(steps_of(compressed_run(2, 0, "topk"), 2)[0]));
+}
+
+// Ranks that share tokens contribute to the same gradients as data ranks do, and encode them as well.
+TEST(Compression, EncodesSumsOfContextRanks) {
+  for (const char* codec : {"bf16", "topk", "int8", "int4"}) {
+    for (const int dp : {1, 2}) {
+      for (const int zero : {0, 1}) {
+        const bool is_bf16 = codec == std::string("bf16");
+        if (zero == 1 && !is_bf16) continue;
+        spec::RunFile run = compressed_run(dp, zero, codec);
+        run.model.heads = 12, run.model.width = 24, run.model.kv_heads = 6;
+        run.mesh.cp = 2;
+        const auto steps = steps_of(run, 2 * dp);
+        int sums = 0;
+        for (const Op& op : steps[0].ops) {
+          if (!is_collective(op) || op.writes.empty() || op.writes[0].kind != ValueKind::kGradient) continue;
+          sums += op.writes[0].codec != Codec::kPlain;
+          EXPECT_EQ(steps[0].mesh.size(op.axis), 2 * dp) << describe(steps[0], op);
+        }
+        EXPECT_GT(sums, 0) << codec << " dp " << dp;
+        run.strategy.offload = zero == 0 ? "window" : "nvme";
+        steps_of(run, 2 * dp);
+      }
+    }
+  }
+}
+
+// Of a group of m elements, x of them exact, among n ranks: the message, and what stays from step to step.
+TEST(Compression, WithResidualsHasTheBytesOfItsEquation) {
+  const int n = 2;
+  for (const std::string& codec : kWithResiduals) {
+    const spec::RunFile run = compressed_run(n, 0, codec.c_str());
+    const spec::ModelTable model = spec::program_table(run, 1);
+    const Program step = steps_of(run, n)[0];
+    const auto form = *program::parse_codec(codec);
+    int encoded = 0;
+    for (int g = 0; g < static_cast<int>(model.groups.size()); ++g) {
+      int64_t m = 0, x = 0;
+      for (const spec::ParameterShape& parameter : model.groups[static_cast<size_t>(g)].parameters) {
+        m += parameter.elements();
+        if (parameter.sizes.size() == 1) x += parameter.elements();
+      }
+      const auto message = step.values.find(in_codec(program::gradient(g), form));
+      const auto residual = step.values.find(program::residual(g));
+      ASSERT_EQ(message == step.values.end(), m == x) << "a group of vectors alone is summed as it is";
+      ASSERT_EQ(residual == step.values.end(), m == x);
+      if (m == x) continue;
+      ++encoded;
+      const kernels::EncodedParts parts{{.kind = kernels::find_codec(codec)->kind}, m, n};
+      const int64_t incoming = parts.incoming_bytes();
+      EXPECT_EQ(message->second.bytes, (codec == "topk" ? incoming : parts.message_bytes()) + 4 * x);
+      EXPECT_EQ(residual->second.bytes, 4 * parts.residual_elements() + (codec == "topk" ? 0 : incoming));
+      EXPECT_TRUE(residual->second.persistent);
+    }
+    EXPECT_GT(encoded, 0);
+  }
+}
+
+TEST(Compression, WithResidualsRefusesWhatItDoesNotEncode) {
+  for (const std::string& codec : kWithResiduals) {
+    for (const int zero : {1, 2, 3}) {
+      EXPECT_ERROR(steps_of(compressed_run(2, zero, codec.c_str()), 2), Code::kBadConfig,
+                   "strategy.zero = " + std::to_string(zero));
+    }
+    spec::RunFile run = compressed_run(2, 0, codec.c_str());
+    run.strategy.precision = "bf16";
+    EXPECT_ERROR(steps_of(run, 2), Code::kBadConfig, "these have 16 bits already\n  fix:");
+    run.strategy.gradient_precision = "fp32";
+    steps_of(run, 2);
+    run.strategy.precision = "fp16";
+    EXPECT_ERROR(steps_of(run, 2), Code::kBadConfig, "the loss scale of strategy.precision = \"fp16\" changes\n  fix:");
+    spec::RunFile excluded = compressed_run(2, 0, codec.c_str());
+    excluded.strategy.compression_exclude = "wte.wieght";
+    EXPECT_ERROR(steps_of(excluded, 2), Code::kBadConfig, "strategy.compression_exclude: \"wte.wieght\" matches none");
+  }
+}
+
+TEST(Compression, MutantsOfResidualsAreFound) {
+  const spec::RunFile run = compressed_run(2, 0, "int8");
+  const auto steps = steps_of(run, 2);
+  const program::Expectation expected = expectation_of(run, 2);
+  ASSERT_EQ(first_finding(steps, expected), "");
+  const auto expect_found = [&](const char* what, const std::function<bool(Op&)>& change) {
+    int mutants = 0;
+    for (size_t i = 0; i < steps[0].ops.size(); ++i) {
+      auto mutant = steps;
+      if (!change(mutant[0].ops[i])) continue;
+      change(mutant[1].ops[i]);
+      ++mutants;
+      EXPECT_NE(first_finding(mutant, expected), "") << what << ": " << describe(steps[0], steps[0].ops[i]);
+    }
+    EXPECT_GT(mutants, 0) << what;
+  };
+  const auto is_residual = [](const Value& value) { return value.kind == ValueKind::kResidual; };
+  expect_found("what is lost is forgotten", [&](Op& op) {
+    const auto kept = std::erase_if(op.reads, is_residual);
+    std::erase_if(op.writes, is_residual);
+    return kept > 0;
+  });
+  expect_found("what is lost of another group", [&](Op& op) {
+    const auto begin = std::find_if(op.reads.begin(), op.reads.end(), is_residual);
+    if (op.reads.end() - begin < 2) return false;
+    std::swap(*begin, *(begin + 1));
+    return true;
+  });
+  expect_found("the sum of what is plain", [&](Op& op) {
+    if (op.kind != OpKind::kAllReduce || op.writes[0].codec == Codec::kPlain) return false;
+    for (auto* side : {&op.reads, &op.writes}) {
+      for (Value& value : *side) value.codec = Codec::kPlain;
+    }
+    return true;
+  });
 }
 
 TEST(Compression, MutantsAreFound) {

@@ -18,9 +18,6 @@ TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
   EXPECT_EQ(refused("strategy.context=ring"),
             "strategy.context = \"ring\" is not in this version\n  fix: strategy.context = \"all_to_all\"");
   EXPECT_EQ(refused("mesh.ep=2"), "mesh.ep = 2 is not in this version\n  fix: mesh.ep = 1");
-  EXPECT_EQ(
-      refused("strategy.compression=topk"),
-      "strategy.compression = \"topk\" is not in this version\n  fix: strategy.compression = \"none\" or \"bf16\"");
   EXPECT_EQ(refused("model.kind=bert"),
             "model.kind = \"bert\" is not in this version\n  fix: model.kind = \"gpt\" or \"llama\" or \"moe\"");
   EXPECT_EQ(refused("comm.transport=inproc"),
@@ -37,6 +34,10 @@ TEST(Techniques, SupportWhatRowsBring) {
         "strategy.recompute=every:2", "strategy.pipeline=zero_bubble_v", "mesh.tp=2", "mesh.pp=2", "mesh.fsdp=2",
         "mesh.cp=2", "strategy.prefetch=2", "strategy.keep_whole=2", "strategy.auto=true", "strategy.bucket=1MiB"})
     EXPECT_EQ(refused(setting), "") << setting;
+  for (const char* codec : {"bf16", "topk", "int8", "int4"})
+    EXPECT_EQ(refused("strategy.compression=" + std::string(codec)), "") << codec;
+  for (const char* setting : {"ratio=0.5", "levels=quantiles", "warmup=2", "exclude=wte.*"})
+    EXPECT_EQ(refused("strategy.compression_" + std::string(setting)), "") << setting;
 }
 
 // The proof must not believe a row that it is not needed.

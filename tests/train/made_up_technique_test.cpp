@@ -33,20 +33,19 @@ class MadeUp final : public Strategy {
 };
 
 Technique made_up_row() {
-  return {
-      .name = "made up",
-      .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-        const bool asks = step.run.strategy.compression == "topk" && step.run.strategy.recompute == "none";
-        return asks ? std::make_unique<MadeUp>(step) : nullptr;
-      },
-      .supports = {{"strategy.compression", {"topk"}}},
-      .alternatives = {
-          {.key = "strategy.compression", .automatic = true, .values = [](const spec::RunFile& run, const RankCounts&) {
-             return strategies::values_if(run.strategy.compression == "none", "topk");
-           }}}};
+  return {.name = "made up",
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            const bool asks = step.run.strategy.context == "ring" && step.run.strategy.recompute == "none";
+            return asks ? std::make_unique<MadeUp>(step) : nullptr;
+          },
+          .supports = {{"strategy.context", {"ring"}}},
+          .alternatives = {
+              {.key = "strategy.context", .automatic = true, .values = [](const spec::RunFile& run, const RankCounts&) {
+                 return strategies::values_if(run.strategy.context == "all_to_all", "ring");
+               }}}};
 }
 
-spec::RunFile asking() { return tiny_run("[strategy]\ncompression = \"topk\"\n"); }
+spec::RunFile asking() { return tiny_run("[strategy]\ncontext = \"ring\"\n"); }
 
 int64_t needed(const spec::RunFile& run) {
   const spec::Layout layout = strategies::trainable_layout(run, 1);
@@ -55,9 +54,8 @@ int64_t needed(const spec::RunFile& run) {
 }
 
 TEST(MadeUpTechnique, IsRefusedWithoutItsRow_AndTrainsWithIt) {
-  EXPECT_ERROR(
-      train_in_threads(asking(), 2, 1), Code::kBadConfig,
-      "strategy.compression = \"topk\" is not in this version\n  fix: strategy.compression = \"none\" or \"bf16\"");
+  EXPECT_ERROR(train_in_threads(asking(), 2, 1), Code::kBadConfig,
+               "strategy.context = \"ring\" is not in this version\n  fix: strategy.context = \"all_to_all\"");
   const AddedTechnique row(made_up_row(), "recompute");
   const Trained plain = train_in_threads(tiny_run(), 2, 3), made_up = train_in_threads(asking(), 2, 3);
   EXPECT_EQ(made_up.losses, plain.losses);
@@ -76,7 +74,7 @@ TEST(MadeUpTechnique, IsChosen_WhereItFitsAndTheRunAsItIsDoesNot) {
   ASSERT_GT(needed(tiny_run()), budget.device);
   spec::RunFile run = tiny_run("[strategy]\nauto = true\n");
   EXPECT_THAT(planner::resolve(run, 1, planner::small_server(1), budget).summary,
-              HasSubstr("strategy.auto: strategy.compression=topk"));
+              HasSubstr("strategy.auto: strategy.context=ring"));
 }
 
 // A row that claims what its rewrite does not do.

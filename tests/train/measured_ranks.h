@@ -9,6 +9,7 @@
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/fork_world.h"
 #include "herd/program/memory_bound.h"
+#include "herd/train/run_codec.h"
 #include "train_in_threads.h"
 
 namespace herd::train {
@@ -52,13 +53,19 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), 1);
+    const auto encoded = encoded_gradients(run, table, parameters, step);
     if (run.chain) DeviceMemory::reset_peak();  // a module's initial weights are on the host, without a budget
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
     std::optional<optim::LossScale> loss_scale;
     if (run.strategy.precision == "fp16") loss_scale = optim::LossScale();
-    runtime::ModelBindings bindings(
-        model.blocks, parameters, groups, runtime::parameter_update(parameters, *optimizer, rate),
-        {.seed = 1, .clip = run.optimizer.clip, .loss_scale = loss_scale, .width = run.model.width, .table = &table});
+    runtime::ModelBindings bindings(model.blocks, parameters, groups,
+                                    runtime::parameter_update(parameters, *optimizer, rate),
+                                    {.seed = 1,
+                                     .clip = run.optimizer.clip,
+                                     .loss_scale = loss_scale,
+                                     .encoded = encoded.get(),
+                                     .width = run.model.width,
+                                     .table = &table});
     // Measured against a budget: what a rank holds beyond it for a moment, where it has none, is no harm.
     bounds[comm.rank()] =
         program::peak_bound(step, program::Tier::kDevice, programs).bytes + strategies::uncounted_bytes(step);

@@ -57,6 +57,15 @@ DrawnRun drawn_run(uint64_t seed) {
   run.strategy.gradient_precision = run.strategy.precision != "fp32" && in(0, 1) == 1 ? "fp32" : "same";
   run.strategy.sequence_parallel = run.mesh.tp > 1 && in(0, 1) == 1;
   run.strategy.keep_gathered = !run.strategy.sequence_parallel || in(0, 1) == 1;
+  const bool fp32_gradients = run.strategy.precision == "fp32" || run.strategy.gradient_precision == "fp32";
+  if (fp32_gradients && run.strategy.precision != "fp16" && run.strategy.zero <= 1 && seed % 3 == 0)
+    run.strategy.compression = run.strategy.zero == 1 ? "bf16"
+                               : seed % 2 == 0        ? "int8"
+                               : seed % 5 < 2         ? "int4"
+                                                      : "topk";
+  if (seed % 4 == 0) run.strategy.compression_levels = "quantiles";
+  if (seed % 5 == 0) run.strategy.compression_exclude = "wte* h.0.*";
+  run.strategy.compression_ratio = seed % 2 == 0 ? 0.01 : 0.2;
   run.strategy.offload = data * run.mesh.tp * run.mesh.pp <= 2 ? one_of("none", "none", "nvme", "states") : "none";
   run.strategy.prefetch = in(0, 2);
   run.strategy.keep_whole = in(0, 2);
@@ -71,16 +80,18 @@ DrawnRun drawn_run(uint64_t seed) {
     m.context |= 1;
   }
   char text[500];
-  std::snprintf(
-      text, sizeof text,
-      "seed %lu: %d ranks tp%ld cp%ld pp%ld %s zero%d seq%d keep%d %s %s/%s off %s | %s L%ld D%ld H%ld K%ld d%ld "
-      "F%ld T%ld V%ld mb%ld "
-      "batch%ld drop%g tied%d %s",
-      seed, out.ranks, run.mesh.tp, run.mesh.cp, run.mesh.pp, run.mesh.pp > 1 ? run.strategy.pipeline.c_str() : "-",
-      static_cast<int>(run.strategy.zero), run.strategy.sequence_parallel, run.strategy.keep_gathered,
-      run.strategy.recompute.c_str(), run.strategy.precision.c_str(), run.strategy.gradient_precision.c_str(),
-      run.strategy.offload.c_str(), m.kind.c_str(), m.layers, m.width, m.heads, m.kv_heads, m.head_width, m.ffn,
-      m.context, m.vocab, run.train.micro_batch, run.train.batch, m.dropout, m.tie_embeddings, m.norm.c_str());
+  std::snprintf(text, sizeof text,
+                "seed %lu: %d ranks tp%ld cp%ld pp%ld %s zero%d seq%d keep%d %s %s/%s off %s codec %s | %s L%ld D%ld "
+                "H%ld K%ld d%ld "
+                "F%ld T%ld V%ld mb%ld "
+                "batch%ld drop%g tied%d %s",
+                seed, out.ranks, run.mesh.tp, run.mesh.cp, run.mesh.pp,
+                run.mesh.pp > 1 ? run.strategy.pipeline.c_str() : "-", static_cast<int>(run.strategy.zero),
+                run.strategy.sequence_parallel, run.strategy.keep_gathered, run.strategy.recompute.c_str(),
+                run.strategy.precision.c_str(), run.strategy.gradient_precision.c_str(), run.strategy.offload.c_str(),
+                run.strategy.compression.c_str(), m.kind.c_str(), m.layers, m.width, m.heads, m.kv_heads, m.head_width,
+                m.ffn, m.context, m.vocab, run.train.micro_batch, run.train.batch, m.dropout, m.tie_embeddings,
+                m.norm.c_str());
   out.text = text;
   return out;
 }

@@ -60,6 +60,15 @@ RunReport some_report() {
   return report;
 }
 
+TEST(RunReport, ShowsWhatCompressionLoses_WhereGradientsAreCompressed) {
+  RunReport report = some_report();
+  EXPECT_EQ(run_report_html(report).find("Compression of gradients"), std::string::npos);
+  for (StepMetrics& metrics : report.metrics) metrics.compression_ratio = 50.0, metrics.compression_error = 0.75;
+  const std::string html = run_report_html(report);
+  EXPECT_NE(html.find("Compression of gradients"), std::string::npos);
+  EXPECT_NE(html.find("50.0 bytes of fp32 in one"), std::string::npos);
+}
+
 TEST(RunReport, IsOneFileThatLoadsNothing) {
   const std::string html = run_report_html(some_report());
   EXPECT_FALSE(std::regex_search(html, std::regex("(src|href)\\s*=|@import|url\\(http"))) << "it would load something";

@@ -25,6 +25,7 @@
 #include "herd/train/evaluate.h"
 #include "herd/train/model_source.h"
 #include "herd/train/model_tensors.h"
+#include "herd/train/run_codec.h"
 #include "herd/train/run_optimizer.h"
 #include "herd/train/take_weights.h"
 #include "tests/support/temporary_folder.h"
@@ -90,10 +91,12 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       take_weights(*convert::open_weights(run.model.weights), weights);
       runtime::WeightRefresher(parameters, groups, step).refresh();
     }
+    const auto encoded = encoded_gradients(run, table, parameters, step);
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
     const runtime::ModelBindings::Options options{.seed = seed,
                                                   .clip = run.optimizer.clip,
                                                   .loss_scale = loss_scale,
+                                                  .encoded = encoded.get(),
                                                   .width = run.model.width,
                                                   .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
                                                   .table = &table};

@@ -1,0 +1,95 @@
+#include "herd/runtime/encoded_gradients.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <utility>
+
+#include "herd/base/check.h"
+#include "herd/bridge/budget_allocator.h"
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/program/program_names.h"
+
+namespace herd::runtime {
+namespace {
+
+template <class T>
+std::span<T> span_of(const at::Tensor& tensor) {
+  return {static_cast<T*>(tensor.data_ptr()), static_cast<size_t>(tensor.numel())};
+}
+
+}  // namespace
+
+EncodedGradients::EncodedGradients(const FlatParameters& parameters, const program::Program& step, Options options)
+    : parameters_(parameters), options_(std::move(options)) {
+  for (const program::Op& op : step.ops) {
+    if (op.kind != program::OpKind::kAllReduce) continue;
+    for (const program::Value& value : op.writes) {
+      if (!step.values.contains(program::residual(value.index)) || value.codec == program::Codec::kPlain) continue;
+      const int64_t elements = parameters.group(value.index).elements();
+      const kernels::EncodedParts parts{options_.codec, elements, step.mesh.size(op.axis)};
+      const auto& exact = options_.exact[value.index];
+      int64_t num_exact = 0;
+      for (const kernels::ElementRange& range : exact) num_exact += range.size();
+      Group& group = groups_[value.index];
+      {
+        const MemoryLabelGuard label(MemoryLabel::kStates);
+        group.residual = at::zeros({parts.residual_elements()}, at::kFloat);
+        if (!parts.is_sparse()) group.incoming = at::empty({parts.incoming_bytes()}, at::kByte);
+      }
+      const MemoryLabelGuard label(MemoryLabel::kGradients);
+      group.message = at::empty({parts.is_sparse() ? 0 : parts.message_bytes()}, at::kByte);
+      if (parts.is_sparse()) group.incoming = at::empty({parts.incoming_bytes()}, at::kByte);
+      group.exact = at::empty({num_exact}, at::kFloat);
+      group.sum = std::make_unique<comm::EncodedSum>(
+          parts, exact, step.mesh.index(op.axis, step.rank),
+          comm::EncodedSum::Memory{span_of<float>(group.residual), span_of<uint8_t>(group.message),
+                                   span_of<uint8_t>(group.incoming), span_of<float>(group.exact)});
+      plain_bytes_ += 4 * elements;
+      encoded_bytes_ += parts.message_bytes() + 4 * num_exact;
+    }
+  }
+}
+
+std::span<float> EncodedGradients::gradient(int group) const {
+  const auto elements = static_cast<size_t>(parameters_.group(group).elements());
+  return span_of<float>(parameters_.memory(program::gradient(group))).first(elements);
+}
+
+void EncodedGradients::encode(int group, int64_t step) {
+  if (is_warming_up(step)) return;
+  const comm::EncodedSum::Loss loss = groups_.at(group).sum->encode(gradient(group));
+  squares_ += loss.squares;
+  lost_squares_ += loss.lost_squares;
+}
+
+void EncodedGradients::exchange(int group, int64_t step, Communicator& comm, const OpOptions& options) {
+  if (is_warming_up(step))
+    comm.all_reduce(gradient(group), options);
+  else
+    groups_.at(group).sum->exchange(comm, {.name = options.name});
+}
+
+void EncodedGradients::decode(int group, int64_t step) {
+  if (!is_warming_up(step)) groups_.at(group).sum->decode(gradient(group));
+}
+
+std::vector<int> EncodedGradients::groups() const {
+  std::vector<int> indices;
+  for (const auto& [index, group] : groups_) indices.push_back(index);
+  return indices;
+}
+
+const at::Tensor& EncodedGradients::residual(int group) const { return groups_.at(group).residual; }
+
+double EncodedGradients::take_relative_error() {
+  const double squares = std::exchange(squares_, 0), lost = std::exchange(lost_squares_, 0);
+  return squares > 0 ? std::sqrt(lost / squares) : 0;
+}
+
+double EncodedGradients::ratio() const {
+  return encoded_bytes_ > 0 ? static_cast<double>(plain_bytes_) / static_cast<double>(encoded_bytes_) : 1;
+}
+
+}  // namespace herd::runtime
