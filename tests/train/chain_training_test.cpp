@@ -110,7 +110,23 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{4, "[mesh]\npp = 4\n[strategy]\npipeline = \"zero_bubble_h1\"\n"},
                     Layout{2, "[mesh]\npp = 2\n[strategy]\npipeline = \"interleaved\"\nstages_per_rank = 3\n"},
                     Layout{2, "[mesh]\npp = 2\n[strategy]\npipeline = \"zero_bubble_v\"\n"},
-                    Layout{4, "[mesh]\npp = 2\n[strategy]\nzero = 3\nrecompute = \"full\"\n"}));
+                    Layout{4, "[mesh]\npp = 2\n[strategy]\nzero = 3\nrecompute = \"full\"\n"},
+                    Layout{3, "[strategy]\ncompression = \"topk\"\ncompression_ratio = 1\n"},
+                    Layout{4,
+                           "[mesh]\npp = 2\n[strategy]\ncompression = \"topk\"\ncompression_ratio = 1\n"
+                           "compression_exclude = \"left.*\"\n"}));
+
+// Encoding loses much of gradients as small as these; the residual brings it back.
+TEST(ChainTraining, InACodecLearnsNearlyAsOneRankDoes) {
+  const std::vector<double> plain = plain_losses(branched_chain(), points, run_file(), kSteps);
+  for (const char* codec : {"int8", "int4", "topk"}) {
+    const std::string keys =
+        "[mesh]\npp = 2\n[strategy]\ncompression_ratio = 0.25\ncompression = \"" + std::string(codec) + "\"\n";
+    const auto losses = train_chain_in_threads(branched_chain(), data_of(), run_file(keys), 4, kSteps).losses;
+    EXPECT_LT(most_apart(losses, plain), 0.03) << codec;
+    EXPECT_NE(losses, plain) << codec;
+  }
+}
 
 TEST(ChainTraining, InSixteenBitsHasTheLossesOfOneRank) {
   const std::string keys = "[strategy]\nprecision = \"bf16\"\n";

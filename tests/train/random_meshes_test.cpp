@@ -39,6 +39,7 @@ Combination mesh_drawn(uint64_t seed) {
   c.lr = 3e-4, c.norms = 1e-5;
   c.offload = seed % 4 == 2 ? "states" : seed % 4 == 3 ? "nvme" : "none";
   if (c.tp * c.cp == 1 && seed % 2 == 0) c.kind = "moe";
+  if (seed % 4 == 1 && c.zero == 0 && c.fsdp == 1) c.offload = "window";
   return c;
 }
 

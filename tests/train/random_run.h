@@ -64,6 +64,22 @@ void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t sha
   model.z_loss = in(0, 2) == 0 ? 1e-3 : 0;
 }
 
+// A codec that changes sums by no more than the tolerance of the precision allows: top-k with all elements, which loses
+// nothing and adds in the order of ranks, or bf16 beside weights of 16 bits.
+inline void draw_codec(const Combination& c, spec::RunFile& run) {
+  auto& strategy = run.strategy;
+  const bool fp32_gradients = c.precision == "fp32" || strategy.gradient_precision == "fp32";
+  if (!fp32_gradients || c.precision == "fp16" || c.zero > 1 || (c.zero == 0 && c.fsdp > 1)) return;
+  if (c.zero == 1 || (c.precision == "bf16" && c.seed % 3 == 0)) {
+    if (c.precision == "bf16") strategy.compression = "bf16";
+    return;
+  }
+  strategy.compression = "topk";
+  strategy.compression_ratio = 1;
+  strategy.compression_warmup = static_cast<int64_t>(c.seed % 3);
+  if (c.seed % 2 == 0) strategy.compression_exclude = "wte* h.0.*";
+}
+
 // Width up to 64, of heads of any width; up to 5 layers; sizes mostly odd; dropout always on; a batch that the ranks
 // share unevenly more often than not, and which makes as many micro-batches as asked for.
 inline spec::RunFile drawn(const Combination& c) {
@@ -109,6 +125,7 @@ inline spec::RunFile drawn(const Combination& c) {
   draw_kind(c.kind, run.model, c.tp * c.cp, in);
   if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
     run.strategy.interleave_micro_batches = static_cast<int64_t>(2 + (c.seed / 3) % 2);
+  if (c.seed % 7 < 4) draw_codec(c, run);
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   return run;
 }
@@ -120,8 +137,9 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + " " +
          std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + ", cp " + std::to_string(c.cp) +
          (c.sequence ? " rows, " : ", ") + (run.strategy.keep_gathered ? "" : "gathered again, ") + "interleave " +
-         std::to_string(run.strategy.interleave_micro_batches) + ", offload " + c.offload + ", " +
-         std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
+         std::to_string(run.strategy.interleave_micro_batches) + ", codec " + run.strategy.compression + " but " +
+         run.strategy.compression_exclude + ", offload " + c.offload + ", " + std::to_string(c.micro_batches) +
+         " micro-batches | " + m.kind +
          (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts" : "") +
          ", layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
          std::to_string(m.heads) + " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) +

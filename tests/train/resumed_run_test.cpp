@@ -180,6 +180,10 @@ class DrawnRun {
         .zero = static_cast<int>(seed % 4), .recompute = "none", .precision = "fp32", .ranks = 2, .seed = seed};
     c.kind = seed % 2 == 0 ? "gpt" : "llama";
     run_ = drawn(c);
+    if (c.zero == 0) {
+      run_.strategy.compression = seed % 8 == 4 ? "topk" : "int8";
+      run_.strategy.compression_ratio = 0.2;
+    }
     run_.train.steps = kSteps;
     run_.train.eval_every = 0;
     run_.train.max_minutes = 1000;  // half of it is enough, too
@@ -229,9 +233,10 @@ class DrawnRun {
       return;
     }
     ASSERT_EQ(found.size(), losses_.size());
+    // In another layout other terms are encoded, and what encoding has lost may be left out.
+    const double within = key.effect != spec::Effect::kLayout ? 0 : run_.strategy.compression == "none" ? 2e-6 : 0.03;
     for (size_t i = 0; i < found.size(); ++i)
-      EXPECT_NEAR(found[i], losses_[i], (key.effect == spec::Effect::kLayout ? 2e-6 : 0) * losses_[i])
-          << "step " << i + 1;
+      EXPECT_NEAR(found[i], losses_[i], within * losses_[i]) << "step " << i + 1;
   }
 
   RunFolder folder_;
@@ -241,8 +246,11 @@ class DrawnRun {
 
 TEST(ResumedRun, WithAnotherKeyIsRefused_OrHasTheLossesThatTheKeySays) {
   const bool all = std::getenv("HERD_FULL_TESTS") != nullptr;
-  const uint64_t num_runs = all ? 4 : 2, keys_of_each = all ? 1000 : 5;
-  for (uint64_t seed = 7001; seed < 7001 + num_runs; ++seed) {
+  // Gradients of the last one are encoded.
+  const std::vector<uint64_t> seeds =
+      all ? std::vector<uint64_t>{7001, 7002, 7003, 7004} : std::vector<uint64_t>{7001, 7002, 7004};
+  const size_t keys_of_each = all ? 1000 : 5;
+  for (const uint64_t seed : seeds) {
     DrawnRun run(seed);
     std::vector<const spec::Key*> keys;
     for (const spec::Key& key : spec::run_keys()) {
@@ -251,7 +259,7 @@ TEST(ResumedRun, WithAnotherKeyIsRefused_OrHasTheLossesThatTheKeySays) {
     }
     std::mt19937_64 random(seed);
     std::shuffle(keys.begin(), keys.end(), random);
-    keys.resize(std::min<size_t>(keys.size(), keys_of_each));
+    keys.resize(std::min(keys.size(), keys_of_each));
     for (const spec::Key* key : keys) run.go_on_with_another(*key);
   }
 }
