@@ -181,6 +181,11 @@ LayerMemory LayerMemory::shared_experts() const {
   return LayerMemory(sizes);
 }
 
+int64_t LayerMemory::gradient_of_expert() const {
+  return std::max(gradient_scratch(expert_rows(), s_.D, s_.F, false),
+                  gradient_scratch(expert_rows(), s_.F, s_.D, false));
+}
+
 int64_t LayerMemory::expert_rows() const { return std::min(kExpertRows, s_.R); }
 
 // Counts as if one expert had all rows that it can have.
@@ -212,9 +217,13 @@ void LayerMemory::mixture_backward(HeldBytes& held, Halves halves, const PartEnd
   if (shared > 0) shared_experts().feed_backward(held, halves, {});
   held.take(2 * choices * 4 + top_k * d);  // weights of rows and their gradients; gradients of rows
   if (!together) held.take(top_k * rows(s_.F));
-  held.take_briefly(piece * (s_.D + (together ? 5 : 4) * s_.F) * s_.element +
-                    (s_.in_fp32 ? 4 * (s_.D * s_.F + piece * (s_.D + s_.F)) : 0));
-  held.take_briefly(piece * (s_.D + s_.F) * s_.element + (together ? gradient_scratch(piece, s_.D, s_.F, false) : 0));
+  // The gradients of rows' weights are sums in fp32, for which 16-bit products are converted; so are weights to 16
+  // bits.
+  const bool is_short = s_.element != 4;
+  const int64_t hidden = (together ? 5 : 4) + (is_short ? 1 : 0), product = 4 * (s_.D * s_.F + piece * (s_.D + s_.F));
+  held.take_briefly(piece * ((s_.D + hidden * s_.F) * s_.element + 4 + (is_short ? s_.element : 0)));
+  if (s_.in_fp32) held.take_briefly(product + piece * std::max((s_.D + 2 * s_.F + 1) * s_.element, 8 * s_.D));
+  held.take_briefly(piece * (s_.D + s_.F) * s_.element + (together ? gradient_of_expert() : 0));
   held.take(choices * 4 + d);
   held.give(2 * choices * 4 + top_k * d);
   if (together) held.give(2 * top_k * rows(s_.F) + choices * 8 + (experts + 1) * 8 + (ends.owns_dy ? d : 0));
@@ -408,7 +417,7 @@ int64_t LayerMemory::second_half_of_attention() const {
 
 int64_t LayerMemory::second_half_of_feed() const {
   if (s_.mixture.experts > 0) {
-    const int64_t piece = expert_rows(), of_expert = gradient_scratch(piece, s_.D, s_.F, false);
+    const int64_t piece = expert_rows(), of_expert = gradient_of_expert();
     const int64_t router = 4 * (s_.mixture.experts + (s_.element == 4 ? 0 : s_.R)) * s_.D;
     return std::max({piece * s_.D * s_.element + of_expert, router,
                      s_.mixture.shared_ffn > 0 ? shared_experts().second_half_of_feed() : 0});

@@ -112,6 +112,7 @@ class LayerMemory {
   void multiply_backward(HeldBytes& held, int64_t inputs, int64_t outputs, Halves halves, bool has_bias) const;
   LayerMemory shared_experts() const;  // as a feed-forward layer
   int64_t expert_rows() const;         // rows that an expert multiplies at a time
+  int64_t gradient_of_expert() const;  // bytes that the gradient of one of its matrices needs
   void mixture_forward(HeldBytes& held) const;
   void mixture_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
   void rotate(HeldBytes& held) const;

@@ -65,6 +65,7 @@ spec::RunFile drawn(std::mt19937_64& random, bool is_moe) {
   m.norm = m.is_rotary() || in(0, 1) == 1 ? "rmsnorm" : "layernorm";
   m.dropout = in(0, 1) == 1 ? 0.1 : 0;
   if (is_moe) {
+    m.width = 8 * in(4, 40);
     m.experts = in(1, 6);
     m.top_k = in(1, m.experts);
     m.shared_experts = in(0, 2);
@@ -232,7 +233,7 @@ TEST(BlockMemory, OfExperts_IsAtMostWhatTheTableSays) {
       EXPECT_LE(line.measured, line.predicted + kSmallTensors) << where;
       if (!line.is_tight || run.model.experts > 1) continue;
       const int64_t all = line.base + line.predicted;
-      EXPECT_GE(line.base + line.measured, all - all * 3 / 100 - 4096) << where;
+      EXPECT_GE(line.base + line.measured, all - all * 15 / 100 - 4096) << where;
       ++checked;
     }
   }
