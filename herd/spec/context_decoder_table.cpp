@@ -17,6 +17,12 @@ LayerSizes TableBuilder::sizes_of_heads(const LayerStyle& style) const {
   return sizes;
 }
 
+std::vector<TensorShape> TableBuilder::by_rank(int64_t width) const {
+  return {{.bytes = cp_ * R_ * width * element_,
+           .dtype = table_.compute_dtype,
+           .extents = {{cp_, false}, {1, true}, {R_ / B_, false}, {width, false}}}};
+}
+
 // Normalises this rank's tokens and makes queries, keys and values of them, in the order of the ranks that get them.
 BlockShape TableBuilder::token_projection(const std::string& name, const LayerStyle& style) const {
   BlockShape block{.name = name};
@@ -24,6 +30,7 @@ BlockShape TableBuilder::token_projection(const std::string& name, const LayerSt
   const int64_t rd = R_ * D_, products = A_ + 2 * K_, exchanged = R_ * exchanged_width();
   block.input_bytes = rd * element_;
   block.output_bytes = exchanged * element_;
+  block.outputs = by_rank(exchanged_width() / cp_);
   block.graph_bytes = 2 * rd * element_ + memory.norm_numbers(R_);
   block.pending_bytes = R_ * (D_ + products) * element_ + memory.norm_weights();
   const double matmul = 2.0 * static_cast<double>(R_ * D_) * static_cast<double>(products);
@@ -54,6 +61,7 @@ BlockShape TableBuilder::head_attention(const std::string& name, const LayerStyl
   const int64_t matrices = 2 * B_ * sizes.heads * S_ * S_ * in_attention;
   block.input_bytes = padded * width * element_;
   block.output_bytes = padded * sizes.A * element_;
+  block.outputs = by_rank(sizes.A);
   block.backward_reads_weights = false;
   block.graph_bytes = (in_fp32_ ? sizes.R : padded) * width * in_attention;
   if (flash) block.graph_bytes += sizes.R * (sizes.A * in_attention + sizes.heads * 4);

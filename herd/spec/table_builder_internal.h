@@ -91,6 +91,7 @@ class TableBuilder {
   LayerMemory memory_of(const LayerStyle& style) const { return LayerMemory(sizes_of(style)); }
   LayerSizes sizes_of_heads(const LayerStyle& style) const;  // of attention on this context-parallel rank's heads
   int64_t exchanged_width() const;  // elements of q, k and v of a token that context-parallel ranks exchange
+  std::vector<TensorShape> by_rank(int64_t width) const;  // a tensor with a slice of its tokens for each context rank
   int64_t backward_most(const LayerMemory& memory, const LayerStyle& style, Halves halves) const;  // of a whole layer
   double feed_weights(
       const LayerStyle& style) const;  // elements of feed-forward matrices that a row is multiplied with

@@ -49,6 +49,31 @@ TEST(TrainCommand, GivesTheLossesOfOneRank_WithTwoRanksAndOtherMicroBatches) {
   expect_same_losses(folder.root / "one", folder.root / "two", 1e-6);
 }
 
+// Processes measure each block before they train; ranks as threads do not.
+TEST(TrainCommand, GivesTheLossesOfOneRank_WhereRanksShareTokensOrHaveExperts_AndResumesInAnotherLayout) {
+  const std::string rate = "optimizer.schedule=constant";  // which does not hang on train.steps
+  const std::vector<std::vector<std::string>> kinds = {{rate},
+                                                       {rate, "model.kind=moe", "model.experts=4", "model.top_k=2"}};
+  const std::vector<std::string> layouts[] = {{"mesh.cp=2", "mesh.pp=2"}, {"mesh.pp=2", "strategy.zero=3"}};
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    RunFolder folder;
+    ASSERT_EQ(folder.train("one", 1, kinds[i]).status, 0);
+    std::vector<std::string> half = kinds[i];
+    half.insert(half.end(), layouts[i].begin(), layouts[i].end());
+    half.emplace_back("train.steps=6");
+    const Ended begun = folder.train("shared", 4, half);
+    ASSERT_EQ(begun.status, 0) << begun.output;
+    std::vector<std::string> rest = kinds[i];
+    rest.emplace_back("strategy.offload=nvme");
+    const Ended resumed = folder.train("shared", 3, rest);
+    ASSERT_EQ(resumed.status, 0) << resumed.output;
+    EXPECT_THAT(resumed.output, HasSubstr("resumed from"));
+    const std::vector<double> one = losses(folder.root / "one"), shared = losses(folder.root / "shared");
+    ASSERT_EQ(shared.size(), 12u);
+    for (size_t step = 0; step < 12; ++step) EXPECT_NEAR(shared[step], one[step], 1e-5) << step;
+  }
+}
+
 TEST(TrainCommand, GivesTheSameBits_WhenActivationsAreComputedAgain) {
   RunFolder folder;
   const std::vector<std::string> all = {"model.dropout=0.1", "model.layers=3", "train.eval_every=0"};
