@@ -28,6 +28,12 @@ def import_before_fork():
     import torch.distributed.pipelining
     import torch.distributed.tensor.parallel  # noqa: F401
 
+    try:  # torch.compile shows progress by it, where it is installed: without its monitor's thread
+        import tqdm
+
+        tqdm.tqdm.monitor_interval = 0
+    except ImportError:
+        pass
     torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(1))
     assert len(os.listdir("/proc/self/task")) == 1, "a thread would be lost in the ranks"
 
