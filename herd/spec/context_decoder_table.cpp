@@ -63,7 +63,9 @@ BlockShape TableBuilder::head_attention(const std::string& name, const LayerStyl
   block.output_bytes = padded * sizes.A * element_;
   block.outputs = by_rank(sizes.A);
   block.backward_reads_weights = false;
-  block.graph_bytes = (in_fp32_ ? sizes.R : padded) * width * in_attention;
+  // The graph holds its input, and queries, keys and values in another order or type.
+  const bool copies = in_fp32_ || B_ > 1 || m_.dropout > 0;
+  block.graph_bytes = (in_fp32_ ? sizes.R : padded) * width * in_attention + (copies ? block.input_bytes : 0);
   if (flash) block.graph_bytes += sizes.R * (sizes.A * in_attention + sizes.heads * 4);
   block.score_bytes = flash ? 0 : matrices;
   const double scores = 4.0 * static_cast<double>(sizes.R) * static_cast<double>(S_) * static_cast<double>(sizes.A);
@@ -94,7 +96,7 @@ BlockShape TableBuilder::token_output(const std::string& name, const LayerStyle&
   const int64_t rd = R_ * D_, ra = R_ * A_, rf = R_ * F_, ups = style.feed == LayerStyle::Feed::kSwiGlu ? 2 : 1;
   block.input_bytes = ra * element_;  // the tensor before it; the layer's input is that of the projection
   block.output_bytes = rd * element_;
-  block.graph_bytes = (ra + 2 * rd + feeds(style) * rf) * element_ + memory.norm_numbers(R_);
+  block.graph_bytes = (2 * ra + 2 * rd + feeds(style) * rf) * element_ + memory.norm_numbers(R_);  // y in both orders
   block.pending_bytes = (ra + 3 * rd + (1 + ups) * rf) * element_ + memory.norm_weights();
   const double matmul =
       2.0 * static_cast<double>(R_ * D_) * (static_cast<double>(A_) + static_cast<double>((1 + ups) * F_));

@@ -40,6 +40,7 @@ struct MeasuredRank {
 inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int ranks,
                                                 const std::shared_ptr<const ModelSource>& source = family_source()) {
   SharedNumbers peaks(ranks), bounds(ranks);
+  const TemporaryFolder files;
   run_forked(ranks, [&](Communicator& comm) {
     DeviceMemory::install();
     const spec::RunFile run = source->complete(given, comm);
@@ -52,7 +53,8 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
     const models::Model model = source->make(run, table, step);
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
-    runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), 1);
+    const std::filesystem::path file = files.path() / ("rank" + std::to_string(comm.rank()) + ".nvme");
+    runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), 1, {file, "test"});
     const auto encoded = encoded_gradients(run, table, parameters, step);
     if (run.chain) DeviceMemory::reset_peak();  // a module's initial weights are on the host, without a budget
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};

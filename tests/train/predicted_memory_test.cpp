@@ -114,7 +114,10 @@ TEST(PredictedMemory, IsNeverBelowWhatARankHolds_AndHardlyAbove) {
     for (size_t r = 0; r < ranks.size(); ++r) {
       const std::string text = "rank " + std::to_string(r) + " of " + drawn.text;
       EXPECT_LE(ranks[r].peak, ranks[r].bound) << text;
-      EXPECT_GE(ranks[r].peak, ranks[r].bound - ranks[r].bound * 3 / 100 - 8192 - on_their_way(drawn.run)) << text;
+      // Ranks that share tokens, and updates in files, are only bounded within 6 %.
+      const int64_t percent = drawn.run.mesh.cp > 1 || drawn.run.strategy.offload == "nvme" ? 6 : 3;
+      EXPECT_GE(ranks[r].peak, ranks[r].bound - ranks[r].bound * percent / 100 - 8192 - on_their_way(drawn.run))
+          << text;
       ++near;
     }
   }
