@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "herd/program/memory_bound.h"
 #include "herd/program/op_dependencies.h"
@@ -15,7 +14,7 @@
 #include "herd/program/simulate.h"
 #include "herd/spec/model_states.h"
 #include "tests/golden.h"
-#include "tests/strategies/small_run.h"
+#include "tests/strategies/op_mutants.h"
 
 namespace herd::strategies {
 namespace {
@@ -245,31 +244,22 @@ TEST(HostStates, MutantsOfFilesAreFound) {
       program::Expectation expected = expectation_of(run, 2);
       expected.proof.clipped = with_norm;
       ASSERT_EQ(first_finding(steps, expected), "");
-      int mutants = 0;
-      const auto expect_found = [&](const char* what, const std::function<bool(std::vector<Op>&, size_t)>& change) {
-        for (size_t i = 0; i < steps[0].ops.size(); ++i) {
-          const Op& op = steps[0].ops[i];
-          if (op.lane != Lane::kIo || op.kind == OpKind::kRelease) continue;
-          auto mutant = steps;
-          if (!change(mutant[1].ops, i)) continue;
-          ++mutants;
-          EXPECT_NE(first_finding(mutant, expected), "") << what << ": " << describe(steps[0], op);
-        }
-      };
-      expect_found("left out", [](std::vector<Op>& ops, size_t i) {
+      OpMutants mutants(steps, expected,
+                        [](const Op& op) { return op.lane == Lane::kIo && op.kind != OpKind::kRelease; });
+      mutants.expect_found("left out", [](std::vector<Op>& ops, size_t i) {
         ops.erase(ops.begin() + static_cast<long>(i));
         return true;
       });
-      expect_found("of another group", [](std::vector<Op>& ops, size_t i) {
+      mutants.expect_found("of another group", [](std::vector<Op>& ops, size_t i) {
         for (Value& value : ops[i].writes) value.index = value.index == 0 ? 1 : 0;
         return true;
       });
-      expect_found("the other way", [](std::vector<Op>& ops, size_t i) {
+      mutants.expect_found("the other way", [](std::vector<Op>& ops, size_t i) {
         ops[i].kind = ops[i].kind == OpKind::kEvict ? OpKind::kFetch : OpKind::kEvict;
         return true;
       });
       // A store before the update keeps the older version; a fetch after it reads too late.
-      expect_found("moved over the update", [](std::vector<Op>& ops, size_t i) {
+      mutants.expect_found("moved over the update", [](std::vector<Op>& ops, size_t i) {
         const int group = ops[i].reads[0].index;
         const auto step = std::find_if(ops.begin(), ops.end(), [&](const Op& op) {
           return op.kind == OpKind::kStep && op.writes[0].index == group;
@@ -281,7 +271,7 @@ TEST(HostStates, MutantsOfFilesAreFound) {
           std::rotate(step, op, op + 1);
         return true;
       });
-      EXPECT_GT(mutants, 40);
+      EXPECT_GT(mutants.count(), 40);
     }
   }
 }
@@ -292,38 +282,30 @@ TEST(HostStates, MutantsAreFound) {
     const auto steps = steps_of(run, 2);
     const program::Expectation expected = expectation_of(run, 2);
     ASSERT_EQ(first_finding(steps, expected), "");
-    int mutants = 0;
-    const auto expect_found = [&](const char* what, const std::function<bool(std::vector<Op>&, size_t)>& change) {
-      for (size_t i = 0; i < steps[0].ops.size(); ++i) {
-        const Op& op = steps[0].ops[i];
-        if (op.kind != OpKind::kEvict && op.kind != OpKind::kFetch && op.lane != Lane::kHost) continue;
-        if (op.kind == OpKind::kRelease) continue;
-        auto mutant = steps;
-        if (!change(mutant[1].ops, i)) continue;
-        ++mutants;
-        EXPECT_NE(first_finding(mutant, expected), "") << what << ": " << describe(steps[0], op);
-      }
-    };
-    expect_found("left out", [](std::vector<Op>& ops, size_t i) {
+    OpMutants mutants(steps, expected, [](const Op& op) {
+      return (op.kind == OpKind::kEvict || op.kind == OpKind::kFetch || op.lane == Lane::kHost) &&
+             op.kind != OpKind::kRelease;
+    });
+    mutants.expect_found("left out", [](std::vector<Op>& ops, size_t i) {
       ops.erase(ops.begin() + static_cast<long>(i));
       return true;
     });
-    expect_found("twice", [](std::vector<Op>& ops, size_t i) {
+    mutants.expect_found("twice", [](std::vector<Op>& ops, size_t i) {
       const Op copy = ops[i];
       ops.insert(ops.begin() + static_cast<long>(i), copy);
       return true;
     });
-    expect_found("of another group", [](std::vector<Op>& ops, size_t i) {
+    mutants.expect_found("of another group", [](std::vector<Op>& ops, size_t i) {
       Value& value = ops[i].kind == OpKind::kFetch ? ops[i].reads[0] : ops[i].writes[0];
       value.index = value.index == 0 ? 1 : 0;
       return true;
     });
-    expect_found("the other way", [](std::vector<Op>& ops, size_t i) {
+    mutants.expect_found("the other way", [](std::vector<Op>& ops, size_t i) {
       if (ops[i].kind != OpKind::kEvict && ops[i].kind != OpKind::kFetch) return false;
       ops[i].kind = ops[i].kind == OpKind::kEvict ? OpKind::kFetch : OpKind::kEvict;
       return true;
     });
-    EXPECT_GT(mutants, 50);
+    EXPECT_GT(mutants.count(), 50);
   }
 }
 

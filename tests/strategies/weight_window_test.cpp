@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "herd/base/error.h"
 #include "herd/program/excerpts.h"
@@ -15,7 +14,7 @@
 #include "herd/program/program_text.h"
 #include "herd/program/simulate.h"
 #include "tests/golden.h"
-#include "tests/strategies/small_run.h"
+#include "tests/strategies/op_mutants.h"
 
 namespace herd::strategies {
 namespace {
@@ -130,30 +129,20 @@ TEST(WeightWindow, MutantsAreFound) {
   const auto steps = steps_of(run, 2);
   const program::Expectation expected = expectation_of(run, 2);
   ASSERT_EQ(first_finding(steps, expected), "");
-  int mutants = 0;
-  const auto expect_found = [&](const char* what, const std::function<bool(std::vector<Op>&, size_t)>& change) {
-    for (size_t i = 0; i < steps[0].ops.size(); ++i) {
-      const Op& op = steps[0].ops[i];
-      if (op.kind != OpKind::kFetch) continue;
-      auto mutant = steps;
-      if (!change(mutant[1].ops, i)) continue;
-      ++mutants;
-      EXPECT_NE(first_finding(mutant, expected), "") << what << ": " << describe(steps[0], op);
-    }
-  };
-  expect_found("left out", [](std::vector<Op>& ops, size_t i) {
+  OpMutants mutants(steps, expected, [](const Op& op) { return op.kind == OpKind::kFetch; });
+  mutants.expect_found("left out", [](std::vector<Op>& ops, size_t i) {
     ops.erase(ops.begin() + static_cast<long>(i));
     return true;
   });
-  expect_found("of another group", [](std::vector<Op>& ops, size_t i) {
+  mutants.expect_found("of another group", [](std::vector<Op>& ops, size_t i) {
     ops[i].reads[0].index = ops[i].reads[0].index == 0 ? 1 : 0;
     return true;
   });
-  expect_found("into another", [](std::vector<Op>& ops, size_t i) {
+  mutants.expect_found("into another", [](std::vector<Op>& ops, size_t i) {
     ops[i].writes[0].index = ops[i].writes[0].index == 0 ? 1 : 0;
     return true;
   });
-  expect_found("after its use", [](std::vector<Op>& ops, size_t i) {
+  mutants.expect_found("after its use", [](std::vector<Op>& ops, size_t i) {
     const Value weight = ops[i].writes[0];
     for (size_t use = i + 1; use < ops.size(); ++use) {
       if (std::find(ops[use].reads.begin(), ops[use].reads.end(), weight) == ops[use].reads.end()) continue;
@@ -163,7 +152,7 @@ TEST(WeightWindow, MutantsAreFound) {
     }
     return false;
   });
-  EXPECT_GT(mutants, 40);
+  EXPECT_GT(mutants.count(), 40);
 }
 
 }  // namespace
