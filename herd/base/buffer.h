@@ -16,7 +16,8 @@
 
 namespace herd {
 
-enum class DeviceKind : uint8_t { kCpu, kCuda };
+enum class DeviceKind : uint8_t { kCpu, kCuda, kExtension };  // kExtension: a device that an extension of torch adds
+using StreamHandle = void*;                                   // of CUDA: a cudaStream_t; null is the default stream
 
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
@@ -34,6 +35,7 @@ struct Buffer {
   // transposed tensor. Operations that treat every element alike accept it where all ranks have the same; others refuse
   // it.
   uint64_t layout = 0;
+  StreamHandle stream = nullptr;  // on a device: what is enqueued here so far comes before an operation on the buffer
   int64_t bytes() const { return count * size_of(dtype); }
 };
 

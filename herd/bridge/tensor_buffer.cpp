@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "herd/base/error.h"
+#include "herd/bridge/device_stream.h"
 
 namespace herd {
 
@@ -79,7 +80,8 @@ Buffer to_buffer(const at::Tensor& tensor, BufferTag) {
   };
   if (!tensor.defined()) refuse("a tensor that is not defined");
   if (tensor.layout() != at::kStrided) refuse("a sparse tensor");
-  if (!tensor.is_cpu() && !tensor.is_cuda()) refuse("a tensor on device " + tensor.device().str());
+  if (!tensor.is_cpu() && !tensor.is_cuda() && !tensor.is_privateuseone())
+    refuse("a tensor on device " + tensor.device().str());
   if (tensor.is_neg() || tensor.is_conj()) refuse("a tensor whose negation or conjugation is still to be done");
   if (!tensor.is_non_overlapping_and_dense()) {
     std::ostringstream text;
@@ -96,7 +98,8 @@ Buffer to_buffer(const at::Tensor& tensor, BufferTag) {
   }
   buffer.count = tensor.numel();
   buffer.ptr = tensor.numel() == 0 ? nullptr : tensor.data_ptr();
-  if (tensor.is_cuda()) buffer.device = {DeviceKind::kCuda, tensor.device().index()};
+  buffer.device = to_device(tensor.device());
+  buffer.stream = current_stream(tensor.device());
   buffer.keep_alive = std::make_shared<at::Tensor>(tensor.detach());
   return buffer;
 }

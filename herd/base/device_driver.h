@@ -1,0 +1,50 @@
+// What herd asks of a device beside the CPU: page-locked memory, copies, events. All of it is asynchronous, in the
+// order of a stream. The driver of CUDA is in libherd_cuda.so, which is loaded when it is first asked for, so nothing
+// else needs CUDA's headers or libraries. Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "herd/base/buffer.h"
+
+namespace herd {
+
+// A point in a stream: it is reached once all work that was enqueued there before is done.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  virtual bool done() const = 0;
+  virtual void wait() const = 0;  // blocks the calling thread, without spinning
+  // Lets what is enqueued on `stream` from here on wait for this point. The calling thread goes on.
+  virtual void hold(StreamHandle stream) const = 0;
+};
+using DeviceEventPtr = std::shared_ptr<const DeviceEvent>;
+
+// Functions throw kBadConfig with the device's own words where it refuses.
+class DeviceDriver {
+ public:
+  virtual ~DeviceDriver() = default;
+  virtual int count() const = 0;  // devices of this kind
+  // Returns page-locked memory of the host, which the device copies to and from at full speed, and can read and write
+  // at the same address.
+  virtual void* allocate_host(int64_t bytes) = 0;
+  virtual void free_host(void* memory) = 0;
+  // Returns a stream that runs beside all others.
+  virtual StreamHandle create_stream(int device) = 0;
+  virtual void destroy_stream(int device, StreamHandle stream) = 0;
+  // Enqueues a copy between the device and page-locked memory, or inside either.
+  virtual void copy(void* to, const void* from, int64_t bytes, int device, StreamHandle stream) = 0;
+  virtual DeviceEventPtr record(int device, StreamHandle stream) = 0;
+  // Calls `function` from a thread of the driver once the work before it is done. It must not call the driver.
+  virtual void call(int device, StreamHandle stream, std::function<void()> function) = 0;
+};
+
+// Returns the driver of a kind of device. Throws kBadConfig with the reason and the fix where there is none.
+DeviceDriver& device_driver(DeviceKind kind);
+// The driver must live as long as the process. A later one of the same kind takes its place.
+void register_device_driver(DeviceKind kind, DeviceDriver* driver);
+
+}  // namespace herd

@@ -1,0 +1,65 @@
+#include "herd/bridge/device_stream.h"
+
+#include <ATen/Context.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+
+#include "herd/base/device_driver.h"
+#include "herd/base/error.h"
+
+namespace herd {
+namespace {
+
+// torch's operations on CUDA register themselves when their library is loaded, which nothing of herd links.
+void load_torch_cuda() {
+  if (c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return;
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    throw Error(Code::kBadConfig, std::string("this libtorch has no CUDA: ") + dlerror() +
+                                      "\n  fix: a CUDA build of torch (Torch_DIR, scripts/setup), or "
+                                      "device.kind = \"cpu\"");
+  }
+}
+
+}  // namespace
+
+Device to_device(c10::Device device) {
+  const auto kind = [&] {
+    switch (device.type()) {
+      case c10::kCPU:
+        return DeviceKind::kCpu;
+      case c10::kCUDA:
+        return DeviceKind::kCuda;
+      case c10::kPrivateUse1:
+        return DeviceKind::kExtension;
+      default:
+        throw Error(Code::kBadConfig, "herd has no driver for device " + device.str());
+    }
+  }();
+  return {kind, device.has_index() ? device.index() : 0};
+}
+
+StreamHandle handle_of(const c10::Stream& stream) {
+  return c10::impl::VirtualGuardImpl(stream.device_type()).getStreamNativeHandle(stream);
+}
+
+StreamHandle current_stream(c10::Device device) {
+  if (device.is_cpu()) return nullptr;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return guard.getStreamNativeHandle(guard.getStream(device));
+}
+
+c10::Device open_device(const std::string& kind, int index) {
+  if (kind == "cpu") return c10::kCPU;
+  const c10::DeviceType type = kind == "cuda" ? c10::kCUDA : c10::kPrivateUse1;
+  if (type == c10::kCUDA) load_torch_cuda();
+  const int count = device_driver(to_device(c10::Device(type, 0)).kind).count();
+  if (count == 0) {
+    throw Error(Code::kBadConfig,
+                "device.kind = \"" + kind + "\", but this machine has none\n  fix: device.kind = \"cpu\", or \"auto\"");
+  }
+  at::globalContext().lazyInitDevice(type);
+  return c10::Device(type, static_cast<c10::DeviceIndex>(index % count));
+}
+
+}  // namespace herd

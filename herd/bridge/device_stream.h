@@ -1,0 +1,22 @@
+// Devices and streams of torch, through c10's guards that serve every kind of device: no header of CUDA is needed.
+// Threads: a current stream belongs to its thread.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include "herd/base/buffer.h"
+
+namespace herd {
+
+// Returns herd's name of a device. Throws kBadConfig for one that herd has no driver for.
+Device to_device(c10::Device device);
+// Returns the stream on which this thread's operations of torch run; null on the CPU.
+StreamHandle current_stream(c10::Device device);
+// Returns the handle of a stream of torch.
+StreamHandle handle_of(const c10::Stream& stream);
+// Loads what torch needs for a device, and returns its device `index`. kind is "cpu" or "cuda". Throws kBadConfig where
+// there is none, with the reason and the fix.
+c10::Device open_device(const std::string& kind, int index);
+
+}  // namespace herd
