@@ -2,6 +2,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,6 +23,7 @@ thread_local MemoryLabel current_label = MemoryLabel::kOther;
 
 constexpr std::chrono::milliseconds kLongestShortage{100};
 constexpr std::chrono::microseconds kPause{50};
+constexpr MemoryLabel kNotCounted{0xff};  // of host memory beside a device that is counted
 
 struct ShortageHandlers {
   std::mutex mutex;
@@ -75,6 +77,23 @@ struct Counters {
   [[noreturn]] void refuse(MemoryLabel label, int64_t bytes) const;
 };
 
+// The allocator of the device that is counted; null where that is the CPU.
+struct CountedDevice {
+  std::atomic<c10::DeviceAllocator*> allocator{nullptr};
+  c10::DeviceIndex index = 0;
+
+  c10::CachingAllocator::Stat bytes() const {
+    constexpr size_t kAll = 0;  // of the kinds of blocks
+    return allocator.load()->getDeviceStats(index).requested_bytes[kAll];
+  }
+};
+
+CountedDevice& counted_device() {
+  static auto* instance = new CountedDevice;
+  return *instance;
+}
+bool counts_device() { return counted_device().allocator.load(std::memory_order_relaxed) != nullptr; }
+
 // Both objects are never destroyed, since tensors of static lifetime may be freed after them.
 Counters& counters() {
   static auto* instance = new Counters;
@@ -98,13 +117,13 @@ class BudgetAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, c10::kCPU};
-    const MemoryLabel label = current_label;
-    counters().add(label, static_cast<int64_t>(bytes));
+    const MemoryLabel label = counts_device() ? kNotCounted : current_label;
+    if (label != kNotCounted) counters().add(label, static_cast<int64_t>(bytes));
     void* data = nullptr;
     try {
       data = pool().take(bytes);
     } catch (const std::bad_alloc&) {
-      counters().remove(label, static_cast<int64_t>(bytes));
+      if (label != kNotCounted) counters().remove(label, static_cast<int64_t>(bytes));
       throw Error(Code::kOverBudget, "the system has no " + format_bytes(static_cast<double>(bytes)) +
                                          " left; the device holds " + DeviceMemory::table());
     }
@@ -119,7 +138,8 @@ class BudgetAllocator final : public c10::Allocator {
   static void free_block(void* data) {
     if (data == nullptr) return;
     const BlockPool::Header& header = BlockPool::header(data);
-    counters().remove(static_cast<MemoryLabel>(header.label), static_cast<int64_t>(header.bytes));
+    const auto label = static_cast<MemoryLabel>(header.label);
+    if (label != kNotCounted && !counts_device()) counters().remove(label, static_cast<int64_t>(header.bytes));
     pool().give(data);
   }
 };
@@ -136,9 +156,17 @@ MemoryLabelGuard::MemoryLabelGuard(MemoryLabel label) : before_(std::exchange(cu
 MemoryLabelGuard::~MemoryLabelGuard() { current_label = before_; }
 
 CountedMemory::CountedMemory(MemoryLabel label, int64_t bytes) : label_(label), bytes_(bytes) {
-  counters().add(label, bytes);
+  if (counts_device())
+    counters().by_label[static_cast<size_t>(label_)] += bytes_;
+  else
+    counters().add(label, bytes);
 }
-CountedMemory::~CountedMemory() { counters().remove(label_, bytes_); }
+CountedMemory::~CountedMemory() {
+  if (counts_device())
+    counters().by_label[static_cast<size_t>(label_)] -= bytes_;
+  else
+    counters().remove(label_, bytes_);
+}
 
 ShortageHandler::ShortageHandler(std::function<bool()> free) : free_(std::move(free)) {
   const std::lock_guard lock(shortage_handlers().mutex);
@@ -157,12 +185,42 @@ void DeviceMemory::install() {
   static_cast<void>(done);
 }
 
+void DeviceMemory::count_on(c10::Device device) {
+  if (device.is_cpu()) return;
+  auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  if (allocator == nullptr) return;
+  counted_device().index = device.index();
+  for (auto& bytes : counters().by_label) bytes = 0;  // of the CPU's tensors
+  counted_device().allocator = allocator;
+}
+
+void DeviceMemory::check_budget() {
+  if (!counts_device() || budget() == 0 || peak_bytes() <= budget()) return;
+  throw Error(Code::kOverBudget, "a peak of " + format_bytes(static_cast<double>(peak_bytes())) +
+                                     " does not fit the device budget: " + table() +
+                                     "\n  fix: a larger memory.device_budget, a smaller train.micro_batch, or "
+                                     "strategy.zero or strategy.recompute");
+}
+
 void DeviceMemory::set_budget(int64_t bytes) { counters().budget = bytes; }
 int64_t DeviceMemory::budget() { return counters().budget; }
-int64_t DeviceMemory::live_bytes() { return counters().live; }
-int64_t DeviceMemory::live_bytes(MemoryLabel label) { return counters().by_label[static_cast<size_t>(label)]; }
-int64_t DeviceMemory::peak_bytes() { return counters().peak; }
-void DeviceMemory::reset_peak() { counters().peak = counters().live.load(); }
+int64_t DeviceMemory::live_bytes() {
+  return counts_device() ? counted_device().bytes().current : counters().live.load();
+}
+int64_t DeviceMemory::live_bytes(MemoryLabel label) {
+  const auto labelled = [](MemoryLabel one) { return counters().by_label[static_cast<size_t>(one)].load(); };
+  if (!counts_device() || label != MemoryLabel::kActivations) return labelled(label);
+  int64_t others = 0;  // a GPU's allocator knows no labels: what herd did not allocate for the whole run is a pass's
+  for (int one = 0; one < kNumMemoryLabels; ++one) others += labelled(static_cast<MemoryLabel>(one));
+  return std::max<int64_t>(0, live_bytes() - others);
+}
+int64_t DeviceMemory::peak_bytes() { return counts_device() ? counted_device().bytes().peak : counters().peak.load(); }
+void DeviceMemory::reset_peak() {
+  if (counts_device())
+    counted_device().allocator.load()->resetPeakStats(counted_device().index);
+  else
+    counters().peak = counters().live.load();
+}
 int64_t DeviceMemory::cached_bytes() { return pool().cached_bytes(); }
 void DeviceMemory::empty_cache() { pool().empty_cache(); }
 

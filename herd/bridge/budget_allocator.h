@@ -1,5 +1,6 @@
 // Enforces the device budget on CPU: it counts every tensor that torch allocates. An allocation that goes over the
-// budget throws kOverBudget with the table of what is live.
+// budget throws kOverBudget with the table of what is live. On a GPU the counts are those of torch's own allocator, and
+// check_budget() throws after the allocation that went over.
 //
 // Counted bytes are those asked for. A CountedMemory counts what herd allocates past torch (flat weights in symmetric
 // memory). Blocks of 256 KiB and more that are freed are kept and used again. Faulting their pages in anew would cost a
@@ -12,6 +13,8 @@
 // So an allocation that does not fit waits while a ShortageHandler says that memory is on its way, for 100 ms at most.
 // Threads: any.
 #pragma once
+
+#include <c10/core/Device.h>
 
 #include <array>
 #include <cstdint>
@@ -65,7 +68,11 @@ class ShortageHandler {
 };
 
 struct DeviceMemory {
-  static void install();                  // counts from here on; may be called again. Older tensors stay uncounted
+  // Counts what torch allocates on a device instead, from here on. CountedMemory then labels memory that torch has
+  // counted. Does nothing for the CPU, and for devices whose allocator has no statistics.
+  static void count_on(c10::Device device);
+  static void check_budget();  // throws kOverBudget where the peak is over the budget; only after count_on() it can be
+  static void install();       // counts from here on; may be called again. Older tensors stay uncounted
   static void set_budget(int64_t bytes);  // limits live bytes; 0 limits nothing
   static int64_t budget();
   static int64_t live_bytes();

@@ -7,6 +7,7 @@
 
 #include "herd/base/device_driver.h"
 #include "herd/base/error.h"
+#include "herd/base/log.h"
 
 namespace herd {
 namespace {
@@ -49,8 +50,20 @@ StreamHandle current_stream(c10::Device device) {
   return guard.getStreamNativeHandle(guard.getStream(device));
 }
 
+void synchronize(c10::Device device) {
+  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
 c10::Device open_device(const std::string& kind, int index) {
   if (kind == "cpu") return c10::kCPU;
+  if (kind == "auto") {
+    try {
+      return open_device("cuda", index);
+    } catch (const Error& error) {
+      log_debug("no GPU is used: " + error.message());
+      return c10::kCPU;
+    }
+  }
   const c10::DeviceType type = kind == "cuda" ? c10::kCUDA : c10::kPrivateUse1;
   if (type == c10::kCUDA) load_torch_cuda();
   const int count = device_driver(to_device(c10::Device(type, 0)).kind).count();

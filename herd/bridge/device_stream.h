@@ -5,6 +5,8 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
+#include <string>
+
 #include "herd/base/buffer.h"
 
 namespace herd {
@@ -15,8 +17,9 @@ Device to_device(c10::Device device);
 StreamHandle current_stream(c10::Device device);
 // Returns the handle of a stream of torch.
 StreamHandle handle_of(const c10::Stream& stream);
-// Loads what torch needs for a device, and returns its device `index`. kind is "cpu" or "cuda". Throws kBadConfig where
-// there is none, with the reason and the fix.
+void synchronize(c10::Device device);  // returns when the device has done all that is enqueued
+// Loads what torch needs for a device, and returns the device of the host's rank `index`, which take them in turn. kind
+// is a value of device.kind. Throws kBadConfig where there is none, with the reason and the fix.
 c10::Device open_device(const std::string& kind, int index);
 
 }  // namespace herd

@@ -32,7 +32,8 @@ void check_module(const Chain::Block& owner, const torch::nn::Module& module,
 
 }  // namespace
 
-ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, const std::set<int>& own) {
+ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, const std::set<int>& own,
+                            at::Device device) {
   ChainModel model;
   const auto& blocks = chain.blocks();
   const at::ScalarType dtype = scalar_type_of(table.compute_dtype);
@@ -47,7 +48,7 @@ ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, c
       auto& group = model.groups[static_cast<size_t>(g)];
       if (!group)
         group = make_group(chain.owner_of(block), table.groups[static_cast<size_t>(g)], dtype,
-                           scalar_type_of(table.gradient_dtype));
+                           scalar_type_of(table.gradient_dtype), device);
       parts.groups.push_back(group);
     }
     for (const spec::TensorId input : shape.inputs) parts.differentiates.push_back(table.has_gradient(input, first));
@@ -57,7 +58,7 @@ ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, c
         const Chain::Block& owner = chain.owner_of(block);
         std::shared_ptr<torch::nn::Module> made = make_module(owner, 0);
         check_module(owner, *made, parts.groups);
-        module = std::make_shared<OwnedModule>(owner, std::move(made), parts.groups, dtype);
+        module = std::make_shared<OwnedModule>(owner, std::move(made), parts.groups, dtype, device);
       }
       parts.module = module;
     }

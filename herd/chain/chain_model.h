@@ -18,7 +18,9 @@ struct ChainModel {
 };
 
 // Builds modules of the blocks in `own` alone, those that this rank runs. Throws kBadConfig where a module has other
-// parameters than the table, so where its factory does not build the same module each time.
-ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, const std::set<int>& own);
+// parameters than the table, so where its factory does not build the same module each time. Parameters and buffers are
+// on `device`.
+ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, const std::set<int>& own,
+                            at::Device device = at::kCPU);
 
 }  // namespace herd

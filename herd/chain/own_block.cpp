@@ -205,11 +205,11 @@ std::vector<spec::ParameterGroupShape> groups_of_module(const Chain::Block& owne
 }
 
 std::shared_ptr<nn::ParameterGroup> make_group(const Chain::Block& owner, const spec::ParameterGroupShape& shape,
-                                               at::ScalarType dtype, at::ScalarType gradient_dtype) {
+                                               at::ScalarType dtype, at::ScalarType gradient_dtype, at::Device device) {
   std::vector<nn::ParameterSpec> specs;
   for (const spec::ParameterShape& parameter : shape.parameters)
     specs.push_back({.name = parameter.name, .sizes = parameter.sizes, .decay = parameter.sizes.size() > 1});
-  nn::GroupOptions options{.dtype = dtype, .gradient_dtype = gradient_dtype, .frozen = shape.frozen};
+  nn::GroupOptions options{.dtype = dtype, .gradient_dtype = gradient_dtype, .device = device, .frozen = shape.frozen};
   options.initial_weights = [owner, shape](uint64_t seed) {
     const WithoutBudget unlimited;
     const std::shared_ptr<torch::nn::Module> module = make_module(owner, seed);
@@ -223,11 +223,12 @@ std::shared_ptr<nn::ParameterGroup> make_group(const Chain::Block& owner, const 
 }
 
 OwnedModule::OwnedModule(const Chain::Block& owner, std::shared_ptr<torch::nn::Module> module,
-                         const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups, at::ScalarType dtype)
+                         const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups, at::ScalarType dtype,
+                         at::Device device)
     : module_(std::move(module)) {
   for (auto& item : module_->named_parameters()) nn::find(groups, full_name(owner, item.key())).take_over(item.value());
   for (auto& item : module_->named_buffers()) {
-    if (item.value().is_floating_point()) item.value().set_data(item.value().to(dtype));
+    item.value().set_data(item.value().is_floating_point() ? item.value().to(device, dtype) : item.value().to(device));
   }
 }
 

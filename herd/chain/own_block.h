@@ -24,14 +24,16 @@ std::vector<spec::ParameterGroupShape> groups_of_module(const Chain::Block& owne
 
 // Makes such a group, with the initial weights of a module that make_module() makes.
 std::shared_ptr<nn::ParameterGroup> make_group(const Chain::Block& owner, const spec::ParameterGroupShape& shape,
-                                               at::ScalarType dtype, at::ScalarType gradient_dtype);
+                                               at::ScalarType dtype, at::ScalarType gradient_dtype,
+                                               at::Device device = at::kCPU);
 
 // Holds a module whose parameters have become the values of groups. Blocks that share weights share it.
 class OwnedModule {
  public:
   // `module` is what make_module() returned for the owner.
   OwnedModule(const Chain::Block& owner, std::shared_ptr<torch::nn::Module> module,
-              const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups, at::ScalarType dtype);
+              const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups, at::ScalarType dtype,
+              at::Device device = at::kCPU);
   torch::nn::Module* get() const { return module_.get(); }
 
  private:

@@ -73,6 +73,9 @@ void fill(CheckpointReader& reader, NamedTensor& tensor) {
   const auto saved = scalar_type_of(reader.manifest().tensors.at(tensor.name).dtype);
   const bool dense = tensor.value.is_cpu() && tensor.value.is_contiguous();
   const at::Tensor flat = dense ? tensor.value.view(-1) : at::empty({count}, tensor.value.options().device(at::kCPU));
+  const at::Tensor low = !tensor.low_halves.defined() ? at::Tensor()
+                         : dense                      ? tensor.low_halves.view(-1)
+                                                      : at::empty({tensor.value.numel()}, at::kShort);
   if (type_of(tensor) == saved && !tensor.low_halves.defined()) {
     read(reader, tensor.name, tensor.slice, flat);
   } else {
@@ -84,13 +87,14 @@ void fill(CheckpointReader& reader, NamedTensor& tensor) {
       const at::Tensor piece = at::empty({size}, saved);
       read(reader, tensor.name, slice, piece);
       if (tensor.low_halves.defined())
-        split_float(piece.to(at::kFloat), flat.narrow(0, begin, size),
-                    tensor.low_halves.view(-1).narrow(0, begin, size));
+        split_float(piece.to(at::kFloat), flat.narrow(0, begin, size), low.narrow(0, begin, size));
       else
         flat.narrow(0, begin, size).copy_(piece);
     }
   }
-  if (!dense) tensor.value.copy_(flat.view(tensor.value.sizes()));
+  if (dense) return;
+  tensor.value.copy_(flat.view(tensor.value.sizes()));
+  if (low.defined()) tensor.low_halves.copy_(low.view(tensor.low_halves.sizes()));
 }
 
 }  // namespace

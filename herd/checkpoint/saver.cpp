@@ -81,7 +81,7 @@ struct CheckpointSaver::Snapshot {
   static void copy(const NamedTensor& tensor, std::byte* to, size_t bytes) {
     const at::Tensor value = tensor.value.detach().to(at::kCPU).contiguous();
     if (tensor.low_halves.defined())
-      join_float(value, tensor.low_halves, at::from_blob(to, value.sizes(), at::kFloat));
+      join_float(value, tensor.low_halves.to(at::kCPU).contiguous(), at::from_blob(to, value.sizes(), at::kFloat));
     else if (bytes > 0)
       std::memcpy(to, value.const_data_ptr(), bytes);
   }

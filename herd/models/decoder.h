@@ -33,11 +33,13 @@ struct ModelOptions {
 ModelOptions options_of(const spec::ModelTable& table);
 
 // Builds a model with the blocks and groups of the table. Calls make_split_decoder() where table.is_split(), else
-// make_model(shape, options_of(table)).
-Model make_model(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place);
+// make_model(shape, options_of(table)). Its parameters are on `device`.
+Model make_model(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place,
+                 at::Device device = at::kCPU);
 // Builds the part of the rank at `place` of the tensor-parallel axis, with initial weights of the whole. REQUIRES
 // table.is_split().
-Model make_split_decoder(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place);
+Model make_split_decoder(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place,
+                         at::Device device = at::kCPU);
 
 // Builds the whole model. Throws kBadConfig for a kind that this version doesn't build, and for shapes that can't be.
 Model make_model(const spec::RunFile::Model& shape, const ModelOptions& options = {});

@@ -17,8 +17,12 @@ using Shape = spec::RunFile::Model;
 // Builds the part of a tensor parallel model that one rank holds, as the model table describes it.
 class SplitDecoderBuilder {
  public:
-  SplitDecoderBuilder(const Shape& shape, const spec::ModelTable& table, int place)
-      : shape_(shape), table_(table), place_(place), layer_(layer_shape(shape, table.recomputes_attention)) {}
+  SplitDecoderBuilder(const Shape& shape, const spec::ModelTable& table, int place, at::Device device)
+      : shape_(shape),
+        table_(table),
+        place_(place),
+        device_(device),
+        layer_(layer_shape(shape, table.recomputes_attention)) {}
 
   Model build() {
     describe_parameters();
@@ -59,6 +63,7 @@ class SplitDecoderBuilder {
         group.name, std::move(specs),
         nn::GroupOptions{.dtype = scalar_type_of(table_.compute_dtype),
                          .gradient_dtype = scalar_type_of(table_.gradient_dtype),
+                         .device = device_,
                          .frozen = group.frozen,
                          .place = is_cut ? part : 0});
   }
@@ -115,6 +120,7 @@ class SplitDecoderBuilder {
   const Shape& shape_;
   const spec::ModelTable& table_;
   int place_;  // of this rank along axis tp
+  at::Device device_;
   nn::TransformerShape layer_;
   std::map<std::string, ParameterSpec> whole_specs_;  // by name, before they are cut
   Model model_;
@@ -122,8 +128,8 @@ class SplitDecoderBuilder {
 
 }  // namespace
 
-Model make_split_decoder(const Shape& shape, const spec::ModelTable& table, int place) {
-  return SplitDecoderBuilder(shape, table, place).build();
+Model make_split_decoder(const Shape& shape, const spec::ModelTable& table, int place, at::Device device) {
+  return SplitDecoderBuilder(shape, table, place, device).build();
 }
 
 }  // namespace herd::models

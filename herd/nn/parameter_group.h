@@ -42,6 +42,7 @@ class ParameterGroup {
 
   const std::string& name() const { return name_; }
   int64_t elements() const { return elements_; }
+  at::Device device() const { return weights_.flat().device(); }
   int place() const { return place_; }     // as GroupOptions::place
   bool frozen() const { return frozen_; }  // none of it is trained, so it has no gradient
   at::ScalarType dtype() const { return weights_.flat().scalar_type(); }

@@ -1,6 +1,7 @@
 #include "herd/nn/run_block.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/AutogradState.h>
 
 #include "herd/base/check.h"
 
@@ -47,6 +48,23 @@ Tuple take_outputs(Graph& graph) {
   return out;
 }
 
+namespace {
+
+// On a device, autograd would go on in a thread of its own; labels of memory and gradients for later are this thread's.
+class OwnThread {
+ public:
+  OwnThread() : before_(state().get_multithreading_enabled()) { state().set_multithreading_enabled(false); }
+  ~OwnThread() { state().set_multithreading_enabled(before_); }
+  OwnThread(const OwnThread&) = delete;
+  OwnThread& operator=(const OwnThread&) = delete;
+
+ private:
+  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
+  bool before_;
+};
+
+}  // namespace
+
 Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
   if (graph.self_differentiating != nullptr) {
     at::NoGradGuard no_grad;
@@ -76,6 +94,7 @@ Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
 
   Tuple gradients(leaves.size());
   const DeferScope scope(later);
+  const OwnThread own_thread;
   if (!outputs.empty())  // without outputs, the block is frozen and its inputs are tokens
     gradients = torch::autograd::grad(outputs, leaves, output_gradients, /*retain_graph=*/false,
                                       /*create_graph=*/false, /*allow_unused=*/true);

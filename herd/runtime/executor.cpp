@@ -11,6 +11,7 @@
 #include "herd/bridge/budget_allocator.h"
 #include "herd/program/program_names.h"
 #include "herd/runtime/deferred_release_internal.h"
+#include "herd/runtime/device_lane.h"
 
 namespace herd::runtime {
 namespace {
@@ -44,6 +45,13 @@ class NamedEvent final : public Event {
   void wait() override {
     try {
       inner_->wait();
+    } catch (...) {
+      throw error_at(where_);
+    }
+  }
+  void hold() override {
+    try {
+      inner_->hold();
     } catch (...) {
       throw error_at(where_);
     }
@@ -90,6 +98,21 @@ LaneFactory cpu_lanes_of(const program::Program& step) {
   if (!encoded) return make_cpu_lane;
   return [](program::Lane lane) {
     return lane == program::Lane::kReduce ? thread_lane("herd-reduce") : make_cpu_lane(lane);
+  };
+}
+
+LaneFactory lanes_of(const program::Program& step, c10::Device device) {
+  if (device.is_cpu()) return cpu_lanes_of(step);
+  return [device](program::Lane lane) {
+    switch (lane) {
+      case program::Lane::kCompute:
+        return device_inline_lane(device);
+      case program::Lane::kHost:
+      case program::Lane::kIo:
+        return make_cpu_lane(lane);
+      default:
+        return device_thread_lane("herd-" + std::string(program::lane_name(lane)), device);
+    }
   };
 }
 
@@ -320,7 +343,11 @@ std::vector<OpTime> Executor::times() const {
     if (!op_state.event || !op_state.event->done()) continue;
     const double end_us = microseconds(op_state.event->ended_at() - state_->origin);
     const bool deferred_release = program::is_deferred_release(state_->program.ops[i]);
-    times.push_back({static_cast<int>(i), deferred_release ? end_us : op_state.begin_us->load(), end_us});
+    const auto began_at = op_state.event->began_at();
+    const double begin_us = deferred_release ? end_us
+                            : began_at       ? microseconds(*began_at - state_->origin)
+                                             : op_state.begin_us->load();
+    times.push_back({static_cast<int>(i), begin_us, end_us});
   }
   return times;
 }

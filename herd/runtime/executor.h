@@ -18,6 +18,8 @@
 #include <memory>
 #include <vector>
 
+#include <c10/core/Device.h>
+
 #include "herd/base/error.h"
 #include "herd/program/op_dependencies.h"
 #include "herd/runtime/bindings.h"
@@ -38,6 +40,9 @@ std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);
 
 // Returns the lanes of a step: those of make_cpu_lane(), but a thread for reductions that work between their messages.
 LaneFactory cpu_lanes_of(const program::Program& step);
+// Returns those of a step on a device: the calling thread's stream for compute, threads with streams of their own for
+// the rest, plain threads for the host's arithmetic and files. On the CPU they are those of cpu_lanes_of().
+LaneFactory lanes_of(const program::Program& step, c10::Device device);
 
 // Functions that the threads of lanes call.
 struct OpListener {

@@ -72,11 +72,14 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   std::optional<Communicator> equal_ranks = ranks_of_equal_size(comm);
   Communicator& peers = equal_ranks ? *equal_ranks : comm;
   const nn::ParameterGroup& first_group = *groups_.front();
-  allocate(weights_, ValueKind::kWeight, first_group.dtype(), /*symmetric=*/peers.size() > 1 && shards_ > 1,
+  allocate(weights_, ValueKind::kWeight, first_group.dtype(),
+           /*symmetric=*/device().is_cpu() && peers.size() > 1 && shards_ > 1,
            /*zeros=*/seed.has_value(), peers);
-  allocate(gradients_, ValueKind::kGradient, first_group.gradient_dtype(), /*symmetric=*/peers.size() > 1,
+  allocate(gradients_, ValueKind::kGradient, first_group.gradient_dtype(),
+           /*symmetric=*/device().is_cpu() && peers.size() > 1,
            /*zeros=*/true, peers);
-  allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16, /*symmetric=*/encoded_gradients_.elements > 0,
+  allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16,
+           /*symmetric=*/device().is_cpu() && encoded_gradients_.elements > 0,
            /*zeros=*/true, peers);
   lay_out_host(step, ValueKind::kWeight, first_group.dtype(), host_weights_);
   lay_out_host(step, ValueKind::kGradient, first_group.gradient_dtype(), host_gradients_);
@@ -111,7 +114,8 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   const bool states_on_host = std::any_of(step.values.begin(), step.values.end(),
                                           [](const auto& entry) { return on_host(entry.first, ValueKind::kState); });
   const auto zeros = [&](at::ScalarType type) {
-    return states_on_host ? host_zeros(state_offsets_.back(), type) : at::zeros({state_offsets_.back()}, type);
+    return states_on_host ? host_zeros(state_offsets_.back(), type, device())
+                          : at::zeros({state_offsets_.back()}, at::TensorOptions(type).device(device()));
   };
   for (const at::ScalarType type : states) {
     if (!file_) states_.push_back(zeros(type));
@@ -196,7 +200,7 @@ void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, 
     if (on_host(value, kind) && !info.persistent)
       region.extents[value] = {begin.at(info.slot), info.bytes / element_size};
   }
-  region.memory = host_zeros(region.elements, type);
+  region.memory = host_zeros(region.elements, type, device());
 }
 
 void FlatParameters::open_file(const program::Program& step, const FilePlace& place) {
@@ -312,10 +316,12 @@ void FlatParameters::find_replicas(Communicator& comm) {
 void FlatParameters::allocate(Region& region, ValueKind kind, at::ScalarType type, bool symmetric, bool zeros,
                               Communicator& comm) {
   const MemoryLabel label = kind == ValueKind::kWeight ? MemoryLabel::kWeights : MemoryLabel::kGradients;
-  const at::TensorOptions options(type);
+  const at::TensorOptions options = at::TensorOptions(type).device(device());
   if (!symmetric) {
     const MemoryLabelGuard guard(label);
     region.memory = zeros ? at::zeros({region.elements}, options) : at::empty({region.elements}, options);
+    if (!device().is_cpu())
+      region.counted = std::make_unique<CountedMemory>(label, static_cast<int64_t>(region.memory.nbytes()));
     return;
   }
   const auto element_size = static_cast<int64_t>(c10::elementSize(type));

@@ -6,13 +6,14 @@
 //   thread_lane    one sleeping thread with a queue                 (CPU: copies, host arithmetic, files)
 //   ready_lane     the calling thread where nothing has to be waited for, else the lane's own thread
 //                  (CPU: jobs that only start an operation, such as a collective)
-// A device's stream fits this interface, too: jobs enqueue, and events are the device's.
+// Those of a device's streams are in device_lane.h: there jobs enqueue, and events are the device's.
 // Threads: submit() and drain() from one thread; Event from any.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,11 @@ class Event {
   virtual ~Event() = default;
   virtual bool done() const = 0;
   virtual void wait() = 0;
+  // Lets what this thread enqueues on its current stream from here on wait for the end of the job. Only the start of
+  // the job is waited for where that is on a device too; else it is wait().
+  virtual void hold() { wait(); }
+  // Returns when the job itself began, where the device has noted it. REQUIRES done().
+  virtual std::optional<Clock::time_point> began_at() const { return std::nullopt; }
   // Returns when the job itself ended, whenever that was observed, and however long jobs before it took. REQUIRES
   // done().
   virtual Clock::time_point ended_at() const = 0;

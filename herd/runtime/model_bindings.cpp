@@ -2,7 +2,11 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -80,6 +84,11 @@ at::Tensor gather_words(const at::Tensor& own_BW, Communicator& comm) {
   return whole_VB.t();
 }
 
+// Returns the sum of squares of a gradient on a device, there and in fp64.
+at::Tensor squares_of(const at::Tensor& gradient) {
+  return at::linalg_vector_norm(gradient, 2, {}, /*keepdim=*/false, at::kDouble).square();
+}
+
 // Reports the end of several operations. wait() frees their buffers, since an event lives until its op runs again.
 class WorksEvent final : public Event {
  public:
@@ -124,7 +133,13 @@ ModelBindings::ModelBindings(const Chain& chain, FlatParameters& parameters, con
       groups_(groups),
       update_(std::move(update)),
       options_(std::move(options)),
-      squared_norms_(static_cast<size_t>(parameters.num_groups()), 0.0) {}
+      squared_norms_(static_cast<size_t>(parameters.num_groups()), 0.0) {
+  const at::Device device = parameters.device();
+  if (device.is_cpu()) return;
+  compute_stream_ = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  device_squared_norms_ = at::zeros({parameters.num_groups()}, at::TensorOptions(at::kDouble).device(device));
+  device_factor_ = at::ones({1}, at::TensorOptions(at::kFloat).device(device));
+}
 
 BindingTable ModelBindings::table() {
   auto without_event = [](auto function) -> Binding {
@@ -157,7 +172,10 @@ BindingTable ModelBindings::table() {
   table[OpKind::kStep] = without_event([this](const Op& op, int64_t step) {
     if (factor_ < 0) return;
     const int64_t skipped = options_.loss_scale ? options_.loss_scale->skipped() : 0;
-    for (int group : indices(op.writes, ValueKind::kWeight)) update_(group, &factor_, step - skipped);
+    for (int group : indices(op.writes, ValueKind::kWeight)) {
+      const bool on_host = parameters_.update_weights(group).is_cpu();
+      update_(group, on_host ? &factor_ : device_factor_.const_data_ptr<float>(), step - skipped);
+    }
   });
   table[OpKind::kRelease] = without_event([this](const Op& op, int64_t) { release(op); });
   return table;
@@ -184,6 +202,12 @@ at::Tensor ModelBindings::find_tensor(const program::Value& value) const {
 }
 
 void ModelBindings::set_tensor(const program::Value& value, at::Tensor tensor) {
+  if (compute_stream_ && tensor.defined() && tensor.device() == compute_stream_->device()) {
+    // Passes use the memory after the lane that it comes from is done with it: it is free once they are done, too.
+    const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+    if (guard.getStream(tensor.device()) != *compute_stream_)
+      guard.recordDataPtrOnStream(tensor.storage().data_ptr(), *compute_stream_);
+  }
   const std::lock_guard lock(mutex_);
   tensors_[value] = std::move(tensor);
 }
@@ -220,12 +244,12 @@ at::Tensor ModelBindings::empty(const program::Value& value) const {
     std::vector<int64_t> sizes;
     for (const spec::Extent& extent : shape->extents)
       sizes.push_back(extent.factor * (extent.per_sample ? samples : 1));
-    return at::empty(sizes, scalar_type_of(shape->dtype));
+    return at::empty(sizes, at::TensorOptions(scalar_type_of(shape->dtype)).device(parameters_.device()));
   }
   std::vector<int64_t> sizes = {inputs_BT.size(0), cut(value.micro_batch).size(), options_.width};
   if (groups_.tensor_ranks() > 1) sizes = {rows(value.micro_batch), options_.width};
   if (value.placement.is_shard(groups_.tensor_axis())) sizes[0] = shard_rows(value.micro_batch);
-  return at::empty(sizes, parameters_.weights().scalar_type());
+  return at::empty(sizes, parameters_.weights().options());
 }
 
 nn::Context ModelBindings::context(const Op& op, int64_t step) const {
@@ -270,9 +294,10 @@ at::Tensor ModelBindings::on_device(const program::Value& value, const at::Tenso
   const auto at = loaded_.find(value);
   if (at != loaded_.end()) {
     if (const auto storage = at->second.lock())
-      return at::empty({0}, from.options()).set_(c10::Storage(storage), 0, from.sizes(), from.strides());
+      return at::empty({0}, from.options().device(parameters_.device()))
+          .set_(c10::Storage(storage), 0, from.sizes(), from.strides());
   }
-  const at::Tensor copy = from.clone();
+  const at::Tensor copy = from.to(from.options().device(parameters_.device()), /*non_blocking=*/false, /*copy=*/true);
   loaded_.insert_or_assign(value, copy.storage().getWeakStorageImpl());
   return copy;
 }
@@ -539,12 +564,21 @@ std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) 
                "a norm that is not summed");
   const auto sums = std::span(squared_norms_).subspan(static_cast<size_t>(groups.front()), count);
   std::vector<Work> works;
-  works.push_back(comm.all_reduce_async(sums, {.name = "norms"}));
+  if (device_squared_norms_.defined())
+    works.push_back(comm.all_reduce_async(device_squared_norms_.narrow(0, groups.front(), static_cast<int64_t>(count)),
+                                          {.name = "norms"}));
+  else
+    works.push_back(comm.all_reduce_async(sums, {.name = "norms"}));
   return works;
 }
 
 // Copies bytes between device and host, no faster than the link that the run emulates.
 void ModelBindings::copy_over_link(const at::Tensor& from, const at::Tensor& to) const {
+  if (!from.is_cpu() || !to.is_cpu()) {
+    at::Tensor target = to;
+    target.copy_(from, /*non_blocking=*/true);
+    return;
+  }
   const auto begin = Clock::now();
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
   if (options_.link_bytes_per_us <= 0) return;
@@ -616,6 +650,7 @@ void ModelBindings::add(const Op& op) {
 
 // Computes the squared norm of each gradient, or of all of them together.
 void ModelBindings::norm(const Op& op) {
+  if (device_squared_norms_.defined()) return norm_on_device(op);
   double sum = 0;
   for (const int group : indices(op.reads, ValueKind::kGradient)) {
     const double squares = optim::sum_of_squares(parameters_.own_gradient(group));
@@ -625,9 +660,24 @@ void ModelBindings::norm(const Op& op) {
   if (op.writes.size() == 1) squared_norms_[op.writes[0].index] = sum;
 }
 
+void ModelBindings::norm_on_device(const Op& op) {
+  at::Tensor sum;
+  for (const int group : indices(op.reads, ValueKind::kGradient)) {
+    const at::Tensor squares = squares_of(parameters_.own_gradient(group));
+    device_squared_norms_[group].copy_(squares);
+    sum = sum.defined() ? sum.add_(squares) : squares;
+  }
+  if (op.writes.size() == 1 && sum.defined()) device_squared_norms_[op.writes[0].index].copy_(sum);
+}
+
 void ModelBindings::clip(const Op& op) {
   double sum = 0;
-  for (const int group : indices(op.reads, ValueKind::kNorm)) sum += squared_norms_[group];
+  if (device_squared_norms_.defined()) {
+    const at::Tensor squares = device_squared_norms_.to(at::kCPU);  // waits for the norm, which the step prints
+    for (const int group : indices(op.reads, ValueKind::kNorm)) sum += squares[group].item<double>();
+  } else {
+    for (const int group : indices(op.reads, ValueKind::kNorm)) sum += squared_norms_[group];
+  }
   double scale = 1;
   if (options_.loss_scale) {
     optim::LossScale& loss_scale = *options_.loss_scale;
@@ -643,6 +693,7 @@ void ModelBindings::clip(const Op& op) {
   const optim::Clip clip = optim::clip_by_norm(sum / (scale * scale), options_.clip);
   output_.gradient_norm = clip.norm;
   factor_ = static_cast<float>(clip.factor / scale);
+  if (device_factor_.defined()) device_factor_.fill_(factor_);
   if (options_.stop_on_nonfinite && !std::isfinite(output_.gradient_norm)) {
     output_.nonfinite = true;
     throw Error(Code::kBadConfig, "the norm of the gradient is " + std::to_string(output_.gradient_norm));

@@ -23,6 +23,7 @@
 #include "herd/runtime/axis_groups.h"
 #include "herd/runtime/bindings.h"
 #include "herd/runtime/encoded_gradients.h"
+#include "herd/runtime/executor.h"
 #include "herd/runtime/flat_parameters.h"
 #include "herd/spec/model_table.h"
 
@@ -103,6 +104,8 @@ class ModelBindings {
   void set_tensor(const program::Value& value, at::Tensor tensor);  // gives a value its tensor.   Threads: any.
   // Returns a new uninitialised tensor of the shape that an activation or its gradient has in this step.
   at::Tensor empty(const program::Value& value) const;
+  // Returns the lanes that these bindings run a program on: those of the parameters' device.
+  LaneFactory lanes_of(const program::Program& step) const { return runtime::lanes_of(step, parameters_.device()); }
   const std::optional<optim::LossScale>& loss_scale() const { return options_.loss_scale; }
   void set_loss_scale(const optim::LossScale& scale) { options_.loss_scale = scale; }
 
@@ -128,6 +131,7 @@ class ModelBindings {
   void backward_weight(const program::Op& op);
   void add(const program::Op& op);
   void norm(const program::Op& op);
+  void norm_on_device(const program::Op& op);
   void clip(const program::Op& op);
   nn::Tuple inputs(const program::Op& op) const;
   KeptGraph graph_of(const program::Op& op, int64_t step);
@@ -175,9 +179,12 @@ class ModelBindings {
   std::map<program::Value, nn::DeferredGradients> pending_;   // used by the compute lane alone
   std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // by block; used by the compute lane alone
   std::vector<double> squared_norms_;                         // sum of squares of each group's gradient
+  at::Tensor device_squared_norms_;  // the same on a device, in its order; undefined on the CPU
   // Factor of the newest clip; negative: fp16 gradients overflowed, and kStep updates nothing. A kStep on another lane
   // may read it while the next step begins.
   float factor_ = 1;
+  at::Tensor device_factor_;                   // the same for updates on a device; undefined on the CPU
+  std::optional<c10::Stream> compute_stream_;  // that of passes on a device
 };
 
 }  // namespace herd::runtime

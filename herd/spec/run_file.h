@@ -96,6 +96,10 @@ struct RunFile {
     int64_t bucket = 25 << 20;             // bytes of gradient reduced at a time
     bool operator==(const Strategy&) const = default;
   } strategy;
+  struct Device {
+    std::string kind = "auto";  // of device that a rank computes on
+    bool operator==(const Device&) const = default;
+  } device;
   struct Memory {
     int64_t device_budget = 0, host_budget = 0;  // bytes per rank; 0 = no limit
     int64_t link = 0;                            // bytes a second to which copies are slowed; 0 = no limit

@@ -271,6 +271,9 @@ std::vector<Key> make_keys() {
           "strategy", "bucket", Effect::kLayout, +[](RunFile& run) -> int64_t& { return run.strategy.bucket; }, 1,
           "gradient bytes that are reduced together, as soon as they are complete"),
 
+      text("device", "kind", Effect::kLayout, HERD_FIELD(device.kind), {"auto", "cpu", "cuda", "extension"},
+           "what ranks compute on; cuda = a GPU each, taken in turn by the ranks of a host; auto = cuda where herd and "
+           "torch find a GPU, else cpu; extension = a device that an extension of torch adds (PrivateUse1)"),
       bytes(
           "memory", "device_budget", Effect::kNone, +[](RunFile& run) -> int64_t& { return run.memory.device_budget; },
           0, "memory of a rank's device; going over stops the run with a table of what is live; 0 = no limit"),

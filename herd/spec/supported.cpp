@@ -30,6 +30,18 @@ std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
   return std::nullopt;
 }
 
+void refuse_on_device(const RunFile& run) {
+  static const std::vector<SupportedValues> rules = {{"model.kind", {"gpt", "llama"}},
+                                                     {"strategy.compression", {"none", "bf16"}}};
+  for (const SupportedValues& rule : rules) {
+    if (rule.key == "model.kind" && run.chain) continue;
+    if (const auto refused = unsupported(run, rule)) {
+      throw Error(Code::kBadConfig, refused->setting + " works on CPUs alone so far\n  fix: " + refused->fix +
+                                        ", or device.kind = \"cpu\"");
+    }
+  }
+}
+
 void refuse_transport(const RunFile& run, int num_hosts) {
   if (run.comm.transport != "shm" || num_hosts <= 1) return;
   throw Error(Code::kBadConfig, "comm.transport = \"shm\" is the memory of one host, but the ranks are on " +

@@ -53,7 +53,7 @@ BlockTimer::BlockTimer(const spec::RunFile& run, const spec::Layout& layout, con
       example_(std::move(example)),
       bindings_(chain, parameters, groups, {}, {.width = run.model.width, .table = &table_}),
       executor_(program::passes_over(step, chosen_blocks(step, table_, run.chain != nullptr)), bindings(),
-                peer_listener(groups.world())) {}
+                peer_listener(groups.world()), bindings_.lanes_of(step)) {}
 
 runtime::BindingTable BlockTimer::bindings() {
   runtime::BindingTable table = bindings_.table();

@@ -9,8 +9,10 @@
 #include <chrono>
 #include <functional>
 
+#include "herd/base/device_driver.h"
 #include "herd/base/elapsed.h"
 #include "herd/base/midmean.h"
+#include "herd/bridge/device_stream.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/launch/cores.h"
 #include "herd/optim/clip.h"
@@ -32,7 +34,11 @@ constexpr int64_t kSmallSide = 128;         // side of square matrices, if gradi
 constexpr double kFillValue = 1e-3;         // fills memory that is measured, since processors move zeros faster
 
 // Returns the us of the fastest call, which is what the machine can do, after one call that warms up.
-double best_us(const std::function<void()>& work) {
+double best_us(c10::Device device, const std::function<void()>& enqueue) {
+  const auto work = [&] {
+    enqueue();
+    synchronize(device);
+  };
   work();
   double best = 1e300;
   for (const auto start = Clock::now(); us_since(start) < kRateSeconds * 1e6;) {
@@ -63,9 +69,10 @@ class Measurements {
         common_elements_(min_over_ranks(elements(), comm)) {}
 
   program::Calibration run(BlockTimer& passes) {
-    const int threads = at::get_num_threads();
+    const bool on_cpu = parameters_.device().is_cpu();  // the ranks of a host share its cores, or its devices
+    const int threads = on_cpu ? at::get_num_threads() : 1;
     program::Calibration machine;
-    machine.cores = launch::usable_cores();
+    machine.cores = on_cpu ? launch::usable_cores() : device_driver(to_device(parameters_.device()).kind).count();
     machine.threads = threads;
     parameters_.gradients().fill_(kFillValue);
     const double matmul = mean_over_ranks(matmul_flops_per_us(), comm_),
@@ -121,9 +128,11 @@ class Measurements {
     return mean_over_ranks(us_since(begin), comm_);
   }
   double time_us(const std::function<void()>& work) {
+    synchronize(parameters_.device());
     meet_ranks();
     const auto begin = Clock::now();
     work();
+    synchronize(parameters_.device());
     return us_since(begin);
   }
 
@@ -145,7 +154,7 @@ class Measurements {
     const at::Tensor w = part(0, D, F), x = part(D * F, rows, D);
     at::Tensor y = part(D * F + rows * D, rows, F);
     meet_ranks();
-    return 2.0 * static_cast<double>(rows * D * F) / best_us([&] { at::mm_out(y, x, w); });
+    return 2.0 * static_cast<double>(rows * D * F) / best_us(parameters_.device(), [&] { at::mm_out(y, x, w); });
   }
 
   // Returns the rate of memory: adds one region to another, which reads both and writes one.
@@ -154,7 +163,8 @@ class Measurements {
     at::Tensor to = parameters_.gradients().narrow(0, 0, count);
     const at::Tensor from = parameters_.gradients().narrow(0, count, count);
     meet_ranks();
-    return 3.0 * static_cast<double>(to.nbytes()) / best_us([&] { at::add_out(to, to, from, 0); });
+    return 3.0 * static_cast<double>(to.nbytes()) /
+           best_us(parameters_.device(), [&] { at::add_out(to, to, from, 0); });
   }
 
   // Returns the time of an update on one thread. It works on the parameters themselves, so that it takes no memory. At

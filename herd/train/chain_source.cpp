@@ -199,12 +199,13 @@ class ChainSource final : public ModelSource {
     return run;
   }
 
-  models::Model make(const spec::RunFile&, const spec::ModelTable& table, const program::Program& step) const override {
+  models::Model make(const spec::RunFile&, const spec::ModelTable& table, const program::Program& step,
+                     at::Device device) const override {
     std::set<int> own;
     for (const program::Op& op : step.ops) {
       if (op.block >= 0 && op.kind != program::OpKind::kLoad) own.insert(op.block);
     }
-    ChainModel built = make_chain_model(chain_, table, own);
+    ChainModel built = make_chain_model(chain_, table, own, device);
     models::Model model;
     model.blocks = std::move(built.blocks);
     model.groups = std::move(built.groups);

@@ -11,7 +11,8 @@ Evaluation::Evaluation(const program::Program& step, const runtime::Chain& chain
                        const runtime::AxisGroups& groups, const runtime::ModelBindings::Options& training)
     : bindings_(chain, parameters, groups, {},
                 {.training = false, .seed = training.seed, .width = training.width, .table = training.table}),
-      executor_(program::forward_only(step), bindings_.table(), peer_listener(groups.world())) {}
+      executor_(program::forward_only(step), bindings_.table(), peer_listener(groups.world()),
+                bindings_.lanes_of(step)) {}
 
 std::optional<double> Evaluation::run(const Samples& samples, Communicator& comm, const EvaluateOptions& options) {
   std::vector<double> sum_count = {0, 0};

@@ -53,8 +53,8 @@ Generation::Generation(const strategies::GenerationPrograms& programs, const mod
                        runtime::FlatParameters& parameters, const runtime::AxisGroups& groups)
     : context_(model.context),
       bindings_(model.blocks, parameters, groups, {}, {.training = false, .inference = true}),
-      prompt_(programs.prompt, bindings_.table(), listener_of(groups.world())),
-      token_(programs.token, bindings_.table(), listener_of(groups.world())) {
+      prompt_(programs.prompt, bindings_.table(), listener_of(groups.world()), bindings_.lanes_of(programs.prompt)),
+      token_(programs.token, bindings_.table(), listener_of(groups.world()), bindings_.lanes_of(programs.token)) {
   bindings_.allocate_caches(programs.prompt);
 }
 

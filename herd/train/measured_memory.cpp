@@ -30,11 +30,16 @@ runtime::BindingTable MeasuredMemory::watch(runtime::BindingTable table) {
   for (auto& [kind, binding] : table) {
     binding = [this, inner = std::move(binding)](const program::Op& op, int64_t step) {
       // The lane is checked first: only the thread of the compute lane may read the rest.
-      if (op.lane != program::Lane::kCompute || op.kind == program::OpKind::kRelease || !on_) return inner(op, step);
+      if (op.lane != program::Lane::kCompute || op.kind == program::OpKind::kRelease || !on_) {
+        runtime::EventPtr event = inner(op, step);
+        DeviceMemory::check_budget();
+        return event;
+      }
       peak_ = std::max(peak_, DeviceMemory::peak_bytes());
       DeviceMemory::reset_peak();
       const program::BytesByUse before = live_bytes_by_use();
       runtime::EventPtr event = inner(op, step);
+      DeviceMemory::check_budget();
       note(op, before);
       return event;
     };

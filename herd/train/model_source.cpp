@@ -29,9 +29,9 @@ class TokenSamples final : public Samples {
 class FamilySource final : public ModelSource {
  public:
   spec::RunFile complete(spec::RunFile run, Communicator&) const override { return run; }
-  models::Model make(const spec::RunFile& run, const spec::ModelTable& table,
-                     const program::Program& step) const override {
-    return models::make_model(run.model, table, step.mesh.index(step.tensor_axis, step.rank));
+  models::Model make(const spec::RunFile& run, const spec::ModelTable& table, const program::Program& step,
+                     at::Device device) const override {
+    return models::make_model(run.model, table, step.mesh.index(step.tensor_axis, step.rank), device);
   }
   std::unique_ptr<Samples> open(const spec::RunFile& run, Split split, Communicator&) const override {
     return token_samples(open_samples(run, split));

@@ -32,9 +32,9 @@ class ModelSource {
   virtual ~ModelSource() = default;
   // Returns the run file with what follows from the model. Collective; throws the same error on every rank.
   virtual spec::RunFile complete(spec::RunFile run, Communicator& comm) const = 0;
-  // Builds the part of the model that the program's rank runs.
-  virtual models::Model make(const spec::RunFile& run, const spec::ModelTable& table,
-                             const program::Program& step) const = 0;
+  // Builds the part of the model that the program's rank runs, with its parameters on `device`.
+  virtual models::Model make(const spec::RunFile& run, const spec::ModelTable& table, const program::Program& step,
+                             at::Device device) const = 0;
   virtual std::unique_ptr<Samples> open(const spec::RunFile& run, Split split, Communicator& comm) const = 0;
   // Tells whether open() has samples for a validation.
   virtual bool has_validation() const = 0;

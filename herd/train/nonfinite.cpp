@@ -93,7 +93,7 @@ std::string find_nonfinite(const program::Program& step, const runtime::Chain& c
   NonfiniteWatch watch(chain, parameters, bindings);
   bindings.begin_step(std::move(input));
   {
-    runtime::Executor executor(step, watch.wrap(bindings.table()), peer_listener(comm));
+    runtime::Executor executor(step, watch.wrap(bindings.table()), peer_listener(comm), bindings.lanes_of(step));
     executor.run(step_number);
     executor.drain();
   }

@@ -43,18 +43,23 @@ void fill(convert::WeightSource& source, const convert::Weight& weight, NamedTen
   const bool dense = tensor.value.is_cpu() && tensor.value.is_contiguous();
   const at::Tensor flat =
       dense ? tensor.value.view(-1) : at::empty({tensor.value.numel()}, tensor.value.options().device(at::kCPU));
+  const at::Tensor low = !tensor.low_halves.defined() ? at::Tensor()
+                         : dense                      ? tensor.low_halves.view(-1)
+                                                      : at::empty({tensor.value.numel()}, at::kShort);
   int64_t at = 0;
   convert::read_slice(source, weight, tensor.slice, [&](std::span<const float> values) {
     const auto count = static_cast<int64_t>(values.size());
     const at::Tensor piece = at::from_blob(const_cast<float*>(values.data()), {count}, at::kFloat);
     if (tensor.low_halves.defined())
-      split_float(piece, flat.narrow(0, at, count), tensor.low_halves.view(-1).narrow(0, at, count));
+      split_float(piece, flat.narrow(0, at, count), low.narrow(0, at, count));
     else
       flat.narrow(0, at, count).copy_(piece);
     at += count;
   });
   HERD_CHECK_EQ(at, flat.numel());
-  if (!dense) tensor.value.copy_(flat.view(tensor.value.sizes()));
+  if (dense) return;
+  tensor.value.copy_(flat.view(tensor.value.sizes()));
+  if (low.defined()) tensor.low_halves.copy_(low.view(tensor.low_halves.sizes()));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <set>
 #include <tuple>
 
+#include "herd/base/device_driver.h"
 #include "herd/base/elapsed.h"
 #include "herd/base/error.h"
 #include "herd/base/log.h"
@@ -21,6 +22,7 @@
 #include "herd/base/units.h"
 #include "herd/base/version.h"
 #include "herd/bridge/budget_allocator.h"
+#include "herd/bridge/device_stream.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/draw/timeline_picture.h"
 #include "herd/planner/cluster.h"
@@ -97,6 +99,14 @@ std::string beside_prediction(double predicted_us, double measured_us) {
   return "predicted " + format_us(predicted_us) + " a step, measured " + format_us(measured_us) + ", " + share;
 }
 
+// Returns a text like "cuda: 2 devices of this host serve 4 ranks".
+std::string device_text(c10::Device device, size_t ranks) {
+  const int devices = device_driver(to_device(device).kind).count();
+  return c10::DeviceTypeName(device.type(), /*lower_case=*/true) + ": " + std::to_string(devices) +
+         (devices == 1 ? " device" : " devices") + " of this host, " + std::to_string(ranks) +
+         (ranks == 1 ? " rank" : " ranks");
+}
+
 // Steps are what a run prints; notes and errors go to the standard error.
 void print_line(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
@@ -114,6 +124,7 @@ struct Trainer::State {
   std::unique_ptr<Samples> data, validation;
   spec::ModelTable table;
   models::Model model;
+  c10::Device device = c10::kCPU;
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::LearningRate rate;
   std::unique_ptr<runtime::AxisGroups> groups;
@@ -253,10 +264,14 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   s.optimizer = make_optimizer(run.optimizer);
   s.rate = learning_rate(run);
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);
-  const program::Program& step =
-      programs[static_cast<size_t>(std::find(ranks_here.begin(), ranks_here.end(), comm.rank()) - ranks_here.begin())];
-  s.model = s.source->make(run, table, step);
+  const auto local_index = std::find(ranks_here.begin(), ranks_here.end(), comm.rank()) - ranks_here.begin();
+  const program::Program& step = programs[static_cast<size_t>(local_index)];
+  s.device = open_device(run.device.kind, static_cast<int>(local_index));
+  if (!s.device.is_cpu()) spec::refuse_on_device(run);
+  DeviceMemory::count_on(s.device);
+  s.model = s.source->make(run, table, step, s.device);
   s.flops_per_step = flops_of(step, table);
+  if (!s.device.is_cpu()) s.say("on " + device_text(s.device, ranks_here.size()));
   s.groups = std::make_unique<runtime::AxisGroups>(comm, step);
   s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed,
                                                            s.file_place());
@@ -291,7 +306,8 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   listener.failed = [&s, tell = listener.failed](const Error& error) {
     if (!s.bindings->output().nonfinite) tell(error);  // all ranks throw that one, and look for its cause together
   };
-  s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()), std::move(listener));
+  s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()), std::move(listener),
+                                                   s.bindings->lanes_of(step));
   if (s.validation)
     s.evaluation = std::make_unique<Evaluation>(step, s.model.blocks, *s.parameters, *s.groups, s.options());
 

@@ -50,7 +50,7 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
     for (int rank = 0; rank < ranks; ++rank) programs.push_back(strategies::compile_step(run, table, layout, rank));
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
     const auto data = source->open(run, Split::kTrain, comm);
-    const models::Model model = source->make(run, table, step);
+    const models::Model model = source->make(run, table, step, at::kCPU);
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     const std::filesystem::path file = files.path() / ("rank" + std::to_string(comm.rank()) + ".nvme");

@@ -80,7 +80,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
   run_inproc(ranks, [&](Communicator& comm) {
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
     const auto data = source->open(run, Split::kTrain, comm);
-    const models::Model model = source->make(run, table, step);
+    const models::Model model = source->make(run, table, step, at::kCPU);
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
