@@ -8,6 +8,7 @@
 #include <torch/version.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -96,5 +97,8 @@ int run_command(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   herd::open_missing_streams();
-  return herd::flush_output(run_command(argc, argv));
+  const int status = herd::flush_output(run_command(argc, argv));
+  std::fflush(nullptr);  // the log's file, too
+  // libtorch's destructors, which unregister every operator, would take 0.15 s of each rank.
+  std::_Exit(status);
 }
