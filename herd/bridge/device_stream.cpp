@@ -12,7 +12,8 @@
 namespace herd {
 namespace {
 
-// torch's operations on CUDA register themselves when their library is loaded, which nothing of herd links.
+// torch's operations on CUDA register themselves when their library is loaded, which nothing of herd links. It must
+// come before torch first asks for them: it remembers the answer.
 void load_torch_cuda() {
   if (c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return;
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
@@ -54,23 +55,25 @@ void synchronize(c10::Device device) {
   if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
+std::string found_device_kind() {
+  try {
+    open_device("cuda", 0);
+    return "cuda";
+  } catch (const Error& error) {
+    log_debug("no GPU is used: " + error.message());
+    return "cpu";
+  }
+}
+
 c10::Device open_device(const std::string& kind, int index) {
   if (kind == "cpu") return c10::kCPU;
-  if (kind == "auto") {
-    try {
-      return open_device("cuda", index);
-    } catch (const Error& error) {
-      log_debug("no GPU is used: " + error.message());
-      return c10::kCPU;
-    }
-  }
   const c10::DeviceType type = kind == "cuda" ? c10::kCUDA : c10::kPrivateUse1;
-  if (type == c10::kCUDA) load_torch_cuda();
   const int count = device_driver(to_device(c10::Device(type, 0)).kind).count();
   if (count == 0) {
     throw Error(Code::kBadConfig,
                 "device.kind = \"" + kind + "\", but this machine has none\n  fix: device.kind = \"cpu\", or \"auto\"");
   }
+  if (type == c10::kCUDA) load_torch_cuda();
   at::globalContext().lazyInitDevice(type);
   return c10::Device(type, static_cast<c10::DeviceIndex>(index % count));
 }

@@ -18,8 +18,11 @@ StreamHandle current_stream(c10::Device device);
 // Returns the handle of a stream of torch.
 StreamHandle handle_of(const c10::Stream& stream);
 void synchronize(c10::Device device);  // returns when the device has done all that is enqueued
-// Loads what torch needs for a device, and returns the device of the host's rank `index`, which take them in turn. kind
-// is a value of device.kind. Throws kBadConfig where there is none, with the reason and the fix.
+// Returns the kind that device.kind = "auto" stands for: "cuda" where herd and torch find a GPU, else "cpu".
+std::string found_device_kind();
+// Loads what torch needs for a device, before torch is used for anything else, and returns the device of the host's
+// rank `index`, which take them in turn. kind is a value of device.kind but "auto". Throws kBadConfig where there is
+// none, with the reason and the fix.
 c10::Device open_device(const std::string& kind, int index);
 
 }  // namespace herd

@@ -88,6 +88,10 @@ void check_shares(const RunFile& run) {
 
 }  // namespace
 
+Kernels kernels_of(const RunFile& run) {
+  return run.device.kind == "cuda" || run.device.kind == "extension" ? Kernels::kDevice : Kernels::kCpu;
+}
+
 ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   if (run.chain) return run.chain->at(micro_batch);
   check_shares(run);

@@ -10,6 +10,7 @@ namespace herd::spec {
 
 // Names the device that runs matrix products: a CPU computes fp16 products, and attention, in fp32 on copies.
 enum class Kernels { kCpu, kDevice };
+Kernels kernels_of(const RunFile& run);  // returns those of device.kind; auto counts as the CPU
 
 // Returns the table for micro-batches of B sequences. strategy.precision and gradient_precision give element sizes.
 // mesh.tp cuts heads, feed-forward width and vocabulary, and leaves norms and the residual stream whole. With

@@ -46,7 +46,7 @@ void LayerMemory::multiply_backward(HeldBytes& held, int64_t inputs, int64_t out
 // Half of the values, rotated, the two products of which each of the others is the sum, and an fp32 copy of 16-bit
 // ones.
 void LayerMemory::rotate(HeldBytes& held) const {
-  if (!s_.is_rotary) return;
+  if (!s_.is_rotary || s_.on_device) return;  // a device's kernel turns heads in place
   const int64_t tokens = std::min(kRotatedTokens, s_.T), half = s_.A / s_.heads / 2;
   const int64_t values = s_.B * tokens * (s_.heads + s_.key_heads) * half;
   held.take_briefly(4 * ((s_.element == 4 ? 3 : 4) * values + tokens * (3 * half + 1)) + kScalar);
@@ -54,6 +54,10 @@ void LayerMemory::rotate(HeldBytes& held) const {
 
 // The kernel works on blocks of queries and keys, of so many tokens as torch chooses by the number of queries.
 int64_t LayerMemory::flash_buffer(bool is_backward) const {
+  if (s_.on_device) {  // the gradient of queries in fp32, and a number a row; keys and values for each head of queries
+    const int64_t grouped = s_.key_heads < s_.heads ? 2 * in_attention(s_.A) : 0;
+    return is_backward ? s_.R * (4 * s_.A + 4 * s_.heads) + grouped : 0;
+  }
   const int64_t queries = std::min<int64_t>(s_.T, s_.T >= 768 ? 256 : s_.T >= 192 ? 64 : 32);
   const int64_t scores = queries * std::min<int64_t>(s_.S, 512), width = s_.A / s_.heads;
   const int64_t reduced = s_.in_fp32 || s_.element == 4 ? 0 : 2;
@@ -244,7 +248,7 @@ void LayerMemory::feed_forward(HeldBytes& held) const {
   const int64_t products = s_.feed == Feed::kSwiGlu ? 2 : 1, f = rows(s_.F);
   for (int64_t i = 0; i < products; ++i) {
     multiply(held, s_.D, s_.F);
-    if (s_.feed == Feed::kSwiGlu) held.take(f);  // silu of the gate, then the product with up
+    if (s_.feed == Feed::kSwiGlu && !(s_.on_device && i == 0)) held.take(f);  // silu of the gate, then the product
   }
   if (s_.feed != Feed::kSwiGlu) held.take(f);
   multiply(held, s_.F, s_.D);
@@ -257,6 +261,17 @@ void LayerMemory::feed_backward(HeldBytes& held, Halves halves, const PartEnds& 
   const int64_t f = rows(s_.F), d = rows(s_.D);
   multiply_backward(held, s_.F, s_.D, halves, s_.has_biases && !is_gated);
   if (together) held.give(f + (ends.owns_dy ? d : 0));
+  if (is_gated && s_.on_device) {
+    held.take(2 * f);  // gradients of the gate and of up
+    held.give(3 * f);  // of their product; gate and up
+    multiply_backward(held, s_.D, s_.F, halves, false);
+    if (together) held.give(f);
+    multiply_backward(held, s_.D, s_.F, halves, false);
+    if (together) held.give(f + (ends.owns_input ? d : 0));
+    held.take(d);  // the sum of both
+    held.give(2 * d);
+    return;
+  }
   if (is_gated) {
     held.take(2 * f);  // gradients of up and of the gate's silu
     held.give(3 * f);  // of their product; up and silu

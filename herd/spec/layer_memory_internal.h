@@ -50,6 +50,7 @@ struct LayerSizes {
   int64_t element = 4, gradient_element = 4;  // bytes of an element of weights, and of their gradients
   int64_t threads = 1;                        // threads of a rank, as far as known
   bool in_fp32 = false;                       // fp16 products and attention run in fp32
+  bool on_device = false;                     // a device's kernels run the passes
   bool dropout = false, is_math = false, recomputes_attention = false;
   bool has_key_product = false;  // keys and values are a product of their own
   bool has_biases = true, is_layernorm = true, is_rotary = false;

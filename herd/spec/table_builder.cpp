@@ -33,7 +33,8 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
   element_ = size_of(table_.compute_dtype);
   if (run.strategy.gradient_precision == "same") table_.gradient_dtype = table_.compute_dtype;
   gradient_element_ = size_of(table_.gradient_dtype);
-  in_fp32_ = table_.compute_dtype == DType::kF16 && kernels == Kernels::kCpu;
+  on_device_ = kernels == Kernels::kDevice || kernels_of(run) == Kernels::kDevice;
+  in_fp32_ = table_.compute_dtype == DType::kF16 && !on_device_;
   table_.tp = static_cast<int>(tp_);
   table_.cp = static_cast<int>(cp_);
   table_.micro_batch = B_;
@@ -176,6 +177,7 @@ LayerSizes TableBuilder::sizes_of(const LayerStyle& style) const {
           .gradient_element = gradient_element_,
           .threads = threads_,
           .in_fp32 = in_fp32_,
+          .on_device = on_device_,
           .dropout = m_.dropout > 0,
           .is_math = table_.attention == Attention::kMath,
           .recomputes_attention = table_.recomputes_attention,
@@ -191,7 +193,7 @@ LayerSizes TableBuilder::sizes_of(const LayerStyle& style) const {
 }
 
 int64_t TableBuilder::feeds(const LayerStyle& style) const {
-  return style.feed == LayerStyle::Feed::kRelu ? 1 : style.feed == LayerStyle::Feed::kGelu ? 2 : 4;
+  return style.feed == LayerStyle::Feed::kRelu ? 1 : style.feed == LayerStyle::Feed::kGelu ? 2 : on_device_ ? 3 : 4;
 }
 
 int64_t TableBuilder::expert_terms() const { return m_.is_moe() ? m_.top_k + m_.shared_experts : 1; }
@@ -201,7 +203,8 @@ int64_t TableBuilder::norm_bytes(int64_t rows) const { return memory_of({}).norm
 // A transformer layer keeps these tensors, of R*D elements unless said otherwise:
 //   the input of the first norm and its output; q and attention's output, R*A each; k and v, R*K each;
 //   the input of the second norm and its output; up and its gelu, R*F each.
-// Relu keeps one tensor of R*F; swiglu keeps four: gate, its silu, up and their product. A layer that normalises after
+// Relu keeps one tensor of R*F; swiglu keeps four: gate, its silu, up and their product. On a device
+// backward computes the silu again. A layer that normalises after
 // its sums keeps as many. A second attention adds a norm's input and output, its q, k, v and output.
 // Experts keep two tensors of F for each row of a token and an expert, and what sorts these rows (nn/experts.h).
 // LayerNorm keeps two numbers a row, RMSNorm one. Flash attention keeps one number per head and row, math attention
@@ -232,7 +235,7 @@ std::map<LayerTensor, int64_t> TableBuilder::kept(const LayerStyle& style) const
       {LayerTensor::kSecondNormInput, shard},
       {LayerTensor::kSecondNormOutput, gathered},
       {LayerTensor::kUp, style.feed == LayerStyle::Feed::kRelu ? 0 : f},
-      {LayerTensor::kGate, style.feed == LayerStyle::Feed::kSwiGlu ? 2 * f : 0},
+      {LayerTensor::kGate, style.feed == LayerStyle::Feed::kSwiGlu ? (on_device_ ? f : 2 * f) : 0},
       {LayerTensor::kActivated, f},
       {LayerTensor::kRouting, memory_of(style).kept_of_routing()},
       {LayerTensor::kExperts, m_.is_moe() ? 2 * m_.top_k * R_ * F_ * element_ : 0},

@@ -108,6 +108,7 @@ class TableBuilder {
   int copies_ = 1;                              // ranks that hold the same key and value heads
   bool selective_ = false;                      // true: backward computes attention again
   int64_t threads_ = 1;                         // threads of a rank, as far as the run file says
+  bool on_device_ = false;                      // true: a device's kernels run the passes
   bool in_fp32_ = false;                        // true: fp16 products and attention run in fp32
   ModelTable table_;
 };

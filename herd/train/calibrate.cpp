@@ -13,6 +13,7 @@
 #include "herd/base/elapsed.h"
 #include "herd/base/midmean.h"
 #include "herd/bridge/device_stream.h"
+#include "herd/bridge/host_memory.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/launch/cores.h"
 #include "herd/optim/clip.h"
@@ -72,7 +73,7 @@ class Measurements {
     const bool on_cpu = parameters_.device().is_cpu();  // the ranks of a host share its cores, or its devices
     const int threads = on_cpu ? at::get_num_threads() : 1;
     program::Calibration machine;
-    machine.cores = on_cpu ? launch::usable_cores() : device_driver(to_device(parameters_.device()).kind).count();
+    machine.cores = on_cpu ? launch::usable_cores() : device_cores();
     machine.threads = threads;
     parameters_.gradients().fill_(kFillValue);
     const double matmul = mean_over_ranks(matmul_flops_per_us(), comm_),
@@ -91,7 +92,10 @@ class Measurements {
     machine.update_us_per_element = mean_over_ranks(midmean(update_), comm_) * core_share;
     machine.norm_us_per_element = mean_over_ranks(midmean(norm_), comm_) * core_share;
     machine.reduce_us_per_byte = comm_.size() > 1 ? mean_over_ranks(midmean(reduce_), comm_) * core_share : 0;
-    machine.emulated_link_bytes_per_us = static_cast<double>(run_.memory.link) / 1e6;
+    if (on_cpu)
+      machine.emulated_link_bytes_per_us = static_cast<double>(run_.memory.link) / 1e6;
+    else
+      machine.host_link_bytes_per_us = mean_over_ranks(host_link_bytes_per_us(), comm_);
     if (run_.strategy.offload == "nvme") {
       const double given = static_cast<double>(run_.memory.nvme_bandwidth) / 1e6;
       machine.nvme_bytes_per_us = given > 0 ? given : mean_over_ranks(nvme_bytes_per_us(), comm_);
@@ -106,6 +110,11 @@ class Measurements {
 
  private:
   int64_t elements() const { return parameters_.gradients().numel(); }
+  // A device computes and copies at once, where ranks do not share it.
+  int device_cores() const {
+    const int devices = device_driver(to_device(parameters_.device()).kind).count();
+    return devices >= ranks_here_ ? 2 * ranks_here_ : devices;
+  }
   void meet_ranks() { comm_.barrier({.name = "calibration"}); }
 
   // Measures everything that a step has, in rounds. So each figure covers all the seconds that this takes: the speed of
@@ -165,6 +174,14 @@ class Measurements {
     meet_ranks();
     return 3.0 * static_cast<double>(to.nbytes()) /
            best_us(parameters_.device(), [&] { at::add_out(to, to, from, 0); });
+  }
+
+  // Returns the rate of copies from the device to page-locked memory, while all ranks copy.
+  double host_link_bytes_per_us() {
+    const at::Tensor from = parameters_.gradients().narrow(0, 0, std::min(kMaxElements, elements()));
+    const at::Tensor to = host_zeros(from.numel(), from.scalar_type(), from.device());
+    meet_ranks();
+    return static_cast<double>(to.nbytes()) / best_us(from.device(), [&] { to.copy_(from, /*non_blocking=*/true); });
   }
 
   // Returns the time of an update on one thread. It works on the parameters themselves, so that it takes no memory. At

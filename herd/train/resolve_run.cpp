@@ -40,6 +40,7 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
   const int ranks = comm.size();
   planner::Cluster machine;
   machine.topology = parse_topology(comm.topology());
+  machine.device.has_own_device = run.device.kind != "cpu";
   const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
   try {
     const planner::ResolvedRun resolved = planner::resolve(run, ranks, machine, budget);

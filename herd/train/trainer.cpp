@@ -99,6 +99,13 @@ std::string beside_prediction(double predicted_us, double measured_us) {
   return "predicted " + format_us(predicted_us) + " a step, measured " + format_us(measured_us) + ", " + share;
 }
 
+// Looks for a GPU before torch is used at all, as open_device() asks for. The kind that rank 0 finds is the one for
+// all.
+spec::RunFile on_found_device(spec::RunFile run) {
+  if (run.device.kind == "auto") run.device.kind = found_device_kind();
+  return run;
+}
+
 // Returns a text like "cuda: 2 devices of this host serve 4 ranks".
 std::string device_text(c10::Device device, size_t ranks) {
   const int devices = device_driver(to_device(device).kind).count();
@@ -205,7 +212,8 @@ Trainer::Trainer(const Chain& chain, const ChainData& data, spec::RunFile run, C
 
 Trainer::Trainer(std::shared_ptr<const ModelSource> source, spec::RunFile run, Communicator& comm,
                  const JobAttempt& attempt, TrainHooks hooks)
-    : state_(std::make_unique<State>(source, resolve_run(source->complete(std::move(run), comm), comm), comm)) {
+    : state_(std::make_unique<State>(source, resolve_run(source->complete(on_found_device(std::move(run)), comm), comm),
+                                     comm)) {
   state_->hooks = std::move(hooks);
   try {
     state_->set_up(attempt);

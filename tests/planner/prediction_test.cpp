@@ -212,9 +212,9 @@ TEST(Equations, ComeNearTheProgram_WhereRanksShareLayers) {
         // Groups of a finer chain are smaller, so pools of them take less.
         const bool pools = run.strategy.zero == 3;
         EXPECT_NEAR(by_equation.device.total(), by_program.device.total(),
-                    (pools ? 0.03 : 0.005) * by_program.device.total())
+                    (pools ? 0.035 : 0.005) * by_program.device.total())
             << text;
-        EXPECT_NEAR(kept(by_equation), kept(by_program), (pools ? 0.05 : 0.02) * kept(by_program)) << text;
+        EXPECT_NEAR(kept(by_equation), kept(by_program), (pools ? 0.055 : 0.02) * kept(by_program)) << text;
         EXPECT_NEAR(by_equation.step_us, by_program.step_us, 0.1 * by_program.step_us) << text;
         if (run.mesh.pp == 1) {  // else of the stage that takes longest, and of the one that needs most memory
           EXPECT_DOUBLE_EQ(by_equation.flops, by_program.flops) << text;
