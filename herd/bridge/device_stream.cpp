@@ -75,7 +75,9 @@ c10::Device open_device(const std::string& kind, int index) {
   }
   if (type == c10::kCUDA) load_torch_cuda();
   at::globalContext().lazyInitDevice(type);
-  return c10::Device(type, static_cast<c10::DeviceIndex>(index % count));
+  const c10::Device device(type, static_cast<c10::DeviceIndex>(index % count));
+  c10::impl::VirtualGuardImpl(type).setDevice(device);
+  return device;
 }
 
 }  // namespace herd

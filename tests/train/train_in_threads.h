@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "herd/bridge/budget_allocator.h"
+#include "herd/bridge/device_stream.h"
 #include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/inproc_world.h"
@@ -57,9 +58,9 @@ inline spec::RunFile tiny_run(const std::string& more = "") {
 }
 
 inline at::Tensor exact_copy(const NamedTensor& tensor) {
-  if (!tensor.low_halves.defined()) return tensor.value.clone();
+  if (!tensor.low_halves.defined()) return tensor.value.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
   const at::Tensor exact = at::empty(tensor.value.sizes(), at::kFloat);
-  join_float(tensor.value, tensor.low_halves, exact);
+  join_float(tensor.value.to(at::kCPU), tensor.low_halves.to(at::kCPU), exact);
   return exact;
 }
 
@@ -80,7 +81,8 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
   run_inproc(ranks, [&](Communicator& comm) {
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
     const auto data = source->open(run, Split::kTrain, comm);
-    const models::Model model = source->make(run, table, step, at::kCPU);
+    const c10::Device device = run.device.kind == "auto" ? c10::kCPU : open_device(run.device.kind, comm.rank());
+    const models::Model model = source->make(run, table, step, device);
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
@@ -102,7 +104,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                                   .table = &table};
     runtime::ModelBindings bindings(model.blocks, parameters, groups,
                                     runtime::parameter_update(parameters, *optimizer, rate), options);
-    runtime::Executor executor(step, bindings.table());
+    runtime::Executor executor(step, bindings.table(), {}, bindings.lanes_of(step));
     for (int64_t s = 0; s < steps; ++s) {
       bindings.begin_step(data->read(s * layout.batch, layout.batch, layout.micro_batch, step));
       const uint64_t before = comm.bytes_moved();
