@@ -51,6 +51,14 @@ StreamHandle current_stream(c10::Device device) {
   return guard.getStreamNativeHandle(guard.getStream(device));
 }
 
+kernels::DeviceKernels& kernels_of(const at::Tensor& tensor) {
+  return kernels::device_kernels(to_device(tensor.device()).kind);
+}
+
+kernels::OnStream on_stream(const at::Tensor& tensor) {
+  return {to_device(tensor.device()).index, current_stream(tensor.device())};
+}
+
 void synchronize(c10::Device device) {
   if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }

@@ -2,12 +2,14 @@
 // Threads: a current stream belongs to its thread.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
 #include <string>
 
 #include "herd/base/buffer.h"
+#include "herd/kernels/device_kernels.h"
 
 namespace herd {
 
@@ -17,6 +19,9 @@ Device to_device(c10::Device device);
 StreamHandle current_stream(c10::Device device);
 // Returns the handle of a stream of torch.
 StreamHandle handle_of(const c10::Stream& stream);
+// Return the kernels of the device that holds a tensor, and the stream of this thread that they are enqueued on.
+kernels::DeviceKernels& kernels_of(const at::Tensor& tensor);
+kernels::OnStream on_stream(const at::Tensor& tensor);
 void synchronize(c10::Device device);  // returns when the device has done all that is enqueued
 // Returns the kind that device.kind = "auto" stands for: "cuda" where herd and torch find a GPU, else "cpu".
 std::string found_device_kind();

@@ -1,6 +1,7 @@
 #include "herd/nn/initial_weights.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -41,7 +42,11 @@ namespace {
 
 // Writes fp32 numbers to a piece of any type; `halves` has room for the halves that are not asked for.
 void write_piece(const at::Tensor& values, const at::Tensor& piece, std::vector<uint16_t>& halves) {
-  if (piece.scalar_type() == at::kShort)
+  if (!piece.is_cpu() && (piece.scalar_type() == at::kShort || piece.scalar_type() == at::kBFloat16)) {
+    const at::Tensor on_host = at::empty(piece.sizes(), piece.options().device(at::kCPU));
+    write_piece(values, on_host, halves);
+    piece.copy_(on_host);
+  } else if (piece.scalar_type() == at::kShort)
     split_float(values, at::from_blob(halves.data(), piece.sizes(), at::kBFloat16), piece);
   else if (piece.scalar_type() == at::kBFloat16)
     split_float(values, piece, at::from_blob(halves.data(), piece.sizes(), at::kShort));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "herd/bridge/device_stream.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/kernels/rms_norm.h"
 
@@ -17,6 +18,8 @@ using torch::autograd::variable_list;
 // The gain's gradient is summed in so many parts of the rows, whatever the number of threads, so that the bits are the
 // same.
 constexpr int64_t kGainParts = 16;
+// On a device there are more parts, as many as have some rows each.
+constexpr int64_t kDeviceGainParts = 256, kRowsOfPart = 16;
 
 template <typename T>
 T* row_of(const at::Tensor& tensor, int64_t row) {
@@ -30,11 +33,22 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     const at::Tensor x = input.contiguous(), y = at::empty_like(x);
     const int64_t width = x.size(-1), rows = width == 0 ? 0 : x.numel() / width;
     const at::Tensor r = at::empty({rows}, x.options().dtype(at::kFloat));
+    context->save_for_backward({x, gain, r});
+    if (!x.is_cpu()) {
+      kernels_of(x).rms_norm(on_stream(x), {.type = dtype_of(x.scalar_type()),
+                                            .rows = rows,
+                                            .width = width,
+                                            .x = x.const_data_ptr(),
+                                            .gain = gain.const_data_ptr(),
+                                            .epsilon = static_cast<float>(eps),
+                                            .y = y.mutable_data_ptr(),
+                                            .r = r.mutable_data_ptr<float>()});
+      return y;
+    }
     for_each_part(rows, [&](int64_t begin, int64_t end, int64_t) {
       kernels::rms_norm({dtype_of(x.scalar_type()), end - begin, width}, row_of<const void>(x, begin), gain.data_ptr(),
                         static_cast<float>(eps), row_of<void>(y, begin), r.mutable_data_ptr<float>() + begin);
     });
-    context->save_for_backward({x, gain, r});
     return y;
   }
 
@@ -43,6 +57,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     const at::Tensor &x = saved[0], &gain = saved[1], &r = saved[2];
     const at::Tensor dy = gradients[0].contiguous(), dx = at::empty_like(x);
     const int64_t width = x.size(-1), rows = r.numel();
+    if (!x.is_cpu()) return backward_on_device(x, gain, r, dy, dx, context->needs_input_grad(1));
     const at::Tensor parts = at::zeros({std::min(kGainParts, rows), width}, r.options());
     for_each_part(rows, [&](int64_t begin, int64_t end, int64_t part) {
       kernels::rms_norm_backward({dtype_of(x.scalar_type()), end - begin, width}, row_of<const void>(dy, begin),
@@ -53,6 +68,24 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   }
 
  private:
+  static variable_list backward_on_device(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& r,
+                                          const at::Tensor& dy, const at::Tensor& dx, bool needs_gain) {
+    const int64_t width = x.size(-1), num_parts = std::clamp<int64_t>(r.numel() / kRowsOfPart, 1, kDeviceGainParts);
+    const at::Tensor dgain = needs_gain ? at::empty({width}, r.options()) : at::Tensor();
+    const at::Tensor parts = needs_gain ? at::empty({num_parts, width}, r.options()) : at::Tensor();
+    kernels_of(x).rms_norm_backward(on_stream(x), {.type = dtype_of(x.scalar_type()),
+                                                   .rows = r.numel(),
+                                                   .width = width,
+                                                   .dy = dy.const_data_ptr(),
+                                                   .x = x.const_data_ptr(),
+                                                   .gain = gain.const_data_ptr(),
+                                                   .r = r.const_data_ptr<float>(),
+                                                   .dx = dx.mutable_data_ptr(),
+                                                   .dgain = needs_gain ? dgain.mutable_data_ptr<float>() : nullptr,
+                                                   .parts = needs_gain ? parts.mutable_data_ptr<float>() : nullptr,
+                                                   .num_parts = num_parts});
+    return {dx, needs_gain ? dgain.to(gain.scalar_type()) : at::Tensor(), at::Tensor()};
+  }
   // Calls work(first row, row after the last, part) for each part of the rows.
   template <typename Work>
   static void for_each_part(int64_t rows, const Work& work) {

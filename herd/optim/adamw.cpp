@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string>
+#include <utility>
 
 #include "herd/base/error.h"
 #include "herd/kernels/adamw_kernel.h"
@@ -30,6 +31,21 @@ std::span<const std::string_view> AdamW::state_names() const {
   return kNames;
 }
 
+kernels::AdamWHyper AdamW::hyper_of(const StepOptions& options) const {
+  return {.rate = options.rate,
+          .beta1 = options_.beta1,
+          .beta2 = options_.beta2,
+          .epsilon = options_.epsilon,
+          .weight_decay = options_.weight_decay,
+          .t = options.step + 1};
+}
+
+void AdamW::step_on_device(kernels::DeviceKernels& kernels, const kernels::OnStream& on, kernels::StepMemory memory,
+                           const StepOptions& options) const {
+  memory.factor = options.factor;
+  kernels.adamw(on, {std::move(memory), hyper_of(options)});
+}
+
 void AdamW::step_raw(const RawShard& shard, const StepOptions& options) const {
   kernels::adamw({.weights = shard.weights,
                   .gradient = shard.gradient,
@@ -37,13 +53,7 @@ void AdamW::step_raw(const RawShard& shard, const StepOptions& options) const {
                   .moment2 = shard.states[1],
                   .count = shard.count,
                   .offset = shard.offset},
-                 {.rate = options.rate,
-                  .beta1 = options_.beta1,
-                  .beta2 = options_.beta2,
-                  .epsilon = options_.epsilon,
-                  .weight_decay = options_.weight_decay,
-                  .t = options.step + 1},
-                 shard.decay, options.factor);
+                 hyper_of(options), shard.decay, options.factor);
 }
 
 }  // namespace herd::optim

@@ -18,8 +18,12 @@ class AdamW final : public Optimizer {
   std::string_view name() const override { return "adamw"; }
   std::span<const std::string_view> state_names() const override;
   void step_raw(const RawShard& shard, const StepOptions& options) const override;
+  void step_on_device(kernels::DeviceKernels& kernels, const kernels::OnStream& on, kernels::StepMemory memory,
+                      const StepOptions& options) const override;
 
  private:
+  kernels::AdamWHyper hyper_of(const StepOptions& options) const;
+
   AdamWOptions options_;
 };
 

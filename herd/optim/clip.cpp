@@ -1,11 +1,14 @@
 #include "herd/optim/clip.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "herd/base/check.h"
+#include "herd/bridge/device_stream.h"
+#include "herd/bridge/tensor_buffer.h"
 #include "herd/kernels/sum_of_squares.h"
 
 namespace herd::optim {
@@ -25,6 +28,18 @@ double sum_of_squares(const at::Tensor& gradient) {
     return sum;
   }
   return kernels::sum_of_squares(gradient.const_data_ptr<float>(), gradient.numel());
+}
+
+at::Tensor sum_of_squares_on_device(const at::Tensor& gradient) {
+  HERD_CHECK(gradient.is_floating_point() && gradient.is_contiguous(), "the gradient of a norm must be contiguous");
+  const at::TensorOptions options = gradient.options().dtype(at::kDouble);
+  const at::Tensor sum = at::zeros({1}, options), parts = at::empty({kernels::kSumParts}, options);
+  kernels_of(gradient).sum_of_squares(on_stream(gradient), {.type = dtype_of(gradient.scalar_type()),
+                                                            .values = gradient.const_data_ptr(),
+                                                            .count = gradient.numel(),
+                                                            .sum = sum.mutable_data_ptr<double>(),
+                                                            .parts = parts.mutable_data_ptr<double>()});
+  return sum;
 }
 
 Clip clip_by_norm(double sum_of_squares, double max_norm) {

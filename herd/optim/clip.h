@@ -12,6 +12,9 @@ namespace herd::optim {
 
 double sum_of_squares(const at::Tensor& gradient);  // REQUIRES a floating, contiguous tensor on the CPU
 
+// Returns the same as fp64 in one element on the gradient's device, without waiting for it.
+at::Tensor sum_of_squares_on_device(const at::Tensor& gradient);
+
 struct Clip {
   double norm = 0;
   float factor = 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "herd/base/check.h"
+#include "herd/bridge/device_stream.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/kernels/half_array.h"
 #include "herd/kernels/split_float_kernel.h"
@@ -30,6 +31,30 @@ void narrow(const float* values, const at::Tensor& flat, int64_t begin, int64_t 
   if (!is_fp32(flat)) kernels::narrow(dtype_of(flat.scalar_type()), values, halves(flat, begin), size);
 }
 
+void step_on_device(const Optimizer& optimizer, const MixedShard& shard, const StepOptions& options) {
+  const Shard& master = shard.master;
+  const bool is_exact = !shard.weights.defined();  // fp32 weights, which are their own master
+  const at::Tensor& weights = is_exact ? master.weights : shard.weights;
+  const auto memory_of = [&](const at::Tensor& tensor) {
+    HERD_CHECK(tensor.device() == weights.device() && tensor.is_contiguous() && tensor.numel() == weights.numel(),
+               "what an optimizer steps must be contiguous, on one device");
+    return tensor.mutable_data_ptr();
+  };
+  kernels::StepMemory memory{.weights_type = dtype_of(weights.scalar_type()),
+                             .gradient_type = dtype_of(shard.gradient.scalar_type()),
+                             .weights = memory_of(weights),
+                             .gradient = memory_of(shard.gradient),
+                             .count = weights.numel(),
+                             .offset = master.offset,
+                             .decay = {master.decay.begin(), master.decay.end()}};
+  if (shard.low.defined()) memory.low = static_cast<uint16_t*>(memory_of(shard.low));
+  if (!is_exact && !shard.low.defined()) memory.master = static_cast<float*>(memory_of(master.weights));
+  const auto& states = master.states;
+  if (!states.empty()) memory.moment_type = dtype_of(states[0].scalar_type()), memory.moment1 = memory_of(states[0]);
+  if (states.size() > 1) memory.moment2 = memory_of(states[1]);
+  optimizer.step_on_device(kernels_of(weights), on_stream(weights), std::move(memory), options);
+}
+
 void check(const at::Tensor& tensor, int64_t count) {
   HERD_CHECK(tensor.defined() && tensor.is_cpu() && tensor.is_contiguous(),
              "what an optimizer steps must be contiguous, on the CPU");
@@ -39,6 +64,7 @@ void check(const at::Tensor& tensor, int64_t count) {
 }  // namespace
 
 void mixed_step(const Optimizer& optimizer, const MixedShard& shard, const StepOptions& options) {
+  if (!shard.gradient.is_cpu()) return step_on_device(optimizer, shard, options);
   const auto& states = shard.master.states;
   if (is_fp32(shard.gradient) && std::all_of(states.begin(), states.end(), is_fp32) && !shard.weights.defined()) {
     Shard master = shard.master;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "herd/kernels/device_kernels.h"
 #include "herd/kernels/element_range.h"
 
 namespace herd::optim {
@@ -52,6 +53,9 @@ class Optimizer {
   // Throws kBug where a tensor breaks the rules of Shard.
   void step(const Shard& shard, const StepOptions& options) const;
   virtual void step_raw(const RawShard& shard, const StepOptions& options) const = 0;  // takes the step itself
+  // Enqueues the step on a device. `memory` has all but the factor; options.factor points to the device's memory.
+  virtual void step_on_device(kernels::DeviceKernels& kernels, const kernels::OnStream& on, kernels::StepMemory memory,
+                              const StepOptions& options) const = 0;
 };
 
 // Adds [begin, end) to ordered ranges, and joins it to the last one where they touch.

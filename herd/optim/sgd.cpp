@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string>
+#include <utility>
 
 #include "herd/base/error.h"
 #include "herd/kernels/sgd_kernel.h"
@@ -21,17 +22,26 @@ std::span<const std::string_view> Sgd::state_names() const {
   return std::span(kNames).first(options_.momentum == 0 ? 0 : 1);
 }
 
+kernels::SgdHyper Sgd::hyper_of(const StepOptions& options) const {
+  return {.rate = options.rate,
+          .momentum = options_.momentum,
+          .weight_decay = options_.weight_decay,
+          .nesterov = options_.nesterov};
+}
+
+void Sgd::step_on_device(kernels::DeviceKernels& kernels, const kernels::OnStream& on, kernels::StepMemory memory,
+                         const StepOptions& options) const {
+  memory.factor = options.factor;
+  kernels.sgd(on, {std::move(memory), hyper_of(options)});
+}
+
 void Sgd::step_raw(const RawShard& shard, const StepOptions& options) const {
   kernels::sgd({.weights = shard.weights,
                 .gradient = shard.gradient,
                 .moment = shard.states.empty() ? nullptr : shard.states[0],
                 .count = shard.count,
                 .offset = shard.offset},
-               {.rate = options.rate,
-                .momentum = options_.momentum,
-                .weight_decay = options_.weight_decay,
-                .nesterov = options_.nesterov},
-               shard.decay, options.factor);
+               hyper_of(options), shard.decay, options.factor);
 }
 
 }  // namespace herd::optim

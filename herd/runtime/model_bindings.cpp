@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
@@ -82,11 +81,6 @@ at::Tensor gather_words(const at::Tensor& own_BW, Communicator& comm) {
   const at::Tensor whole_VB = at::empty({all / B, B}, own_BW.options());
   comm.all_gather(own_BW.t().contiguous(), whole_VB, {.name = "logits", .counts = counts});
   return whole_VB.t();
-}
-
-// Returns the sum of squares of a gradient on a device, there and in fp64.
-at::Tensor squares_of(const at::Tensor& gradient) {
-  return at::linalg_vector_norm(gradient, 2, {}, /*keepdim=*/false, at::kDouble).square();
 }
 
 // Reports the end of several operations. wait() frees their buffers, since an event lives until its op runs again.
@@ -663,11 +657,11 @@ void ModelBindings::norm(const Op& op) {
 void ModelBindings::norm_on_device(const Op& op) {
   at::Tensor sum;
   for (const int group : indices(op.reads, ValueKind::kGradient)) {
-    const at::Tensor squares = squares_of(parameters_.own_gradient(group));
-    device_squared_norms_[group].copy_(squares);
+    const at::Tensor squares = optim::sum_of_squares_on_device(parameters_.own_gradient(group));
+    device_squared_norms_.narrow(0, group, 1).copy_(squares);
     sum = sum.defined() ? sum.add_(squares) : squares;
   }
-  if (op.writes.size() == 1 && sum.defined()) device_squared_norms_[op.writes[0].index].copy_(sum);
+  if (op.writes.size() == 1 && sum.defined()) device_squared_norms_.narrow(0, op.writes[0].index, 1).copy_(sum);
 }
 
 void ModelBindings::clip(const Op& op) {

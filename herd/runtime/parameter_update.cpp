@@ -22,7 +22,7 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
     const at::Tensor weights = parameters.update_weights(index), gradient = parameters.update_gradient(index);
     const at::Tensor master = parameters.update_master(index), low = parameters.own_low_halves(index);
     const bool mixed = weights.scalar_type() != at::kFloat;
-    at::parallel_for(0, own.size(), kElementsPerThread, [&](int64_t begin, int64_t end) {
+    const auto update = [&](int64_t begin, int64_t end) {
       auto part = [&](const at::Tensor& flat) {
         return flat.defined() ? flat.narrow(0, begin, end - begin) : at::Tensor();
       };
@@ -31,7 +31,11 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
       for (int k = 0; k < parameters.num_states(); ++k) shard.states.push_back(part(parameters.update_state(k, index)));
       optim::mixed_step(optimizer, {mixed ? part(weights) : at::Tensor(), part(low), part(gradient), std::move(shard)},
                         options);
-    });
+    };
+    if (weights.is_cpu())
+      at::parallel_for(0, own.size(), kElementsPerThread, update);
+    else if (own.size() > 0)
+      update(0, own.size());
     parameters.group(index).mark_weights_written();
   };
 }

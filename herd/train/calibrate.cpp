@@ -214,7 +214,9 @@ class Measurements {
   double norm_us_per_element() {
     const int64_t count = std::min(kMaxElements, elements());
     const at::Tensor part = parameters_.gradients().narrow(0, 0, count);
-    const double us = time_us([&] { optim::sum_of_squares(part); });  // also a rank without gradients meets the others
+    const double us = time_us([&] {
+      part.is_cpu() ? (void)optim::sum_of_squares(part) : (void)optim::sum_of_squares_on_device(part);
+    });  // also a rank without gradients meets the others
     return count == 0 ? 0 : us / static_cast<double>(count);
   }
   // Returns the rate of this rank's file while all ranks use theirs. It writes back what it has read.
