@@ -14,6 +14,7 @@
 #include "herd/base/reduce_op.h"
 #include "herd/collectives/request.h"
 #include "herd/comm/communicator.h"
+#include "herd/comm/device_steps.h"
 #include "herd/comm/packing.h"
 
 namespace herd::comm {
@@ -26,8 +27,9 @@ struct CollectiveCall {
   std::byte* input = nullptr;
   std::byte* output = nullptr;
   int64_t input_bytes = 0, output_bytes = 0;
-  uint64_t shape = 0;                // a hash of the parts of the message; fingerprints contain it
-  std::shared_ptr<Packing> packing;  // may be null
+  uint64_t shape = 0;                        // a hash of the parts of the message; fingerprints contain it
+  std::shared_ptr<Packing> packing;          // may be null
+  std::shared_ptr<DeviceSteps> device = {};  // null where the buffers are the host's
   bool ordinary = false;  // true: not used as symmetric memory, since other ranks' messages may lie elsewhere
   std::string_view name, algorithm;
   std::chrono::milliseconds deadline{0};

@@ -15,6 +15,7 @@
 #include "herd/comm/connect_world.h"
 #include "herd/comm/context.h"
 #include "herd/comm/fingerprint.h"
+#include "herd/comm/host_copies.h"
 #include "herd/comm/process_generation.h"
 #include "herd/comm/transfer.h"
 #include "herd/comm/world_facts.h"
@@ -37,6 +38,8 @@ void Work::wait() {
   state_->owner.check("this operation");
   state_->engine->wait(*state_);
 }
+
+void Work::hold(StreamHandle) { wait(); }
 
 bool Work::done() const {
   if (state_ == nullptr) return true;
@@ -390,56 +393,111 @@ Work Communicator::issue(CollectiveCall call, Wait wait, std::initializer_list<s
   return work;
 }
 
+namespace {
+
+// Stands for HostCopies where the buffers are the host's.
+struct AsTheyAre {
+  const Buffer& of(const Buffer& buffer) const { return buffer; }
+  const std::vector<Buffer>& of(const std::vector<Buffer>& buffers) const { return buffers; }
+};
+
+std::span<const Buffer> one(const Buffer& buffer) { return {&buffer, 1}; }
+std::span<const Buffer> one_if(bool used, const Buffer& buffer) { return {&buffer, used ? size_t{1} : size_t{0}}; }
+std::span<const Buffer> all_if(bool used, const std::vector<Buffer>& buffers) {
+  return {buffers.data(), used ? buffers.size() : 0};
+}
+
+}  // namespace
+
+// Issues the operation that make_call(memory) returns, where memory.of(buffer) is what its schedule runs on.
+template <typename MakeCall>
+Work Communicator::issue_on(std::string_view what, std::span<const Buffer> reads, std::span<const Buffer> writes,
+                            Wait wait, const MakeCall& make_call) {
+  if (!on_device(reads) && !on_device(writes)) return issue(make_call(AsTheyAre{}), wait, {reads, writes});
+  GroupState& group = state().member();
+  const auto copies =
+      std::make_shared<HostCopies>(group.engine().shared_transport(), group.collective_lanes(), reads, writes, what);
+  CollectiveCall call = make_call(*copies);
+  call.device = copies;
+  return issue(std::move(call), wait, {reads, writes});
+}
+
 void Communicator::barrier(OpOptions o) { issue(barrier_call(o), Wait::kHere, {}); }
 Work Communicator::issue_all_reduce(const Buffer& x, const OpOptions& o, Wait wait) {
-  return issue(all_reduce_call(x, o), wait, {{&x, 1}});
+  return issue_on("all_reduce", one(x), one(x), wait,
+                  [&](const auto& memory) { return all_reduce_call(memory.of(x), o); });
 }
 Work Communicator::issue_broadcast(const Buffer& x, Rank root, const OpOptions& o, Wait wait) {
-  return issue(broadcast_call(x, root, size(), o), wait, {{&x, 1}});
+  return issue_on("broadcast", one_if(rank() == root, x), one_if(rank() != root, x), wait,
+                  [&](const auto& memory) { return broadcast_call(memory.of(x), root, size(), o); });
 }
 Work Communicator::issue_reduce(const Buffer& x, Rank root, const OpOptions& o, Wait wait) {
-  return issue(reduce_call(x, root, rank(), size(), o), wait, {{&x, 1}});
+  return issue_on("reduce", one(x), one_if(rank() == root, x), wait,
+                  [&](const auto& memory) { return reduce_call(memory.of(x), root, rank(), size(), o); });
 }
 Work Communicator::issue_all_gather(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
-  return issue(all_gather_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+  return issue_on("all_gather", one(in), one(out), wait, [&](const auto& memory) {
+    return all_gather_call(memory.of(in), memory.of(out), rank(), size(), o);
+  });
 }
 Work Communicator::issue_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
-  return issue(reduce_scatter_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+  return issue_on("reduce_scatter", one(in), one(out), wait, [&](const auto& memory) {
+    return reduce_scatter_call(memory.of(in), memory.of(out), rank(), size(), o);
+  });
 }
 Work Communicator::issue_gather(const Buffer& in, const Buffer& out, Rank root, const OpOptions& o, Wait wait) {
-  return issue(gather_call(in, out, root, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+  return issue_on("gather", one(in), one_if(rank() == root, out), wait, [&](const auto& memory) {
+    return gather_call(memory.of(in), memory.of(out), root, rank(), size(), o);
+  });
 }
 Work Communicator::issue_scatter(const Buffer& in, const Buffer& out, Rank root, const OpOptions& o, Wait wait) {
-  return issue(scatter_call(in, out, root, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+  return issue_on("scatter", one_if(rank() == root, in), one(out), wait, [&](const auto& memory) {
+    return scatter_call(memory.of(in), memory.of(out), root, rank(), size(), o);
+  });
 }
 Work Communicator::issue_all_to_all(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
-  return issue(all_to_all_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+  return issue_on("all_to_all", one(in), one(out), wait, [&](const auto& memory) {
+    return all_to_all_call(memory.of(in), memory.of(out), rank(), size(), o);
+  });
 }
 Work Communicator::issue_all_reduce_list(const Buffers& xs, const OpOptions& o, Wait wait) {
-  return issue(all_reduce_list_call(xs, o), wait, {xs});
+  return issue_on("all_reduce_list", xs, xs, wait,
+                  [&](const auto& memory) { return all_reduce_list_call(memory.of(xs), o); });
 }
 Work Communicator::issue_broadcast_list(const Buffers& xs, Rank root, const OpOptions& o, Wait wait) {
-  return issue(broadcast_list_call(xs, root, rank(), size(), o), wait, {xs});
+  return issue_on("broadcast_list", all_if(rank() == root, xs), all_if(rank() != root, xs), wait,
+                  [&](const auto& memory) { return broadcast_list_call(memory.of(xs), root, rank(), size(), o); });
 }
 Work Communicator::issue_reduce_list(const Buffers& xs, Rank root, const OpOptions& o, Wait wait) {
-  return issue(reduce_list_call(xs, root, rank(), size(), o), wait, {xs});
+  return issue_on("reduce_list", xs, all_if(rank() == root, xs), wait,
+                  [&](const auto& memory) { return reduce_list_call(memory.of(xs), root, rank(), size(), o); });
 }
 Work Communicator::issue_all_gather_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
-  return issue(all_gather_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
+  return issue_on("all_gather_list", ins, outs, wait, [&](const auto& memory) {
+    return all_gather_list_call(memory.of(ins), memory.of(outs), rank(), size(), o);
+  });
 }
 Work Communicator::issue_reduce_scatter_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
-  return issue(reduce_scatter_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
+  return issue_on("reduce_scatter_list", ins, outs, wait, [&](const auto& memory) {
+    return reduce_scatter_list_call(memory.of(ins), memory.of(outs), rank(), size(), o);
+  });
 }
 Work Communicator::issue_gather_list(const Buffers& ins, const Buffers& outs, Rank root, const OpOptions& o,
                                      Wait wait) {
-  return issue(gather_list_call(ins, outs, root, rank(), size(), o), wait, {ins, outs});
+  return issue_on("gather_list", ins, all_if(rank() == root, outs), wait, [&](const auto& memory) {
+    return gather_list_call(memory.of(ins), memory.of(outs), root, rank(), size(), o);
+  });
 }
 Work Communicator::issue_scatter_list(const Buffers& ins, const Buffers& outs, Rank root, const OpOptions& o,
                                       Wait wait) {
-  return issue(scatter_list_call(ins, outs, root, rank(), size(), o), wait, {ins, outs});
+  return issue_on("scatter_list", all_if(rank() == root, ins), outs, wait, [&](const auto& memory) {
+    return scatter_list_call(memory.of(ins), memory.of(outs), root, rank(), size(), o);
+  });
 }
 Work Communicator::issue_all_to_all_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
-  return issue(all_to_all_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
+  return issue_on("all_to_all_list", ins, outs, wait, [&](const auto& memory) {
+    return all_to_all_list_call(memory.of(ins), memory.of(outs), rank(), size(), o);
+  });
 }
 
 std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> sends, OpOptions o) {

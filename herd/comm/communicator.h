@@ -7,6 +7,9 @@
 //
 // Every rank of the group calls the same operations in the same order. If a rank does not, the others' operation fails
 // within the deadline with an error that names it (Code::kTimeout, or kBadConfig where the fingerprints differ).
+// A buffer may lie on a device (Buffer::device), all buffers of an operation on one. What is enqueued on the buffers'
+// streams so far comes before the operation, and the operation is done when its results are on the device. Such
+// buffers are copied to page-locked memory of the host, and back (host_copies.h).
 // Operations of one group complete in issue order, groups progress independently, and send/receive never queue behind
 // collectives.
 // A world and all groups split off it fail together. An operation that fails ends every group of its ranks, and of
@@ -61,6 +64,9 @@ class Work {
   Work() = default;
   void wait();
   bool done() const;
+  // Lets what is enqueued on this stream of a device from here on come after the operation. An engine that works on
+  // streams lets the calling thread go on; staged copies let it wait, as wait() does. Throws its Error where it waits.
+  void hold(StreamHandle stream);
   // Returns when it completed or failed, on the steady clock; the epoch for a Work without an operation. REQUIRES
   // done().
   std::chrono::steady_clock::time_point finished_at() const;
@@ -406,6 +412,9 @@ class Communicator {
   Work start_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
   void run_copy(const Buffer& x, const SymmetricMemory& memory, Rank to, int64_t offset);
   Work issue(CollectiveCall call, Wait wait, std::initializer_list<std::span<const Buffer>> held);
+  template <typename MakeCall>
+  Work issue_on(std::string_view what, std::span<const Buffer> reads, std::span<const Buffer> writes, Wait wait,
+                const MakeCall& make_call);
 
   std::shared_ptr<State> state_;  // null where this was moved from
 };

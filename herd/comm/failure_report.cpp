@@ -181,6 +181,15 @@ std::string timeout_report(GroupState& group, const PendingOp& pending, const st
          "elsewhere lags, or its program differs. Raise `deadline` if it is only slow";
 }
 
+std::string device_timeout_report(GroupState& group, const PendingOp& pending) {
+  return describe_operation(pending) + " in group \"" + group.settings().name + "\": " + name_of(group, group.rank()) +
+         " waited " + waited_for(pending) +
+         " for its device, to do what comes before the operation on the stream of its buffers, or to copy them"
+         "\n  fix: look for a kernel that does not end, or a stream that waits for what comes later. Raise `deadline` "
+         "if "
+         "it is only slow";
+}
+
 std::string lost_report(GroupState& group, const PendingOp& pending, Rank peer) {
   const bool left = group.channel().board(peer).left.load(std::memory_order_acquire) != 0;
   std::string text = name_of(group, peer) + (left ? " has left" : " is lost") + ", while " +

@@ -21,6 +21,7 @@ std::string describe(const transport::OperationRecord& record);
 std::string describe_transfer(const PendingOp& pending);
 
 std::string timeout_report(GroupState& group, const PendingOp& pending, const std::vector<Rank>& awaited);
+std::string device_timeout_report(GroupState& group, const PendingOp& pending);  // waits for its own device
 std::string lost_report(GroupState& group, const PendingOp& pending, Rank peer);
 std::string mismatch_report(GroupState& group, const PendingOp& pending, Rank peer);
 std::string closing_report(GroupState& group, Rank peer, uint64_t sequence);  // reports on an operation that has ended

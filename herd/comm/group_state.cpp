@@ -60,6 +60,7 @@ GroupState::~GroupState() {
       failure_.emplace(Code::kAborted,
                        "the communicator \"" + settings_.name + "\" was closed with operations in flight");
       end_pending();
+      end_storing();
     }
     engine_->forget(*this);
     settings_.domain->remove(*this);
@@ -103,6 +104,7 @@ void GroupState::prepare(PendingOp& pending, CollectiveCall& call) {
   pending.timeout = deadline_of(call.deadline);
   pending.where = call.where;
   pending.packing = std::move(call.packing);
+  pending.device = std::move(call.device);
   pending.call.program = &cached.compiled;
   pending.call.op = call.op;
   pending.call.input = call.input;
@@ -143,6 +145,14 @@ void GroupState::submit(PendingOp& pending) {
 
 void GroupState::submit_transfer(PendingOp& pending) {
   pending.source_unknown = pending.message.peer == kAnySource;
+  // Sends to one rank keep their order, so those behind one that waits for its message wait, too.
+  if (pending.kind == PendingOpKind::kSend &&
+      (!loading_.empty() || (pending.device != nullptr && !pending.device->load())))
+    return loading_.push_back(&pending);
+  post_transfer(pending);
+}
+
+void GroupState::post_transfer(PendingOp& pending) {
   transfers_.add(pending);
   if (pending.source_unknown) return;
   try {
@@ -154,13 +164,15 @@ void GroupState::submit_transfer(PendingOp& pending) {
 }
 
 bool GroupState::poll() {
-  if (failure_) return false;
+  if (failure_) return complete_stored();  // what had come already
   if (channel_->failure_board().ready()) {
     settings_.domain->check_peers();
     return true;
   }
   try {
-    bool moved = current_ != nullptr && advance_current();
+    bool moved = !storing_.empty() && complete_stored();
+    moved |= !loading_.empty() && post_loaded();
+    moved |= current_ != nullptr && advance_current();
     if (failure_) return true;
     moved |= channel_->progress();
     if (!transfers_.empty()) moved |= match_any_source() | complete_transfers();
@@ -173,6 +185,7 @@ bool GroupState::poll() {
 
 bool GroupState::advance_current() {
   if (!current_->begun && !try_begin(*current_)) return false;
+  if (current_->device != nullptr && !current_->device->load()) return false;
   if (current_->packing != nullptr && current_->packing->load_some()) return true;
   const bool moved = executor_.advance();
   if (executor_.mismatched_peer() >= 0) {
@@ -247,7 +260,43 @@ void GroupState::finish_current() {
       channel_->wake_peer(peer);
   }
   count_moved();
-  engine_->completed(pending);
+  end_or_store(pending);
+}
+
+void GroupState::end_or_store(PendingOp& pending) {
+  if (pending.device == nullptr && storing_.empty()) return engine_->completed(pending);
+  if (pending.device != nullptr) pending.device->store();
+  storing_.push_back(&pending);
+  complete_stored();
+}
+
+// Collectives end in their order, so one ends behind those whose results are on their way.
+bool GroupState::complete_stored() {
+  bool moved = false, collective_waits = false;
+  for (size_t i = 0; i < storing_.size();) {
+    PendingOp& pending = *storing_[i];
+    const bool is_collective = pending.kind == PendingOpKind::kCollective;
+    if ((is_collective && collective_waits) || (pending.device != nullptr && !pending.device->stored())) {
+      collective_waits |= is_collective;
+      ++i;
+      continue;
+    }
+    storing_.erase(storing_.begin() + static_cast<std::ptrdiff_t>(i));
+    engine_->completed(pending);
+    moved = true;
+  }
+  return moved;
+}
+
+bool GroupState::post_loaded() {
+  bool moved = false;
+  while (!loading_.empty() && (loading_.front()->device == nullptr || loading_.front()->device->load())) {
+    PendingOp& pending = *loading_.front();
+    loading_.pop_front();
+    post_transfer(pending);
+    moved = true;
+  }
+  return moved;
 }
 
 // Counts the bytes moved since the last call, also those of operations still in flight.
@@ -274,7 +323,7 @@ bool GroupState::complete_transfers() {
   bool moved = false;
   const PendingOp* mismatched = transfers_.take_done([&](PendingOp& pending) {
     count_moved();
-    engine_->completed(pending);
+    end_or_store(pending);
     moved = true;
   });
   if (transfers_.empty()) show_transfer(0);

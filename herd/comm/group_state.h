@@ -3,6 +3,7 @@
 // that holds issuing(); submit() to fail() under the engine's lock.
 #pragma once
 
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "herd/comm/failure_domain.h"
+#include "herd/comm/host_copies.h"
 #include "herd/comm/outstanding_transfers.h"
 #include "herd/comm/packing.h"
 #include "herd/comm/progress_engine.h"
@@ -54,6 +56,8 @@ class GroupState {
   ProgressEngine& engine() { return *engine_; }
   transport::Channel& channel() { return *channel_; }
   ScheduleExecutor& executor() { return executor_; }
+  DeviceLanesTable& collective_lanes() { return collective_lanes_; }
+  DeviceLanesTable& transfer_lanes() { return transfer_lanes_; }
   bool failed() const { return failure_.has_value(); }  // by the calling thread, between operations
   std::vector<AlgorithmUse> algorithms_used() const { return schedules_.uses(); }  // holding issuing()
 
@@ -63,7 +67,7 @@ class GroupState {
 
   void submit(PendingOp& pending);
   bool poll();  // advances all operations in flight by what can be done at once; returns true if any moved
-  bool idle() const { return current_ == nullptr && transfers_.empty(); }
+  bool idle() const { return current_ == nullptr && transfers_.empty() && loading_.empty() && storing_.empty(); }
   // Checks for deadlines that have passed, ranks that are dead and ranks that run another program. Returns when to
   // check again.
   SteadyTime check_health();
@@ -77,6 +81,11 @@ class GroupState {
 
  private:
   void submit_transfer(PendingOp& pending);
+  void post_transfer(PendingOp& pending);
+  bool post_loaded();                     // posts the sends whose messages have come from the device, in order
+  bool complete_stored();                 // ends the operations whose results are on the device, in order
+  void end_or_store(PendingOp& pending);  // ends an operation whose schedule or message is done, or stores its result
+  void check_devices(SteadyTime now, SteadyTime& wake_at);
   bool advance_current();
   bool try_begin(PendingOp& pending);
   void finish_current();
@@ -86,7 +95,8 @@ class GroupState {
   void fail_with(const std::exception& error);
   std::byte* resolve(Rank peer, uint64_t region, int64_t offset);
   void compare_at_close();   // compares the last operations with those of the peers, which may differ
-  void end_pending();        // ends all operations in flight with failure_
+  void end_pending();        // ends all operations in flight with failure_, but those whose results are here
+  void end_storing();        // ends the others
   void refresh_positions();  // asks peers on other hosts for their boards, before a report
   void show_status(SteadyTime now);
   void publish_position();  // writes on this rank's board in which step it waits, for the reports of others
@@ -108,6 +118,9 @@ class GroupState {
   PendingOp* current_ = nullptr;  // the collective that runs; later ones follow it by `next`
   PendingOp* last_ = nullptr;
   OutstandingTransfers transfers_;
+  DeviceLanesTable collective_lanes_, transfer_lanes_;
+  std::deque<PendingOp*> loading_;       // sends whose messages are on their way from a device, and those behind them
+  std::vector<PendingOp*> storing_;      // operations whose results are on their way to a device, and those behind them
   uint64_t transfer_shown_ = 0;          // RankBoard::transfer
   uint64_t issued_ = 0;                  // sequence of the last collective issued
   uint64_t fingerprint_chain_ = 0;       // hash over the fingerprints of all collectives issued, which peers compare

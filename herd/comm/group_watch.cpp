@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "herd/base/log.h"
 #include "herd/comm/failure_report.h"
@@ -43,13 +44,16 @@ SteadyTime GroupState::check_health() {
         if (pending->issued == SteadyTime{}) pending->issued = now;
         if (now >= pending->issued + pending->timeout) {
           refresh_positions();
-          fail(Code::kTimeout, timeout_report(*this, *pending, awaited()));
+          const bool loads = pending == current_ && pending->device != nullptr && !pending->device->load();
+          fail(Code::kTimeout,
+               loads ? device_timeout_report(*this, *pending) : timeout_report(*this, *pending, awaited()));
           return wake_at;  // fail() has ended every operation, and freed those that nobody holds
         }
         wake_at = std::min(wake_at, pending->issued + pending->timeout);
       }
     }
     if (!failure_) check_transfers(now, wake_at);
+    check_devices(now, wake_at);
   } catch (const std::exception& error) {
     fail_with(error);
   }
@@ -140,6 +144,27 @@ void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
   show_transfer(waits_in);
 }
 
+// Lets deadlines pass of operations that wait for their device alone. What has come to this rank before the group
+// failed still goes to the device.
+void GroupState::check_devices(SteadyTime now, SteadyTime& wake_at) {
+  std::vector<PendingOp*> waiting(loading_.begin(), loading_.end());
+  waiting.insert(waiting.end(), storing_.begin(), storing_.end());
+  for (PendingOp* pending : waiting) {
+    if (pending->issued == SteadyTime{}) pending->issued = now;
+    wake_at = std::min(wake_at, pending->issued + pending->timeout);
+    if (now < pending->issued + pending->timeout) continue;
+    if (!failure_) fail(Code::kTimeout, device_timeout_report(*this, *pending));
+    return end_storing();
+  }
+}
+
+void GroupState::end_storing() {
+  for (PendingOp* pending : std::exchange(storing_, {})) {
+    pending->error = failure_;
+    engine_->completed(*pending);
+  }
+}
+
 void GroupState::show_transfer(uint64_t note) {
   if (note != transfer_shown_) channel_->board(rank()).transfer.store(note, std::memory_order_relaxed);
   transfer_shown_ = note;
@@ -195,6 +220,8 @@ void GroupState::end_pending() {
   channel_->drop_messages();
   count_moved();
   std::vector<PendingOp*> pending_ops = transfers_.take_all();
+  pending_ops.insert(pending_ops.end(), loading_.begin(), loading_.end());
+  loading_.clear();
   for (PendingOp* pending = current_; pending != nullptr; pending = pending->next) pending_ops.push_back(pending);
   current_ = last_ = nullptr;
   for (PendingOp* pending : pending_ops) {

@@ -22,6 +22,7 @@
 
 namespace herd::comm {
 
+class DeviceSteps;
 class GroupState;
 class MappedRegions;
 class Packing;
@@ -35,6 +36,8 @@ struct PendingOp {
   SteadyTime issued{};                       // 0 for a synchronous operation until its first check of health
   std::source_location where;
   std::vector<Buffer> keep_alive;  // memory of an asynchronous operation
+
+  std::shared_ptr<DeviceSteps> device = {};  // what it does on a device; null where its buffers are the host's
 
   // kCollective
   OperationCall call;

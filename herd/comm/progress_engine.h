@@ -53,6 +53,7 @@ class ProgressEngine {
   void count_moved(uint64_t bytes) { bytes_moved_.fetch_add(bytes, std::memory_order_relaxed); }
   uint64_t bytes_moved() const { return bytes_moved_.load(std::memory_order_relaxed); }
   transport::Transport& transport() { return *transport_; }
+  const std::shared_ptr<transport::Transport>& shared_transport() const { return transport_; }
 
  private:
   // Says what a leader waits for: any of these operations, the deadline, or an interrupt.

@@ -1,13 +1,29 @@
 #include "herd/comm/transfer.h"
 
+#include <memory>
+#include <span>
+#include <string_view>
+
 #include "herd/comm/collective_call.h"
+#include "herd/comm/host_copies.h"
 
 namespace herd::comm {
 
 void fill_transfer(PendingOp& pending, GroupState& group, PendingOpKind kind, const Buffer& x, Rank peer, int tag,
                    const OpOptions& options) {
-  check_buffer(x, kind == PendingOpKind::kSend ? "send" : "receive");
-  check_in_order(x, kind == PendingOpKind::kSend ? "send" : "receive");
+  const std::string_view what = kind == PendingOpKind::kSend ? "send" : "receive";
+  if (on_device(x)) {
+    check_in_order(x, what);
+    const std::span<const Buffer> buffer(&x, 1), none;
+    const bool reads = kind == PendingOpKind::kSend;
+    const auto copies = std::make_shared<HostCopies>(group.engine().shared_transport(), group.transfer_lanes(),
+                                                     reads ? buffer : none, reads ? none : buffer, what);
+    fill_transfer(pending, group, kind, copies->of(x), peer, tag, options);
+    pending.device = copies;
+    return;
+  }
+  check_buffer(x, what);
+  check_in_order(x, what);
   if (kind == PendingOpKind::kSend || peer != kAnySource)
     check_rank(peer, group.size(), kind == PendingOpKind::kSend ? "send: rank" : "receive: rank");
   pending.kind = kind;
