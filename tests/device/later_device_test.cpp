@@ -1,6 +1,7 @@
 // What the device of the tests promises: nothing happens before a wait, and forgotten waits show.
 #include "tests/device/later_device.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include "herd/base/device_driver.h"
 #include "herd/base/error.h"
 #include "herd/bridge/device_stream.h"
+#include "herd/kernels/device_kernels.h"
 
 namespace herd::later {
 namespace {
@@ -181,6 +183,47 @@ TEST_F(LaterDevice, DrivesStreamsOfHerd) {
   EXPECT_THROW(driver.copy(&pageable, tensor.data_ptr(), 4, 0, stream), Error);
   driver.destroy_stream(0, stream);
   driver.free_host(host);
+}
+
+TEST_F(LaterDevice, RunsKernelsOfHerdOnStreams) {
+  const StreamHandle stream = driver.create_stream(0);
+  const at::Tensor values = at::arange(5, options);
+  at::Tensor sum = at::zeros({1}, options.dtype(at::kDouble));
+  const at::Tensor parts = at::empty({kernels::kSumParts}, options.dtype(at::kDouble));
+  driver.record(0, nullptr)->hold(stream);
+  kernels::SumOfSquaresCall call;
+  call.values = values.data_ptr();
+  call.count = 5;
+  call.sum = sum.data_ptr<double>();
+  call.parts = parts.data_ptr<double>();
+  kernels::device_kernels(DeviceKind::kExtension).sum_of_squares({0, stream}, call);
+  driver.record(0, stream)->hold(nullptr);
+  EXPECT_EQ(sum.item<double>(), 30);
+  driver.destroy_stream(0, stream);
+}
+
+TEST_F(LaterDevice, CountsItsMemory) {
+  auto* allocator = c10::getDeviceAllocator(c10::kPrivateUse1);
+  const auto bytes = [&] { return allocator->getDeviceStats(0).requested_bytes[0]; };
+  const int64_t before = bytes().current;
+  at::Tensor tensor = at::empty({100}, options);
+  EXPECT_EQ(bytes().current - before, 400);
+  tensor.reset();
+  EXPECT_EQ(bytes().current, before);
+  EXPECT_GE(bytes().peak, before + 400);
+  allocator->resetPeakStats(0);
+  EXPECT_EQ(bytes().peak, before);
+}
+
+TEST_F(LaterDevice, TimesEvents) {
+  c10::Event begin(c10::kPrivateUse1, c10::EventFlag::BACKEND_DEFAULT);
+  c10::Event end(c10::kPrivateUse1, c10::EventFlag::BACKEND_DEFAULT);
+  begin.record(guard.getStream(device()));
+  at::Tensor work = at::ones({1000}, options).exp();
+  end.record(guard.getStream(device()));
+  EXPECT_THROW(begin.elapsedTime(end), c10::Error);
+  end.synchronize();
+  EXPECT_GT(begin.elapsedTime(end), 0);
 }
 
 TEST_F(LaterDevice, IsADeviceOfHerd) {

@@ -13,10 +13,6 @@ namespace {
 
 constexpr uint64_t kLongestDelayUs = 200;
 
-Stream* stream_of_handle(int device, StreamHandle stream) {
-  return stream == nullptr ? Streams::get().default_stream(device) : static_cast<Stream*>(stream);
-}
-
 class Event final : public DeviceEvent {
  public:
   Event(int device, PointPtr point) : device_(device), point_(std::move(point)) {}
@@ -102,11 +98,16 @@ class Driver final : public DeviceDriver {
 
 }  // namespace
 
+Stream* stream_of_handle(int device, StreamHandle stream) {
+  return stream == nullptr ? Streams::get().default_stream(device) : static_cast<Stream*>(stream);
+}
+
 void install(uint64_t seed, int num_devices) {
   static const bool once = [&] {
     Streams::get().set_num_devices(num_devices);
     register_guard();
     register_operations();
+    register_kernels();
     register_device_driver(DeviceKind::kExtension, new Driver);
     return true;
   }();

@@ -1,7 +1,7 @@
 #include <ATen/Context.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "tests/device/later_device.h"
@@ -94,12 +94,20 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     Streams::get().wait(static_cast<Event*>(event)->point);
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
+    const auto at = [](void* event) {
+      const PointPtr& point = static_cast<Event*>(event)->point;
+      TORCH_CHECK(point->reached, "an event is not reached yet");
+      return point->at;
+    };
+    return std::chrono::duration<double, std::milli>(at(second) - at(first)).count();
+  }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     if (data.get() != nullptr) Memory::get().use_on(data.get(), stream_of(stream));
   }
 };
 
-struct DeviceAllocator final : c10::Allocator {
+struct DeviceAllocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device device(kLater, current_device);
     if (bytes == 0) return {nullptr, device};
@@ -108,6 +116,20 @@ struct DeviceAllocator final : c10::Allocator {
   }
   static void free(void* memory) { Memory::get().free(memory); }
   c10::DeleterFnPtr raw_deleter() const override { return &free; }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    if (data.get() != nullptr) Memory::get().use_on(data.get(), stream_of(stream));
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    const MemoryUse use = Memory::get().use(device);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.requested_bytes[0].current = stats.allocated_bytes[0].current = use.bytes;
+    stats.requested_bytes[0].peak = stats.allocated_bytes[0].peak = use.peak;
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex device) override { Memory::get().reset_peak(device); }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     Streams::get().enqueue(current_stream(current_device), [=] { std::memcpy(to, from, bytes); });
   }

@@ -33,7 +33,7 @@ Memory::Memory() {
   top_ = begin_;
 }
 
-char* Memory::take(size_t bytes, Stream* stream) {
+char* Memory::take(size_t bytes, size_t requested, Stream* stream) {
   const std::lock_guard lock(mutex_);
   char* memory = top_;
   size_t size = bytes;
@@ -47,13 +47,17 @@ char* Memory::take(size_t bytes, Stream* stream) {
   } else {
     top_ = memory + bytes;
   }
-  live_[memory] = {memory, size, stream};
+  live_[memory] = {memory, size, static_cast<int64_t>(requested), stream};
+  MemoryUse& use = use_[stream->device];
+  use.bytes += static_cast<int64_t>(requested);
+  use.peak = std::max(use.peak, use.bytes);
   return memory;
 }
 
 void* Memory::allocate(size_t bytes, Stream* stream) {
+  const size_t requested = bytes;
   bytes = round_up(std::max<size_t>(bytes, 1), kAlignment);
-  char* const memory = take(bytes, stream);
+  char* const memory = take(bytes, requested, stream);
   // Memory that is used again holds NaNs since it was freed; what lies in it before the device wrote there does too.
   Streams::get().enqueue(stream, [memory, bytes] { std::memset(memory, kNan, bytes); });
   return memory;
@@ -79,6 +83,7 @@ void Memory::free(void* memory) {
     if (found == live_.end()) std::abort();
     block = std::move(found->second);
     live_.erase(found);
+    use_[block.stream->device].bytes -= block.requested;
   }
   const auto reclaim = [this, memory = block.memory, bytes = block.bytes] {
     std::memset(memory, kNan, bytes);
@@ -89,6 +94,16 @@ void Memory::free(void* memory) {
   block.used_on.push_back(block.stream);
   for (Stream* stream : block.used_on) Streams::get().hold(reclaiming, Streams::get().record(stream));
   Streams::get().enqueue(reclaiming, reclaim);
+}
+
+MemoryUse Memory::use(int device) {
+  const std::lock_guard lock(mutex_);
+  return use_[device];
+}
+
+void Memory::reset_peak(int device) {
+  const std::lock_guard lock(mutex_);
+  use_[device].peak = use_[device].bytes;
 }
 
 bool Memory::contains(const void* memory) const { return memory >= begin_ && memory < end_; }

@@ -15,8 +15,13 @@ namespace herd::later {
 struct Block {
   char* memory = nullptr;
   size_t bytes = 0;
+  int64_t requested = 0;              // of them
   Stream* stream = nullptr;           // in whose order it is allocated and freed
   std::vector<Stream*> used_on = {};  // others that use it
+};
+
+struct MemoryUse {
+  int64_t bytes = 0, peak = 0;  // that are asked for and not freed
 };
 
 class Memory {
@@ -29,6 +34,9 @@ class Memory {
   void use_on(const void* memory, Stream* stream);
   bool contains(const void* memory) const;
 
+  MemoryUse use(int device);
+  void reset_peak(int device);
+
   void* allocate_host(size_t bytes);
   void free_host(void* memory);
   bool is_host(const void* memory, size_t bytes = 1);  // page-locked
@@ -38,7 +46,7 @@ class Memory {
 
  private:
   Memory();
-  char* take(size_t bytes, Stream* stream);
+  char* take(size_t bytes, size_t requested, Stream* stream);
 
   std::mutex mutex_;
   char* begin_ = nullptr;
@@ -47,6 +55,7 @@ class Memory {
   char* opened_ = nullptr;
   std::map<const char*, Block> live_;
   std::multimap<size_t, char*> free_;
+  std::map<int, MemoryUse> use_;
   std::map<const char*, size_t> host_;
 };
 

@@ -156,6 +156,7 @@ void Streams::run(std::unique_lock<std::mutex>& lock, Stream* stream) {
   Job job = std::move(stream->jobs.front());
   stream->jobs.pop_front();
   if (job.reaches != nullptr) {
+    job.reaches->at = std::chrono::steady_clock::now();
     job.reaches->reached = true;
     job_done_.notify_all();
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -17,6 +18,7 @@ namespace herd::later {
 // A point in a stream.
 struct Point {
   std::atomic<bool> reached{false};
+  std::chrono::steady_clock::time_point at = {};  // when it was
 };
 using PointPtr = std::shared_ptr<Point>;
 
