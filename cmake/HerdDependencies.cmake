@@ -39,9 +39,25 @@ if(HERD_TORCH)
   elseif(NOT Torch_DIR AND DEFINED ENV{Torch_DIR})
     set(Torch_DIR $ENV{Torch_DIR} CACHE PATH "")
   endif()
-  find_package(Torch REQUIRED)
-  # libtorch's own flags, as a target; TORCH_LIBRARIES carries include folders as SYSTEM.
+  set(herd_torch_home ${Torch_DIR}/../../..)
   add_library(herd_libtorch INTERFACE)
-  target_link_libraries(herd_libtorch INTERFACE ${TORCH_LIBRARIES})
-  target_include_directories(herd_libtorch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+  if(EXISTS ${herd_torch_home}/lib/libtorch_cuda.so)
+    # Of a CUDA build herd links the CPU's half, which starts without a driver; the other half is loaded where a run asks
+    # for a GPU. Its own CMake files would ask for the CUDA toolkit that it was built with.
+    get_filename_component(herd_torch_home ${herd_torch_home} ABSOLUTE)
+    foreach(library torch_cpu c10)
+      add_library(${library} SHARED IMPORTED)
+      set_target_properties(${library} PROPERTIES IMPORTED_LOCATION ${herd_torch_home}/lib/lib${library}.so)
+    endforeach()
+    target_compile_definitions(herd_libtorch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC USE_TENSORPIPE)
+    target_link_options(herd_libtorch INTERFACE LINKER:--allow-shlib-undefined)  # CUDA's libraries, found when it is loaded
+    target_link_libraries(herd_libtorch INTERFACE torch_cpu c10)
+    target_include_directories(herd_libtorch SYSTEM INTERFACE
+      ${herd_torch_home}/include ${herd_torch_home}/include/torch/csrc/api/include)
+  else()
+    find_package(Torch REQUIRED)
+    # libtorch's own flags, as a target; TORCH_LIBRARIES carries include folders as SYSTEM.
+    target_link_libraries(herd_libtorch INTERFACE ${TORCH_LIBRARIES})
+    target_include_directories(herd_libtorch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+  endif()
 endif()
