@@ -16,6 +16,7 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/bridge/device_stream.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/optim/clip.h"
 #include "herd/program/collective_message.h"
@@ -86,7 +87,7 @@ at::Tensor gather_words(const at::Tensor& own_BW, Communicator& comm) {
 // Reports the end of several operations. wait() frees their buffers, since an event lives until its op runs again.
 class WorksEvent final : public Event {
  public:
-  explicit WorksEvent(std::vector<Work> works) : works_(std::move(works)) {}
+  WorksEvent(std::vector<Work> works, c10::Device device) : works_(std::move(works)), device_(device) {}
   bool done() const override {
     const std::lock_guard lock(mutex_);
     return std::all_of(works_.begin(), works_.end(), [](const Work& work) { return work.done(); });
@@ -102,6 +103,15 @@ class WorksEvent final : public Event {
     ended_at_ = latest_end(ended_at_);
     works_.clear();
   }
+  void hold() override {
+    if (device_.is_cpu()) return wait();
+    std::vector<Work> works;
+    {
+      const std::lock_guard lock(mutex_);
+      works = works_;
+    }
+    for (Work& work : works) work.hold(current_stream(device_));
+  }
   Clock::time_point ended_at() const override {
     const std::lock_guard lock(mutex_);
     return latest_end(ended_at_);
@@ -115,6 +125,7 @@ class WorksEvent final : public Event {
 
   mutable std::mutex mutex_;
   std::vector<Work> works_;
+  const c10::Device device_;
   Clock::time_point ended_at_;
 };
 
@@ -447,7 +458,7 @@ EventPtr ModelBindings::gather(const Op& op) {
     works.push_back(
         comm.all_gather_async(parameters_.memory(op.reads[i]), parameters_.memory(op.writes[i]), {.name = "weights"}));
   }
-  return std::make_shared<WorksEvent>(std::move(works));
+  return std::make_shared<WorksEvent>(std::move(works), parameters_.device());
 }
 
 // Moves an activation or its gradient between ranks. Shards have equal sizes, so wholes are padded by rows of zeros.
@@ -477,7 +488,7 @@ EventPtr ModelBindings::move_activation(const Op& op) {
     works.push_back(comm.reduce_scatter_async(tensor, shard, options));
     set_tensor(to, shard);
   }
-  return std::make_shared<WorksEvent>(std::move(works));
+  return std::make_shared<WorksEvent>(std::move(works), parameters_.device());
 }
 
 // Slice p of the first dimension goes to place p of the axis; what place q has sent is slice q of the result. So tokens
@@ -489,7 +500,7 @@ EventPtr ModelBindings::exchange(const Op& op) {
   set_tensor(op.writes.at(0), to);
   std::vector<Work> works;
   works.push_back(comm.all_to_all_async(from, to, {.name = program::kind_name(op.reads[0].kind)}));
-  return std::make_shared<WorksEvent>(std::move(works));
+  return std::make_shared<WorksEvent>(std::move(works), parameters_.device());
 }
 
 EventPtr ModelBindings::reduce(const Op& op, int64_t step) {
@@ -503,7 +514,7 @@ EventPtr ModelBindings::reduce(const Op& op, int64_t step) {
                             : op.kind == OpKind::kReduceScatter   ? reduce_to_shards(op, comm)
                             : op.writes[0].placement.shard != 0   ? reduce_shards(op, comm)
                                                                   : reduce_whole(op, comm);
-  return std::make_shared<WorksEvent>(std::move(works));
+  return std::make_shared<WorksEvent>(std::move(works), parameters_.device());
 }
 
 OpOptions ModelBindings::sum_options(const Op& op) const {
@@ -624,7 +635,8 @@ EventPtr ModelBindings::send(const Op& op) {
   const at::Tensor tensor = find_tensor(value);
   HERD_CHECK(tensor.defined(), "what is sent holds no tensor");  // the executor names the op
   return std::make_shared<WorksEvent>(
-      std::vector<Work>{comm.send_async(tensor.contiguous(), op.peer, 0, {.name = program::kind_name(value.kind)})});
+      std::vector<Work>{comm.send_async(tensor.contiguous(), op.peer, 0, {.name = program::kind_name(value.kind)})},
+      parameters_.device());
 }
 
 EventPtr ModelBindings::receive(const Op& op) {
@@ -632,8 +644,9 @@ EventPtr ModelBindings::receive(const Op& op) {
   const program::Value& value = op.writes[0];
   const at::Tensor tensor = empty(value);
   set_tensor(value, tensor);
-  return std::make_shared<WorksEvent>(std::vector<Work>{
-      groups_.messages(op.axis).receive_async(tensor, op.peer, 0, {.name = program::kind_name(value.kind)})});
+  return std::make_shared<WorksEvent>(std::vector<Work>{groups_.messages(op.axis).receive_async(
+                                          tensor, op.peer, 0, {.name = program::kind_name(value.kind)})},
+                                      parameters_.device());
 }
 
 // Adds what another rank's blocks contribute to a gradient of an activation.
