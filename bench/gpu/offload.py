@@ -1,0 +1,34 @@
+"""States and weights on the host, beside the same steps in memory."""
+import statistics
+
+from parity import small_model
+from programs import Failed
+
+
+def part_offload(c):
+    file = c.build.runs / ("small_llama.toml" if c.small else "llama_1b.toml")
+    passes = 2 if c.small else 8
+
+    def measure(name, overrides, micro_batch):
+        settings = [f"train.steps={3 if c.small else 5}", f"train.micro_batch={micro_batch}", f"train.batch={passes * micro_batch}"]
+        settings += ["train.threads=1", *small_model("llama")] if c.small else []
+        _, steps = c.trainer.train(file, c.device, 1, [*settings, *overrides], c.left(60))
+        if len(steps) < 3:
+            raise Failed(f"{len(steps)} steps")
+        ms = statistics.median(row["step_ms"] for row in steps[1 if c.small else 2:])
+        c.report.sample(f"offload {name}", steps)
+        return ms, max(row["device_bytes_peak"] for row in steps)
+
+    def compare(what, base_overrides, overrides, micro_batch, asked, least, memory_ratio):
+        with c.attempt(what):
+            in_memory, peak = measure(f"{what}: in memory", base_overrides, micro_batch)
+            offloaded, lower = measure(what, [*base_overrides, *overrides], micro_batch)
+            ratio = offloaded / in_memory
+            said = f"{ratio:.2f}x of the step in memory ({offloaded:.0f} and {in_memory:.0f} ms); "
+            said += f"{lower / 2**30:.2f} GiB, in memory {peak / 2**30:.2f}"
+            c.report.row(what, said, asked, None if c.small else ratio <= least and peak >= memory_ratio * lower)
+
+    compare(f"states on the host, {passes} micro-batches", [], ["strategy.offload=states"], 1 if c.small else c.args.micro_batch,
+            "<= 1.15x", 1.15, 1)
+    compare("a window of weights", ["strategy.recompute=full"], ["strategy.offload=window"], 1, "<= 1.67x, a third of the memory",
+            1 / 0.6, 3)

@@ -1,0 +1,86 @@
+"""Losses of the device in ten meshes beside those of one CPU rank, and checkpoints between both."""
+import concurrent.futures
+
+from programs import Failed
+
+# Losses of two orders of summation. fp32: an element of a matmul of k <= 2048 terms differs by about sqrt(k) * 2^-24 = 3e-6 of
+# its size, a loss, which is a mean over 1024 tokens, by less; ten AdamW steps at a rate of 3e-4 move weights of 0.02 by up to
+# 0.15 of themselves in directions that hang on signs of gradients near zero, and carry such a difference on about thirtyfold.
+# bf16: the same with 2^-8 an element of activations, of which the mean over tokens leaves about five.
+TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
+
+# What a run of these ranks adds to the run file.
+MESHES = [
+    ("1 rank", 1, []),
+    ("1 rank, recompute", 1, ["strategy.recompute=full"]),
+    ("dp 2", 2, ["mesh.dp=2"]),
+    ("dp 2, ZeRO-1", 2, ["mesh.dp=2", "strategy.zero=1"]),
+    ("dp 2, ZeRO-2", 2, ["mesh.dp=2", "strategy.zero=2"]),
+    ("fsdp 2, ZeRO-3", 2, ["mesh.fsdp=2", "strategy.zero=3"]),
+    ("tp 2", 2, ["mesh.tp=2"]),
+    ("pp 2", 2, ["mesh.pp=2"]),
+    ("fsdp 2, tp 2, ZeRO-3", 4, ["mesh.fsdp=2", "mesh.tp=2", "strategy.zero=3"]),
+    ("dp 2, pp 2, ZeRO-1, recompute", 4, ["mesh.dp=2", "mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"]),
+]
+GPT_MESHES = ("1 rank", "fsdp 2, ZeRO-3", "tp 2")
+BF16_MESHES = ("1 rank", "1 rank, recompute", "dp 2, ZeRO-2", "fsdp 2, ZeRO-3", "tp 2", "pp 2")
+SMALL_MODEL = ["model.layers=2", "model.width=32", "model.ffn=64", "model.heads=2", "model.kv_heads=1", "model.context=16",
+               "model.vocab=64"]
+
+
+def small_model(name):
+    return [key for key in SMALL_MODEL if name == "llama" or "kv_heads" not in key]
+
+
+def largest_difference(losses, reference):
+    """Relative, over steps."""
+    if len(losses) != len(reference) or not reference:
+        raise Failed(f"{len(losses)} steps of {len(reference)}")
+    return max(abs(a - b) / abs(b) for a, b in zip(losses, reference))
+
+
+def part_parity(c):
+    def losses(model, device, ranks, precision, overrides):
+        settings = [f"strategy.precision={precision}", "train.threads=" + ("1" if c.small else "4"), *overrides]
+        settings += small_model(model) if c.small else []
+        folder, steps = c.trainer.train(c.build.runs / f"small_{model}.toml", device, ranks, settings, c.left(60))
+        return folder, [row["loss"] for row in steps]
+
+    chosen = [("llama", "fp32", mesh) for mesh in MESHES]
+    chosen += [("gpt", "fp32", mesh) for mesh in MESHES if mesh[0] in GPT_MESHES]
+    chosen += [("llama", "bf16", mesh) for mesh in MESHES if mesh[0] in BF16_MESHES]
+    if c.small:
+        chosen = [("llama", "fp32", mesh) for mesh in MESHES if mesh[0] in ("fsdp 2, ZeRO-3",)]
+        chosen += [("gpt", "bf16", mesh) for mesh in MESHES if mesh[0] == "1 rank, recompute"]
+    references = {(model, precision): None for model, precision, _ in chosen}
+    # Several at a time: the models are small, and most of a run is its start.
+    with concurrent.futures.ThreadPoolExecutor(2 if c.small else 4) as pool:
+        started = {key: pool.submit(losses, key[0], "cpu", 1, key[1], ["checkpoint.every=5"]) for key in references}
+        candidates = [(one, pool.submit(losses, one[0], c.device, one[2][1], one[1],
+                                        [*one[2][2], *(["checkpoint.every=5"] if one == chosen[0] else [])])) for one in chosen]
+        for key, future in started.items():
+            with c.attempt(f"{key[0]}, {key[1]} on the CPU"):
+                references[key] = future.result()
+        first = None
+        for (model, precision, (name, _, _)), future in candidates:
+            with c.attempt(f"{model} {precision}: {name}"):
+                folder, found = future.result()
+                first = first or (folder, found)
+                reference = references[model, precision]
+                if reference is None:
+                    raise CannotRun("no losses of the CPU's one rank to compare with")
+                off = largest_difference(found, reference[1])
+                c.report.row(f"{model} {precision}: {name}", f"losses differ by {off:.1e}", f"<= {TOLERANCE[precision]:.0e}",
+                             off <= TOLERANCE[precision])
+        at_half = "checkpoints/step-00000005"
+        reference = references["llama", "fp32"]
+        ways = [("a checkpoint of one CPU rank", reference, c.device, 2, ["mesh.fsdp=2", "strategy.zero=3"]),
+                ("the device's checkpoint on a CPU rank", first, "cpu", 1, [])]
+        resumed = [(what, source, pool.submit(losses, "llama", device, ranks, "fp32",
+                                              [f"checkpoint.resume={source[0] / at_half}", *overrides]))
+                   for what, source, device, ranks, overrides in ways if source]
+        for what, source, future in resumed:
+            with c.attempt(f"resumed: {what}"):
+                off = largest_difference(future.result()[1], source[1][5:])
+                c.report.row(f"resumed: {what}", f"losses differ by {off:.1e}", f"<= {TOLERANCE['fp32']:.0e}",
+                             off <= TOLERANCE["fp32"])
