@@ -65,12 +65,13 @@ struct DropoutCall {
 // weights (optim/mixed_step.h): they are `weights` where these are fp32; those that bf16 weights and `low` are the
 // halves of; else `master`, of which `weights` become the rounded copy (as split_float() rounds them to bf16).
 struct StepMemory {
-  DType weights_type = DType::kF32, gradient_type = DType::kF32, moment_type = DType::kF32;
+  DType weights_type = DType::kF32, gradient_type = DType::kF32, moment1_type = DType::kF32;
   void* weights = nullptr;
   uint16_t* low = nullptr;
   float* master = nullptr;
-  const void* gradient = nullptr;               // fp32, bf16 or fp16
-  void *moment1 = nullptr, *moment2 = nullptr;  // fp32 or bf16; AdamW has both, SGD one with momentum, else none
+  const void* gradient = nullptr;  // fp32, bf16 or fp16
+  void* moment1 = nullptr;         // fp32 or bf16; null for SGD without momentum
+  float* moment2 = nullptr;        // AdamW's second
   int64_t count = 0, offset = 0;
   std::vector<ElementRange> decay;  // as in adamw_kernel.h
   const float* factor = nullptr;    // multiplies the gradient; < 0: the step changes nothing; null: 1

@@ -81,7 +81,7 @@ void write_back(DType type, const float* values, void* memory, int64_t begin, in
 template <typename Step>
 void step_pieces(const StepMemory& m, const Step& step) {
   if (m.factor != nullptr && *m.factor < 0) return;
-  alignas(64) float scratch[4][kScratchElements];
+  alignas(64) float scratch[3][kScratchElements];
   uint16_t low[kScratchElements];
   for (int64_t begin = 0; begin < m.count; begin += kScratchElements) {
     const int64_t count = std::min(kScratchElements, m.count - begin);
@@ -92,13 +92,10 @@ void step_pieces(const StepMemory& m, const Step& step) {
     else
       weights = (m.weights_type == DType::kF32 ? static_cast<float*>(m.weights) : m.master) + begin;
     const float* gradient = widened(m.gradient_type, m.gradient, begin, count, scratch[1]);
-    float* moments[2] = {};
-    void* const memory[2] = {m.moment1, m.moment2};
-    for (size_t k = 0; k < 2; ++k)
-      if (memory[k] != nullptr) moments[k] = widened(m.moment_type, memory[k], begin, count, scratch[2 + k]);
-    step(weights, gradient, moments[0], moments[1], begin, count);
-    for (size_t k = 0; k < 2; ++k)
-      if (memory[k] != nullptr) write_back(m.moment_type, moments[k], memory[k], begin, count);
+    float* moment1 = nullptr;
+    if (m.moment1 != nullptr) moment1 = widened(m.moment1_type, m.moment1, begin, count, scratch[2]);
+    step(weights, gradient, moment1, m.moment2 == nullptr ? nullptr : m.moment2 + begin, begin, count);
+    if (m.moment1 != nullptr) write_back(m.moment1_type, moment1, m.moment1, begin, count);
     if (m.low != nullptr)
       split_float(weights, halves, m.low + begin, count);
     else if (m.weights_type == DType::kBF16)

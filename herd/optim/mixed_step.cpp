@@ -50,8 +50,11 @@ void step_on_device(const Optimizer& optimizer, const MixedShard& shard, const S
   if (shard.low.defined()) memory.low = static_cast<uint16_t*>(memory_of(shard.low));
   if (!is_exact && !shard.low.defined()) memory.master = static_cast<float*>(memory_of(master.weights));
   const auto& states = master.states;
-  if (!states.empty()) memory.moment_type = dtype_of(states[0].scalar_type()), memory.moment1 = memory_of(states[0]);
-  if (states.size() > 1) memory.moment2 = memory_of(states[1]);
+  if (!states.empty()) memory.moment1_type = dtype_of(states[0].scalar_type()), memory.moment1 = memory_of(states[0]);
+  if (states.size() > 1) {
+    HERD_CHECK(is_fp32(states[1]), "a second moment on a device is fp32");
+    memory.moment2 = static_cast<float*>(memory_of(states[1]));
+  }
   optimizer.step_on_device(kernels_of(weights), on_stream(weights), std::move(memory), options);
 }
 

@@ -6,7 +6,7 @@
 
 #include "herd/base/device_driver.h"
 #include "herd/base/error.h"
-#include "herd/kernels/cuda/cuda_kernels.h"
+#include "herd/kernels/cuda/cuda_kernels.cuh"
 #include "herd/kernels/cuda/launch.cuh"
 
 namespace herd::kernels::cuda {

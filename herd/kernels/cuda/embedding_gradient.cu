@@ -1,4 +1,4 @@
-#include "herd/kernels/cuda/cuda_kernels.h"
+#include "herd/kernels/cuda/cuda_kernels.cuh"
 #include "herd/kernels/cuda/element.cuh"
 
 namespace herd::kernels::cuda {

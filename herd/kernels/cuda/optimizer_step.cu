@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "herd/kernels/cuda/cuda_kernels.h"
+#include "herd/kernels/cuda/cuda_kernels.cuh"
 #include "herd/kernels/cuda/element.cuh"
 
 namespace herd::kernels::cuda {
@@ -18,7 +18,8 @@ struct StepPart {
   uint16_t* low;
   float* master;
   const void* gradient;
-  void *moment1, *moment2;
+  void* moment1;
+  float* moment2;
   const float* factor;
   int64_t count, offset;
   DType gradient_type;
@@ -94,9 +95,8 @@ __global__ void step_kernel(const __grid_constant__ StepPart part, const Scalars
   float w[kEight], g[kEight], m[kEight] = {}, v[kEight] = {};
   alignas(16) uint16_t halves[kEight], low[kEight];
   auto* const memory1 = static_cast<typename Moment::Element*>(part.moment1);
-  auto* const memory2 = static_cast<typename Moment::Element*>(part.moment2);
   if (memory1 != nullptr) load_eight<Moment>(memory1 + i, n, aligned, m);
-  if (memory2 != nullptr) load_eight<Moment>(memory2 + i, n, aligned, v);
+  if (part.moment2 != nullptr) load_eight<Fp32>(static_cast<const float*>(part.moment2) + i, n, aligned, v);
   if constexpr (kKind == WeightsKind::kSplit) {
     load_raw(static_cast<const uint16_t*>(part.weights) + i, n, aligned, halves);
     load_raw(static_cast<const uint16_t*>(part.low) + i, n, aligned, low);
@@ -124,7 +124,7 @@ __global__ void step_kernel(const __grid_constant__ StepPart part, const Scalars
     if constexpr (kKind == WeightsKind::kFp16Copy) halves[k] = Fp16::store(w[k]);
   }
   if (memory1 != nullptr) store_eight<Moment>(m, n, aligned, memory1 + i);
-  if (memory2 != nullptr) store_eight<Moment>(v, n, aligned, memory2 + i);
+  if (part.moment2 != nullptr) store_eight<Fp32>(v, n, aligned, part.moment2 + i);
   if constexpr (kKind == WeightsKind::kPlain) store_eight<Fp32>(w, n, aligned, static_cast<float*>(part.weights) + i);
   if constexpr (kKind != WeightsKind::kPlain) store_raw(halves, n, aligned, static_cast<uint16_t*>(part.weights) + i);
   if constexpr (kKind == WeightsKind::kSplit) store_raw(low, n, aligned, part.low + i);
@@ -133,14 +133,12 @@ __global__ void step_kernel(const __grid_constant__ StepPart part, const Scalars
 }
 
 template <WeightsKind kKind, typename Scalars>
-void launch_part(const OnStream& on, DType moment_type, const StepPart& part, const Scalars& scalars) {
+void launch_part(const OnStream& on, DType moment1_type, const StepPart& part, const Scalars& scalars) {
   const unsigned blocks = blocks_of_eights(part.count);
-  if (moment_type == DType::kF32)
+  if (moment1_type == DType::kF32)
     step_kernel<kKind, Fp32><<<blocks, kThreads, 0, stream_of(on)>>>(part, scalars);
-  else if (moment_type == DType::kBF16)
-    step_kernel<kKind, Bf16><<<blocks, kThreads, 0, stream_of(on)>>>(part, scalars);
   else
-    step_kernel<kKind, Fp16><<<blocks, kThreads, 0, stream_of(on)>>>(part, scalars);
+    step_kernel<kKind, Bf16><<<blocks, kThreads, 0, stream_of(on)>>>(part, scalars);
 }
 
 void* moved(void* memory, int64_t elements, DType type) {
@@ -162,8 +160,8 @@ void step(const OnStream& on, const StepMemory& m, const Scalars& scalars) {
     part.low = m.low == nullptr ? nullptr : m.low + begin;
     part.master = m.master == nullptr ? nullptr : m.master + begin;
     part.gradient = static_cast<const char*>(m.gradient) + begin * size_of(m.gradient_type);
-    part.moment1 = moved(m.moment1, begin, m.moment_type);
-    part.moment2 = moved(m.moment2, begin, m.moment_type);
+    part.moment1 = moved(m.moment1, begin, m.moment1_type);
+    part.moment2 = m.moment2 == nullptr ? nullptr : m.moment2 + begin;
     part.factor = m.factor;
     part.count = end - begin;
     part.offset = m.offset + begin;
@@ -172,13 +170,13 @@ void step(const OnStream& on, const StepMemory& m, const Scalars& scalars) {
     part.num_ranges = static_cast<int>(last - range);
     std::copy(m.decay.begin() + static_cast<int64_t>(range), m.decay.begin() + static_cast<int64_t>(last), part.ranges);
     if (m.low != nullptr)
-      launch_part<WeightsKind::kSplit>(on, m.moment_type, part, scalars);
+      launch_part<WeightsKind::kSplit>(on, m.moment1_type, part, scalars);
     else if (m.weights_type == DType::kF32)
-      launch_part<WeightsKind::kPlain>(on, m.moment_type, part, scalars);
+      launch_part<WeightsKind::kPlain>(on, m.moment1_type, part, scalars);
     else if (m.weights_type == DType::kBF16)
-      launch_part<WeightsKind::kBf16Copy>(on, m.moment_type, part, scalars);
+      launch_part<WeightsKind::kBf16Copy>(on, m.moment1_type, part, scalars);
     else
-      launch_part<WeightsKind::kFp16Copy>(on, m.moment_type, part, scalars);
+      launch_part<WeightsKind::kFp16Copy>(on, m.moment1_type, part, scalars);
     check(cudaGetLastError(), "the optimizer's step");
     begin = end;
   }

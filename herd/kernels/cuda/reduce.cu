@@ -2,7 +2,7 @@
 #include <type_traits>
 
 #include "herd/base/error.h"
-#include "herd/kernels/cuda/cuda_kernels.h"
+#include "herd/kernels/cuda/cuda_kernels.cuh"
 #include "herd/kernels/cuda/element.cuh"
 
 namespace herd::kernels::cuda {
