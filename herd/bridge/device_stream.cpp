@@ -5,6 +5,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
+#include <vector>
+
 #include "herd/base/device_driver.h"
 #include "herd/base/error.h"
 #include "herd/base/log.h"
@@ -21,6 +23,16 @@ void load_torch_cuda() {
                                       "\n  fix: a CUDA build of torch (Torch_DIR, scripts/setup), or "
                                       "device.kind = \"cpu\"");
   }
+}
+
+// Lets attention take cuDNN's kernels where they can, which are the faster ones on Hopper and later.
+void prefer_cudnn_attention() {
+  const at::SDPBackend order[] = {at::SDPBackend::cudnn_attention, at::SDPBackend::flash_attention,
+                                  at::SDPBackend::efficient_attention, at::SDPBackend::math,
+                                  at::SDPBackend::overrideable};
+  std::vector<int64_t> numbers;
+  for (const at::SDPBackend one : order) numbers.push_back(static_cast<int64_t>(one));
+  at::globalContext().setSDPPriorityOrder(numbers);
 }
 
 }  // namespace
@@ -83,6 +95,7 @@ c10::Device open_device(const std::string& kind, int index) {
   }
   if (type == c10::kCUDA) load_torch_cuda();
   at::globalContext().lazyInitDevice(type);
+  if (type == c10::kCUDA) prefer_cudnn_attention();
   const c10::Device device(type, static_cast<c10::DeviceIndex>(index % count));
   c10::impl::VirtualGuardImpl(type).setDevice(device);
   return device;

@@ -130,6 +130,11 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     }
   }
   forget_mapped();
+  if (!device().is_cpu() && !states_on_host) {  // torch has counted them, without the label
+    size_t bytes = remainder_.defined() ? remainder_.nbytes() : 0;
+    for (const at::Tensor& state : states_) bytes += state.nbytes();
+    counted_states_ = std::make_unique<CountedMemory>(MemoryLabel::kStates, static_cast<int64_t>(bytes));
+  }
 }
 
 FlatParameters::~FlatParameters() {

@@ -174,6 +174,7 @@ class FlatParameters {
   std::vector<at::ScalarType> state_types_;
   std::vector<int64_t> state_offsets_;  // first element of each group in states_ and remainder_, then their size
   std::vector<at::Tensor> states_;
+  std::unique_ptr<CountedMemory> counted_states_;  // labels states and remainder on a device
   at::Tensor remainder_;  // own_master() or own_low_halves() of all groups; undefined with fp32 weights
 };
 

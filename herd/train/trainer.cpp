@@ -106,6 +106,12 @@ spec::RunFile on_found_device(spec::RunFile run) {
   return run;
 }
 
+// Counts what a device's libraries hold for the whole run, which shows once all passes have run.
+void count_workspaces(program::Simulation& predicted, int64_t bytes) {
+  for (program::OpMemory& op : predicted.memory) op.bytes[static_cast<size_t>(program::MemoryUse::kBuffers)] += bytes;
+  predicted.device_peak.bytes += bytes;
+}
+
 // Returns a text like "cuda: 2 devices of this host serve 4 ranks".
 std::string device_text(c10::Device device, size_t ranks) {
   const int devices = device_driver(to_device(device).kind).count();
@@ -298,6 +304,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   cluster.measured = planner::measured_of(calibration, run, s.layout);
   if (const std::string why = planner::why_no_program(run, s.layout); why.empty()) {
     s.predicted = planner::simulate_on(programs, table, cluster, calibration, ranks_here.size());
+    if (!s.device.is_cpu()) count_workspaces(s.predicted, DeviceMemory::live_bytes(MemoryLabel::kActivations));
     s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
           format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
     if (!attempt.memory_table.empty())
