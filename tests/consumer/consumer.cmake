@@ -1,6 +1,7 @@
 # cmake -DBUILD= -DSOURCE= -DWITH_TORCH= -P consumer.cmake
 # Installs a build, runs what was installed, builds examples/consumer against it and runs that, by CMake and by
-# pkg-config; then all of it again where the installed tree was moved to.
+# pkg-config; then again where the installed tree was moved to, with one program of each component.
+cmake_minimum_required(VERSION 3.25)
 set(work ${BUILD}/tests/consumer-work)
 file(REMOVE_RECURSE ${work})
 unset(ENV{LD_LIBRARY_PATH})  # what was installed finds its libraries alone
@@ -27,18 +28,20 @@ function(use_command prefix)
   run("^5 6 [0-9]+\n$" ${herd} generate ${work}/runs/${name} --ids 5,6 --tokens 1)
 endfunction()
 
-# use_library(PREFIX): a project of its own.
+# use_library(PREFIX PROGRAM...): these programs of a project of its own.
 function(use_library prefix)
   get_filename_component(name ${prefix} NAME)
   set(build ${work}/build-${name})
   run("Build files" ${CMAKE_COMMAND} -S ${SOURCE}/examples/consumer -B ${build} -G Ninja
     -DCMAKE_PREFIX_PATH=${prefix} -DWITH_TORCH=${WITH_TORCH})
-  run("" ${CMAKE_COMMAND} --build ${build})
+  run("" ${CMAKE_COMMAND} --build ${build} --target ${ARGN})
   run("rank 0 of 1: sum 1" ${build}/consumer_core)
   run("rank 1 of 2: sum 3" ${prefix}/bin/herd run -n 2 -- ${build}/consumer_core)
-  if(WITH_TORCH)
+  if(consumer_torch IN_LIST ARGN)
     run("rank 0 of 1: gradient 1" ${build}/consumer_torch)
     run("rank 1 of 2: gradient 1.5" ${prefix}/bin/herd run -n 2 -- ${build}/consumer_torch)
+  endif()
+  if(consumer_own_model IN_LIST ARGN)
     run("^36864 weights" ${build}/consumer_herd_torch)
     set(own_model ${prefix}/bin/herd run -n 2 -- ${build}/consumer_own_model ${SOURCE}/examples/consumer/own_model.toml
       log.dir=${work}/own-${name})
@@ -79,11 +82,17 @@ file(WRITE ${work}/run.toml "[model]\nlayers = 1\nwidth = 16\nheads = 2\ncontext
 run("" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
 use_headers(${work}/prefix)
 use_command(${work}/prefix)
-use_library(${work}/prefix)
+set(programs consumer_core)
+set(programs_of_moved consumer_core)
+if(WITH_TORCH)
+  list(APPEND programs consumer_torch consumer_herd_torch consumer_own_model)
+  list(APPEND programs_of_moved consumer_torch)
+endif()
+use_library(${work}/prefix ${programs})
 use_pkgconfig(${work}/prefix)
 file(RENAME ${work}/prefix ${work}/moved)
 use_command(${work}/moved)
-use_library(${work}/moved)
+use_library(${work}/moved ${programs_of_moved})
 use_pkgconfig(${work}/moved)
 
 # A trainer that can't load its libraries is found by doctor, which says why.
