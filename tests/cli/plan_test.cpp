@@ -31,7 +31,8 @@ Result run(std::vector<std::string> command) {
 
 TEST(HerdPlan, KnowsModelsByName) {
   const Result gpt3 =
-      run({"/bin/sh", "-c", "exec \"$0\" plan gpt3-175b --ranks 64 --cluster a100-80gb --json 2>/dev/null", kHerd});
+      run({"/bin/sh", "-c", "exec \"$0\" plan gpt3-175b --ranks 64 --cluster a100-80gb --seconds 1 --json 2>/dev/null",
+           kHerd});
   ASSERT_EQ(gpt3.status, 0) << gpt3.output;
   const auto json = nlohmann::json::parse(gpt3.output);
   EXPECT_NEAR(json["parameters"].get<double>(), 175e9, 0.5e9);
