@@ -42,7 +42,7 @@ TEST(Compression, Proves_WithEveryTechniqueThatSumsOnceAStep) {
       for (const int tp : {1, 2}) {
         for (const int fsdp : {1, 2}) {
           for (const char* recompute : {"none", "full"}) {
-            if ((fsdp == 2 && zero == 0) || ++index % one_in(1, 7) != 0) continue;
+            if ((fsdp == 2 && zero == 0) || ++index % one_in(1, 13) != 0) continue;
             spec::RunFile run = compressed_run(fsdp == 2 ? 4 : 2, zero);
             run.mesh.pp = pp, run.mesh.tp = tp, run.mesh.fsdp = fsdp;
             run.strategy.recompute = recompute;
@@ -117,7 +117,7 @@ TEST(Compression, WithResidualsProves_WithEveryTechniqueThatSumsWholeGradients) 
     for (const int pp : {1, 2}) {
       for (const int tp : {1, 2}) {
         for (const char* recompute : {"none", "full"}) {
-          if (++index % one_in(1, 5) != 0) continue;
+          if (++index % one_in(1, 11) != 0) continue;
           spec::RunFile run = compressed_run(2, 0, codec.c_str());
           run.mesh.pp = pp, run.mesh.tp = tp;
           run.strategy.recompute = recompute;

@@ -40,7 +40,7 @@ TEST(Frozen, Proves_ForEveryStageRecomputeAndPlace) {
           spec::RunFile run = frozen_run(frozen, zero, recompute, tied);
           run.strategy.keep_whole = index++ % 4;
           if (tied && std::string(frozen) == "w*.weight h.*") continue;
-          if (index % one_in(5, 29) != 0) continue;
+          if (index % one_in(5, 61) != 0) continue;
           steps_of(run, ranks);
         }
       }

@@ -67,7 +67,7 @@ TEST(PipelineParallel, Proves_WithEveryOrderStageAndTechnique) {
             for (const char* recompute : {"none", "full", "every:2"}) {
               for (const bool tied : {false, true}) {
                 if (dp * stages > 16 || (dp == 1 && zero > 0)) continue;
-                if (++index % one_in(19, 601) != 0) continue;
+                if (++index % one_in(19, 1201) != 0) continue;
                 const bool several = std::string(order) == "interleaved" || std::string(order) == "zero_bubble_v";
                 spec::RunFile run = pipeline_run(stages, micro_batches, order, dp, tied, several ? 3 * stages - 2 : 4);
                 if (std::string(order) == "interleaved") run.strategy.stages_per_rank = 2 + index % 2;

@@ -55,7 +55,7 @@ TEST(Recompute, Proves_ForManyLayoutsAndSegments) {
       for (const int world : {1, 2, 3, 4}) {
         for (const int64_t micro_batches : {1, 3}) {
           for (const bool tied : {false, true}) {
-            if (++index % one_in(1, 29) != 0) continue;
+            if (++index % one_in(1, 59) != 0) continue;
             spec::RunFile run = recompute_run(layers, recompute, world * micro_batches);
             run.model.tie_embeddings = tied;
             const auto steps = steps_of(run, world);

@@ -51,8 +51,8 @@ TEST(Zero, Proves_ForEveryStageRecomputeAndLayout) {
           for (const bool tied : {false, true}) {
             for (const int64_t prefetch : {0, 1, 3}) {
               if (prefetch != 1 && stage < 3) continue;
-              if (++index % one_in(7, 67) != 0) continue;
-              const int64_t keep_whole = stage == 3 ? (index / one_in(7, 67)) % 7 : 0;  // of 5 or 6 groups
+              if (++index % one_in(7, 131) != 0) continue;
+              const int64_t keep_whole = stage == 3 ? (index / one_in(7, 131)) % 7 : 0;  // of 5 or 6 groups
               const auto steps = zero_steps({stage, ranks, micro_batches, 4, tied, recompute, prefetch, keep_whole});
               EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
             }
