@@ -11,9 +11,11 @@ from programs import Failed, end_group, first_error, steps_of
 
 
 def gpu_memory_used():
-    output = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"],
-                            capture_output=True, text=True).stdout
-    return int(output.split()[0]) if output.strip() else None
+    """MiB, of the first GPU; None where that is not to be learnt."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(subprocess.run(query, capture_output=True, text=True).stdout.split()[0])
+    return None
 
 
 def descendants(pid):

@@ -23,6 +23,10 @@ class CannotRun(Exception):
 class Failed(Exception):
     """A program that ran and should have ended well."""
 
+    def __init__(self, message, output=""):
+        super().__init__(message)
+        self.output = output
+
 
 class Build:
     """herd's programs and the environment that they start in."""
@@ -49,8 +53,11 @@ class Build:
 def run(report, command, seconds, environment=None, check=True):
     """The output of a command, which is in the log too. Ends its whole process group at the limit."""
     begun = time.monotonic()
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               env=environment, start_new_session=True, errors="replace")
+    try:
+        process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   env=environment, start_new_session=True, errors="replace")
+    except FileNotFoundError:
+        raise CannotRun(f"{command[0]} is not here")
     try:
         output, timed_out = process.communicate(timeout=max(1, seconds))[0], False
     except subprocess.TimeoutExpired:
@@ -58,9 +65,9 @@ def run(report, command, seconds, environment=None, check=True):
         output, timed_out = process.communicate()[0], True
     report.log(f"$ {' '.join(map(str, command))}\n{output}-- status {process.returncode}, {time.monotonic() - begun:.1f} s\n")
     if timed_out and check:
-        raise Failed(f"stopped after {seconds:.0f} s; its output is in gpu_check.log")
+        raise Failed(f"stopped after {seconds:.0f} s; its output is in gpu_check.log", output)
     if process.returncode != 0 and check:
-        raise Failed(f"status {process.returncode}: {first_error(output)}")
+        raise Failed(f"status {process.returncode}: {first_error(output)}", output)
     return output
 
 
@@ -77,6 +84,8 @@ def end_group(process):
 def first_error(output):
     """The line of an output that says what went wrong."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if "Traceback (most recent call last)" in output:
+        lines.reverse()
     telling = [line for line in lines if re.search(r"\bk[A-Z]\w+:|[Ee]rror|error:|CUDA", line)]
     return ((telling or lines[-1:] or ["no output"])[0])[:160]
 

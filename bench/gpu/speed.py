@@ -53,7 +53,7 @@ def part_speed(c):
             try:
                 return measure(with_micro_batch(sizes[name]))
             except Failed as why:
-                if sizes[name] == 1 or not re.search(r"out of memory|OverBudget|OutOfMemory", str(why)):
+                if sizes[name] == 1 or not re.search(r"out of memory|OverBudget|OutOfMemory", why.output):
                     raise
                 sizes[name] //= 2
 
