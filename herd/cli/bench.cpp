@@ -19,6 +19,7 @@
 #include "herd/base/standard_streams.h"
 #include "herd/base/units.h"
 #include "herd/cli/bench_bound.h"
+#include "herd/cli/bench_device.h"
 #include "herd/cli/bench_operation.h"
 #include "herd/cli/collective_options.h"
 #include "herd/cli/core_distance.h"
@@ -75,6 +76,16 @@ void check_op(const BenchOptions& options, std::string_view op, int num_ranks) {
   for (const int64_t bytes : options.bytes) check_bytes(op, bytes, dtype, num_ranks);
 }
 
+void check_device(const BenchOptions& options) {
+  if (options.device != "cpu" && options.device != "cuda")
+    throw Error(Code::kBadConfig, "--device is cpu or cuda, but it is " + options.device);
+  comm::parse_device_engine(options.engine);
+  if (options.device != "cpu" && options.symmetric)
+    throw Error(Code::kBadConfig, "--symmetric is memory of the host\n  fix: leave it out with --device cuda");
+  if (options.device == "cpu" && options.engine != "auto")
+    throw Error(Code::kBadConfig, "--engine is for buffers on a device\n  fix: --device cuda");
+}
+
 void check(const BenchOptions& options, int num_ranks) {
   if (options.root < 0 || options.root >= num_ranks) {
     throw Error(Code::kBadConfig, "--root is a rank from 0 to " + std::to_string(num_ranks - 1) + ", but it is " +
@@ -86,6 +97,7 @@ void check(const BenchOptions& options, int num_ranks) {
     }
     return;
   }
+  check_device(options);
   if (options.in_place && bench_kind(options.op).in_place == InPlace::kNever) {
     throw Error(Code::kBadConfig,
                 "bench " + options.op + " has no result that takes its input's place\n  fix: leave out --in-place");
@@ -139,7 +151,12 @@ void print(const BenchResult& r, bool json) {
                                          {"busbw_GBps", r.busbw_GBps},
                                          {"bound_GBps", r.bound_GBps},
                                          {"core_ns", r.core_ns},
-                                         {"wrong", r.wrong}};
+                                         {"wrong", r.wrong},
+                                         {"device", r.device},
+                                         {"engine", r.engine},
+                                         {"copy_GBps", r.copy_GBps},
+                                         {"to_host_GBps", r.to_host_GBps},
+                                         {"to_device_GBps", r.to_device_GBps}};
     std::printf("%s\n", line.dump().c_str());
   } else {
     const double share = r.bound_GBps > 0 ? 100 * r.algbw_GBps / r.bound_GBps : 0;
@@ -149,6 +166,11 @@ void print(const BenchResult& r, bool json) {
                 static_cast<long long>(r.wrong), r.bound_GBps, share, r.core_ns);
   }
   std::fflush(stdout);
+}
+
+Device device_of(const Communicator& comm, const BenchOptions& options) {
+  if (options.device == "cpu") return {};
+  return {DeviceKind::kCuda, comm.rank() % device_driver(DeviceKind::kCuda).count()};
 }
 
 void bench_sizes(Communicator& comm, const BenchOptions& options) {
@@ -161,6 +183,14 @@ void bench_sizes(Communicator& comm, const BenchOptions& options) {
 }
 
 void run_rank(Communicator& comm, BenchOptions options) {
+  if (options.device != "cpu") {
+    const DeviceEngineChoice choice =
+        comm.use_device(device_of(comm, options), comm::parse_device_engine(options.engine));
+    if (comm.rank() == 0 && !options.json) {
+      std::printf("# device %s, engine %s: %s\n", options.device.c_str(),
+                  std::string(comm::device_engine_name(choice.engine)).c_str(), choice.reason.c_str());
+    }
+  }
   if (comm.rank() == 0 && !options.json) print_header();
   if (options.op != "all") return bench_sizes(comm, options);
   for (const std::string_view op : bench_kinds()) {
@@ -224,10 +254,12 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   const BenchKind& kind = bench_kind(options.op);
   const DType dtype = parse_dtype(options.dtype);
   bytes = whole_elements(options.op, bytes, dtype, comm.size()) * size_of(dtype);
+  const Device device = device_of(comm, options);
+  const bool on_device = device.kind != DeviceKind::kCpu;
   BenchOperation operation(comm, {options.op, options.algorithm, dtype, redop_of(options), bytes, options.symmetric,
-                                  options.in_place, options.root, options.segment_bytes});
+                                  options.in_place, options.root, options.segment_bytes, device});
   std::unique_ptr<MemoryBound> bound;
-  if (bytes > 0) bound = std::make_unique<MemoryBound>(comm, kind.shape(comm.size()));
+  if (bytes > 0 && !on_device) bound = std::make_unique<MemoryBound>(comm, kind.shape(comm.size()));
   CoreDistance distance(comm);
   MachineSamples samples;
   std::vector<Span> spans;
@@ -244,6 +276,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     spans.push_back(operation.takes_part() ? Span{begin_ns, now_ns()} : Span{});
     if (i == 0 && options.op != "send") algorithm = comm::CommunicatorTestAccess::last_algorithm(comm);
     comm.barrier();  // a rank that checks would take the core of a rank that still runs
+    operation.read_back();
     wrong += static_cast<double>(operation.wrong(i));
     spent_us += us_since(start);
     if (i >= kWarmUps && i % stride == 0) measure_machine(bound.get(), distance, samples);
@@ -286,13 +319,23 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
                      repetitions - kWarmUps};
   result.us_min = *std::min_element(us.begin(), us.end());
   result.us_median = median(us);
-  if (options.op != "send" && comm.size() > 1) {
+  if (options.op != "send" && comm.size() > 1 && !on_device) {
     result.predicted_us = predict_us(algorithm, operation.request(), parse_topology(comm.topology()));
   }
   result.algbw_GBps = static_cast<double>(bytes) / result.us_median / 1e3;
   result.busbw_GBps = result.algbw_GBps * kind.bus_factor(comm.size());
   result.bound_GBps = bound_of(samples);
   result.core_ns = facts[1];
+  result.device = options.device;
+  if (on_device) {
+    const DeviceBounds limits = measure_device(comm, device, bytes);
+    const DeviceEngine engine = options.op == "send" ? DeviceEngine::kStaged : comm.device_engine().engine;
+    result.engine = comm::device_engine_name(engine);
+    result.bound_GBps = bytes == 0 ? 0 : device_bound(limits, kind, comm.size(), engine != DeviceEngine::kStaged);
+    result.copy_GBps = limits.copy;
+    result.to_host_GBps = limits.to_host;
+    result.to_device_GBps = limits.to_device;
+  }
   result.wrong = static_cast<int64_t>(facts[0]);
   return result;
 }
@@ -347,6 +390,10 @@ void add_bench_command(CLI::App& app) {
           ->add_option("--transport", options->transport,
                        "shm, tcp or ucx (each rank as a host of its own, over the loopback), or inproc")
           ->capture_default_str();
+  CLI::Option* device =
+      command->add_option("--device", options->device, "where the buffers lie: cpu, or cuda")->capture_default_str();
+  CLI::Option* engine = command->add_option("--engine", options->engine, "of --device cuda: auto, staged, ipc or nccl")
+                            ->capture_default_str();
   command->add_flag("--symmetric", options->symmetric, "buffers in symmetric memory: no staging copies");
   CLI::Option* in_place = command->add_flag(
       "--in-place", options->in_place,
@@ -367,6 +414,8 @@ void add_bench_command(CLI::App& app) {
       ->excludes(redop)
       ->excludes(algorithm)
       ->excludes(transport)
+      ->excludes(device)
+      ->excludes(engine)
       ->excludes(in_place)
       ->excludes(root)
       ->excludes(segments)

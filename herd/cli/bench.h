@@ -26,6 +26,8 @@ struct BenchOptions {
   std::string algorithm = {};     // empty = chosen
   std::string transport = "shm";  // shm: forked ranks, inproc: threads
   bool symmetric = false;         // buffers in symmetric memory
+  std::string device = "cpu";     // where the buffers lie: cpu or cuda
+  std::string engine = "auto";    // of a device: device_engine.h
   bool in_place = false;          // all_gather, reduce_scatter, all_to_all; others have no choice
   int root = 0;                   // of those that have one
   int64_t segment_bytes = 0;      // of pipelined algorithms; 0 = by the message
@@ -47,6 +49,8 @@ struct BenchResult {
   double bound_GBps = 0;    // what algbw could be at most in memory; 0 for a barrier
   double core_ns = 0;       // round trip of a cache line between ranks 0 and 1, median; 0 = not measured
   int64_t wrong = 0;        // elements, over all ranks and repetitions
+  std::string device = "cpu", engine = {};
+  double copy_GBps = 0, to_host_GBps = 0, to_device_GBps = 0;  // of a device, measured beside; else 0
 };
 
 // Runs on every rank of the group; the result is the same on all.

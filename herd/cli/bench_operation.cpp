@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "herd/base/error.h"
+#include "herd/cli/bench_device.h"
 #include "herd/comm/context.h"
 #include "herd/memory/shared_memory.h"
 #include "herd/schedule/schedule_names.h"
@@ -79,8 +80,12 @@ std::vector<std::string_view> bench_kinds() {
   return names;
 }
 
-BenchOperation::Memory::Memory(Communicator& comm, int64_t bytes, bool symmetric) {
-  if (symmetric) {
+BenchOperation::Memory::Memory(Communicator& comm, int64_t bytes, const BenchCall& call)
+    : dtype_(call.dtype), device_(call.device) {
+  if (call.device.kind != DeviceKind::kCpu) {
+    twin_ = std::make_unique<DeviceTwin>(call.device, bytes);
+    data_ = twin_->host();
+  } else if (call.symmetric) {
     shared_ = comm.allocate_symmetric(std::max<int64_t>(bytes, 8));
     data_ = static_cast<std::byte*>(shared_.data());
   } else {
@@ -88,6 +93,20 @@ BenchOperation::Memory::Memory(Communicator& comm, int64_t bytes, bool symmetric
     data_ = private_.data();
     while (reinterpret_cast<uintptr_t>(data_) % kTensorAlignment != 0) ++data_;
   }
+}
+
+BenchOperation::Memory::~Memory() = default;
+
+Buffer BenchOperation::Memory::buffer(int64_t first, int64_t count) {
+  return {(twin_ != nullptr ? twin_->device() : data_) + first * size_of(dtype_), count, dtype_, device_};
+}
+
+void BenchOperation::Memory::write() {
+  if (twin_ != nullptr) twin_->write();
+}
+
+void BenchOperation::Memory::read() {
+  if (twin_ != nullptr) twin_->read();
 }
 
 BenchOperation::BenchOperation(Communicator& comm, const BenchCall& call)
@@ -98,12 +117,12 @@ BenchOperation::BenchOperation(Communicator& comm, const BenchCall& call)
                 (bench_kind(call.op).in_place == InPlace::kAsAsked && call.in_place)),
       mine_(part_of(elements_, comm.size(), comm.rank())),
       pattern_(call.dtype, call.reduce, comm.size()),
-      whole_(comm, call.bytes, call.symmetric),
+      whole_(comm, call.bytes, call),
       other_(comm,
              in_place_                 ? 0
              : call.op == "all_to_all" ? call.bytes
                                        : part_of(elements_, comm.size(), 0).size() * size_of(call.dtype),
-             call.symmetric) {
+             call) {
   options_.algorithm = call_.algorithm;
   options_.op = call_.reduce;
   options_.segment_bytes = call_.segment_bytes;
@@ -111,16 +130,26 @@ BenchOperation::BenchOperation(Communicator& comm, const BenchCall& call)
 }
 
 Buffer BenchOperation::part() {
-  std::byte* at = in_place_ ? whole_.data() + mine_.begin * size_of(call_.dtype) : other_.data();
-  return {at, mine_.size(), call_.dtype};
+  return in_place_ ? whole_.buffer(mine_.begin, mine_.size()) : other_.buffer(0, mine_.size());
+}
+
+std::byte* BenchOperation::part_on_host() {
+  return in_place_ ? whole_.data() + mine_.begin * size_of(call_.dtype) : other_.data();
 }
 
 void BenchOperation::rewrite(int repetition) {
   if (call_.op == "all_gather" || call_.op == "gather") {
-    pattern_.fill(static_cast<std::byte*>(part().ptr), mine_.begin, mine_.size(), comm_.rank(), repetition);
+    pattern_.fill(part_on_host(), mine_.begin, mine_.size(), comm_.rank(), repetition);
   } else {
     pattern_.fill(whole_.data(), 0, elements_, comm_.rank(), repetition);
   }
+  whole_.write();
+  other_.write();
+}
+
+void BenchOperation::read_back() {
+  whole_.read();
+  other_.read();
 }
 
 void BenchOperation::run() {
@@ -139,7 +168,7 @@ void BenchOperation::run() {
   else if (call_.op == "scatter")
     comm_.scatter(whole(), part(), call_.root, options_);
   else if (call_.op == "all_to_all")
-    comm_.all_to_all(whole(), in_place_ ? whole() : Buffer{other_.data(), elements_, call_.dtype}, options_);
+    comm_.all_to_all(whole(), in_place_ ? whole() : other_.buffer(0, elements_), options_);
   else if (call_.op == "barrier")
     comm_.barrier(options_);
   else if (comm_.rank() == 0)
@@ -168,7 +197,7 @@ CollectiveRequest BenchOperation::request() const {
 
 int64_t BenchOperation::wrong(int repetition) {
   const std::byte* at = whole_.data();
-  const auto* mine = static_cast<const std::byte*>(part().ptr);
+  const std::byte* mine = part_on_host();
   const bool root = comm_.rank() == call_.root;
   if (call_.op == "all_reduce" || (call_.op == "reduce" && root)) {
     return pattern_.wrong_result(at, 0, elements_, repetition);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,13 +54,17 @@ struct BenchCall {
   bool in_place = false;      // where that can be chosen
   Rank root = 0;              // of a rooted operation
   int64_t segment_bytes = 0;  // of pipelined algorithms; 0: by the message
+  Device device = {};         // where the buffers lie
 };
+
+class DeviceTwin;
 
 class BenchOperation {
  public:
   BenchOperation(Communicator& comm, const BenchCall& call);
   void rewrite(int repetition);  // this rank's inputs
   void run();
+  void read_back();  // of a device; before wrong()
   bool takes_part() const { return call_.op != "send" || comm_.rank() < 2; }
   int64_t wrong(int repetition);  // elements, on this rank
   // Returns the request to collective algorithms. REQUIRES an operation that is one, so not "send".
@@ -71,16 +76,24 @@ class BenchOperation {
  private:
   class Memory {
    public:
-    Memory(Communicator& comm, int64_t bytes, bool symmetric);
-    std::byte* data() { return data_; }
+    Memory(Communicator& comm, int64_t bytes, const BenchCall& call);
+    ~Memory();
+    std::byte* data() { return data_; }           // the host's
+    Buffer buffer(int64_t first, int64_t count);  // of the operation
+    void write();
+    void read();
 
    private:
+    DType dtype_;
+    Device device_;
+    std::unique_ptr<DeviceTwin> twin_;  // null on the host
     SymmetricMemory shared_;
     std::vector<std::byte> private_;
     std::byte* data_ = nullptr;
   };
-  Buffer whole() { return {whole_.data(), elements_, call_.dtype}; }
+  Buffer whole() { return whole_.buffer(0, elements_); }
   Buffer part();  // this rank's, in the whole or beside it
+  std::byte* part_on_host();
   // Of the parts at `at`, in the order of those who gave them: `exchanged`, each gave what is for this rank.
   int64_t wrong_parts(const std::byte* at, bool exchanged, int repetition) const;
 
