@@ -45,6 +45,23 @@ std::string load_cuda() {
 
 }  // namespace
 
+namespace {
+
+[[noreturn]] void refuse_sharing() {
+  throw Error(Code::kBadConfig, "this kind of device shares no memory between processes");
+}
+
+}  // namespace
+
+DeviceFacts DeviceDriver::facts(int device) { return {"device", "device " + std::to_string(device), "", 0}; }
+void* DeviceDriver::allocate_shared(int64_t, int) { refuse_sharing(); }
+void DeviceDriver::free_shared(void*, int) {}
+DeviceHandle DeviceDriver::export_shared(void*, int) { refuse_sharing(); }
+void* DeviceDriver::open_shared(const DeviceHandle&, int) { refuse_sharing(); }
+void DeviceDriver::close_shared(void*, int) {}
+std::unique_ptr<SharedDeviceEvent> DeviceDriver::make_shared_event(int) { refuse_sharing(); }
+std::unique_ptr<SharedDeviceEvent> DeviceDriver::open_shared_event(const DeviceHandle&, int) { refuse_sharing(); }
+
 void register_device_driver(DeviceKind kind, DeviceDriver* driver) { drivers()[static_cast<size_t>(kind)] = driver; }
 
 DeviceDriver& device_driver(DeviceKind kind) {

@@ -3,6 +3,8 @@
 // else needs CUDA's headers or libraries. Threads: any.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +25,27 @@ class DeviceEvent {
 };
 using DeviceEventPtr = std::shared_ptr<const DeviceEvent>;
 
+// Names memory or an event for other processes of this host.
+using DeviceHandle = std::array<std::byte, 64>;
+
+// A point in a stream of one process that streams of other processes wait for. It is recorded again and again; a stream
+// waits for the last record before, and for nothing where there is none. The host sees to it that the record comes
+// first.
+class SharedDeviceEvent {
+ public:
+  virtual ~SharedDeviceEvent() = default;
+  virtual DeviceHandle handle() const = 0;       // by the process that made it
+  virtual void record(StreamHandle stream) = 0;  // by the process that made it
+  virtual void hold(StreamHandle stream) = 0;    // as DeviceEvent::hold()
+};
+
+struct DeviceFacts {
+  std::string name;      // "NVIDIA H100 80GB HBM3"
+  std::string id;        // the same in all processes, and different for each device
+  std::string software;  // "driver 13.0, runtime 13.0"
+  int64_t bytes = 0;     // of its memory
+};
+
 // Functions throw kBadConfig with the device's own words where it refuses.
 class DeviceDriver {
  public:
@@ -40,6 +63,17 @@ class DeviceDriver {
   virtual DeviceEventPtr record(int device, StreamHandle stream) = 0;
   // Calls `function` from a thread of the driver once the work before it is done. It must not call the driver.
   virtual void call(int device, StreamHandle stream, std::function<void()> function) = 0;
+
+  // Memory that other processes of this host may open. A driver that can't share memory leaves these as they are: they
+  // throw.
+  virtual DeviceFacts facts(int device);
+  virtual void* allocate_shared(int64_t bytes, int device);
+  virtual void free_shared(void* memory, int device);
+  virtual DeviceHandle export_shared(void* memory, int device);
+  virtual void* open_shared(const DeviceHandle& handle, int device);  // in this device's processes or its peers'
+  virtual void close_shared(void* memory, int device);
+  virtual std::unique_ptr<SharedDeviceEvent> make_shared_event(int device);
+  virtual std::unique_ptr<SharedDeviceEvent> open_shared_event(const DeviceHandle& handle, int device);
 };
 
 // Returns the driver of a kind of device. Throws kBadConfig with the reason and the fix where there is none.

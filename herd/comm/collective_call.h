@@ -30,6 +30,9 @@ struct CollectiveCall {
   uint64_t shape = 0;                        // a hash of the parts of the message; fingerprints contain it
   std::shared_ptr<Packing> packing;          // may be null
   std::shared_ptr<DeviceSteps> device = {};  // null where the buffers are the host's
+  // What reports and fingerprints show, where the schedule is only the signal between ranks; may be null.
+  const CollectiveRequest* shown = nullptr;
+  std::string_view shown_algorithm = {};
   bool ordinary = false;  // true: not used as symmetric memory, since other ranks' messages may lie elsewhere
   std::string_view name, algorithm;
   std::chrono::milliseconds deadline{0};

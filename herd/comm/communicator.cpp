@@ -5,18 +5,21 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "herd/base/error.h"
 #include "herd/base/standard_streams.h"
 #include "herd/comm/agreement.h"
+#include "herd/comm/choose_device_engine.h"
 #include "herd/comm/collective_call.h"
 #include "herd/comm/connect_world.h"
 #include "herd/comm/context.h"
 #include "herd/comm/fingerprint.h"
 #include "herd/comm/host_copies.h"
 #include "herd/comm/process_generation.h"
+#include "herd/comm/shared_arenas.h"
 #include "herd/comm/transfer.h"
 #include "herd/comm/world_facts.h"
 #include "herd/launch/environment.h"
@@ -80,7 +83,10 @@ struct Communicator::State {
   std::shared_ptr<Context> context;
   std::unique_ptr<GroupState> group;  // null if this rank is no member
   uint64_t allocations = 0;
-  uint64_t rounds = 0;  // rounds of agreement on who is left
+  uint64_t rounds = 0;           // rounds of agreement on who is left
+  std::optional<Device> device;  // of use_device()
+  DeviceEngine asked_engine = DeviceEngine::kAuto;
+  DeviceEngineChoice engine{DeviceEngine::kStaged, "use_device() has not been called"};
 
   GroupState& member() {
     if (group == nullptr)
@@ -218,6 +224,16 @@ void Communicator::set_deadline(std::chrono::milliseconds deadline) {
   group.set_deadline(deadline);
 }
 
+DeviceEngineChoice Communicator::use_device(Device device, DeviceEngine engine) {
+  GroupState& group = state().member();
+  state_->device = device;
+  state_->asked_engine = engine;
+  state_->engine = choose_device_engine(*this, group, device, engine);
+  return state_->engine;
+}
+
+DeviceEngineChoice Communicator::device_engine() const { return state().engine; }
+
 Communicator Communicator::split(int color, int key, std::string_view name) {
   GroupState& parent = state().member();
   const int n = parent.size();
@@ -247,7 +263,9 @@ Communicator Communicator::split(int color, int key, std::string_view name) {
     settings.id = static_cast<uint64_t>(id) << 24 | static_cast<uint64_t>(settings.members.front());
     state->group = std::make_unique<GroupState>(state->context->engine, state->context->regions, std::move(settings));
   }
-  return Communicator(std::move(state));
+  Communicator made(std::move(state));
+  if (state_->device && color >= 0) made.use_device(*state_->device, state_->asked_engine);
+  return made;
 }
 
 Communicator Communicator::group(const std::vector<Rank>& members, std::string_view name) {
@@ -278,7 +296,9 @@ Communicator Communicator::group(const std::vector<Rank>& members, std::string_v
   auto state = make_shared_of_process<State>();
   state->context = state_->context;
   state->group = std::make_unique<GroupState>(context.engine, context.regions, std::move(settings));
-  return Communicator(std::move(state));
+  Communicator made(std::move(state));
+  if (state_->device) made.use_device(*state_->device, state_->asked_engine);
+  return made;
 }
 
 SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions options) {
@@ -338,7 +358,11 @@ Communicator Communicator::shrink(std::string_view name, OpOptions options) {
     }
     // Whichever rank dies meanwhile, either all have the new group, or all try again with those that are left.
     const Decision outcome = agreement.decide(round + 1, failure.empty(), members, deadline);
-    if (outcome.unanimous) return Communicator(std::move(state));
+    if (outcome.unanimous) {
+      Communicator made(std::move(state));
+      if (state_->device) made.use_device(*state_->device, state_->asked_engine);
+      return made;
+    }
     state->group.reset();
     if (outcome.voters == members) throw Error(Code::kStorage, "the survivors' group can't be made: " + failure);
     members = outcome.voters;
@@ -401,6 +425,28 @@ struct AsTheyAre {
   const std::vector<Buffer>& of(const std::vector<Buffer>& buffers) const { return buffers; }
 };
 
+// Stands for HostCopies where the operation runs on the device: its call is checked as if the memory were the host's.
+struct AsTheHosts {
+  Buffer of(Buffer buffer) const {
+    buffer.device = {};
+    return buffer;
+  }
+  std::vector<Buffer> of(std::vector<Buffer> buffers) const {
+    for (Buffer& buffer : buffers) buffer.device = {};
+    return buffers;
+  }
+};
+
+// Tells whether all buffers lie where the arenas do; those without elements lie anywhere.
+bool in_arenas(const SharedArenas& arenas, std::span<const Buffer> reads, std::span<const Buffer> writes) {
+  for (const auto& buffers : {reads, writes}) {
+    for (const Buffer& buffer : buffers) {
+      if (buffer.count > 0 && buffer.device != arenas.device()) return false;
+    }
+  }
+  return true;
+}
+
 std::span<const Buffer> one(const Buffer& buffer) { return {&buffer, 1}; }
 std::span<const Buffer> one_if(bool used, const Buffer& buffer) { return {&buffer, used ? size_t{1} : size_t{0}}; }
 std::span<const Buffer> all_if(bool used, const std::vector<Buffer>& buffers) {
@@ -411,10 +457,15 @@ std::span<const Buffer> all_if(bool used, const std::vector<Buffer>& buffers) {
 
 // Issues the operation that make_call(memory) returns, where memory.of(buffer) is what its schedule runs on.
 template <typename MakeCall>
-Work Communicator::issue_on(std::string_view what, std::span<const Buffer> reads, std::span<const Buffer> writes,
-                            Wait wait, const MakeCall& make_call) {
+Work Communicator::issue_on(std::string_view what, Form form, std::span<const Buffer> reads,
+                            std::span<const Buffer> writes, Wait wait, const MakeCall& make_call) {
   if (!on_device(reads) && !on_device(writes)) return issue(make_call(AsTheyAre{}), wait, {reads, writes});
   GroupState& group = state().member();
+  if (group.arenas() != nullptr && form == Form::kBuffer && in_arenas(*group.arenas(), reads, writes)) {
+    const CollectiveCall call = make_call(AsTheHosts{});
+    if (call.op != ReduceOp::kPremultipliedSum && call.algorithm.empty())
+      return issue_in_arenas(call, reads, writes, wait);
+  }
   const auto copies =
       std::make_shared<HostCopies>(group.engine().shared_transport(), group.collective_lanes(), reads, writes, what);
   CollectiveCall call = make_call(*copies);
@@ -422,80 +473,144 @@ Work Communicator::issue_on(std::string_view what, std::span<const Buffer> reads
   return issue(std::move(call), wait, {reads, writes});
 }
 
+Work Communicator::issue_in_arenas(const CollectiveCall& call, std::span<const Buffer> reads,
+                                   std::span<const Buffer> writes, Wait wait) {
+  GroupState& group = state().member();
+  SharedArenas::Operation operation;
+  Schedule& header = operation.header;
+  header.collective = call.request.collective;
+  header.self = group.rank();
+  header.num_ranks = group.size();
+  header.root = call.request.root;
+  header.elements = call.request.elements;
+  header.counts = call.request.counts;
+  header.dtype = call.request.dtype;
+  operation.op = call.op;
+  if (!reads.empty()) operation.in = static_cast<const std::byte*>(reads.front().ptr);
+  if (!writes.empty()) operation.out = static_cast<std::byte*>(writes.front().ptr);
+  if (operation.out == nullptr && !reads.empty()) operation.out = static_cast<std::byte*>(reads.front().ptr);
+  std::vector<Buffer> buffers(reads.begin(), reads.end());
+  buffers.insert(buffers.end(), writes.begin(), writes.end());
+  for (const Buffer& buffer : buffers) {
+    if (buffer.count == 0 ||
+        (&buffer != buffers.data() && buffer.stream == buffers.front().stream && buffers.front().count > 0))
+      continue;
+    operation.before.push_back(device_driver(buffer.device.kind).record(buffer.device.index, buffer.stream));
+  }
+  const OpOptions options = {.op = call.op, .name = call.name, .deadline = call.deadline, .where = call.where};
+  uint64_t shape = mix(call.shape, static_cast<uint64_t>(header.collective) + 1);
+  for (const int64_t value : {header.elements, static_cast<int64_t>(header.dtype), int64_t{header.root}})
+    shape = mix(shape, static_cast<uint64_t>(value));
+  for (const int64_t count : header.counts) shape = mix(shape, static_cast<uint64_t>(count));
+
+  auto issuing = group.issuing();
+  const auto steps = group.arenas()->steps_of(std::move(operation));
+  const auto prepare = [&](PendingOp& pending, size_t index) {
+    CollectiveCall signal = barrier_call(options);
+    signal.device = steps[index];
+    signal.op = call.op;
+    signal.reduces = call.reduces;
+    signal.shown = &call.request;
+    signal.shown_algorithm = "ipc";
+    signal.shape = mix(shape, index);
+    group.prepare(pending, signal);
+  };
+  for (size_t i = 0; i + 1 < steps.size(); ++i) {
+    const auto pending = std::make_shared<PendingOp>();
+    prepare(*pending, i);
+    pending->issued = std::chrono::steady_clock::now();
+    group.engine().post(pending);
+  }
+  Work work;
+  if (wait == Wait::kHere) {
+    PendingOp pending;
+    prepare(pending, steps.size() - 1);
+    group.engine().run(pending, std::move(issuing));
+    return work;
+  }
+  work.state_ = std::make_shared<Work::State>();
+  work.state_->engine = state_->context->engine;
+  work.state_->issued = std::chrono::steady_clock::now();
+  work.state_->keep_alive = std::move(buffers);
+  prepare(*work.state_, steps.size() - 1);
+  group.engine().start(work.state_);
+  return work;
+}
+
 void Communicator::barrier(OpOptions o) { issue(barrier_call(o), Wait::kHere, {}); }
 Work Communicator::issue_all_reduce(const Buffer& x, const OpOptions& o, Wait wait) {
-  return issue_on("all_reduce", one(x), one(x), wait,
+  return issue_on("all_reduce", Form::kBuffer, one(x), one(x), wait,
                   [&](const auto& memory) { return all_reduce_call(memory.of(x), o); });
 }
 Work Communicator::issue_broadcast(const Buffer& x, Rank root, const OpOptions& o, Wait wait) {
-  return issue_on("broadcast", one_if(rank() == root, x), one_if(rank() != root, x), wait,
+  return issue_on("broadcast", Form::kBuffer, one_if(rank() == root, x), one_if(rank() != root, x), wait,
                   [&](const auto& memory) { return broadcast_call(memory.of(x), root, size(), o); });
 }
 Work Communicator::issue_reduce(const Buffer& x, Rank root, const OpOptions& o, Wait wait) {
-  return issue_on("reduce", one(x), one_if(rank() == root, x), wait,
+  return issue_on("reduce", Form::kBuffer, one(x), one_if(rank() == root, x), wait,
                   [&](const auto& memory) { return reduce_call(memory.of(x), root, rank(), size(), o); });
 }
 Work Communicator::issue_all_gather(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
-  return issue_on("all_gather", one(in), one(out), wait, [&](const auto& memory) {
+  return issue_on("all_gather", Form::kBuffer, one(in), one(out), wait, [&](const auto& memory) {
     return all_gather_call(memory.of(in), memory.of(out), rank(), size(), o);
   });
 }
 Work Communicator::issue_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
-  return issue_on("reduce_scatter", one(in), one(out), wait, [&](const auto& memory) {
+  return issue_on("reduce_scatter", Form::kBuffer, one(in), one(out), wait, [&](const auto& memory) {
     return reduce_scatter_call(memory.of(in), memory.of(out), rank(), size(), o);
   });
 }
 Work Communicator::issue_gather(const Buffer& in, const Buffer& out, Rank root, const OpOptions& o, Wait wait) {
-  return issue_on("gather", one(in), one_if(rank() == root, out), wait, [&](const auto& memory) {
+  return issue_on("gather", Form::kBuffer, one(in), one_if(rank() == root, out), wait, [&](const auto& memory) {
     return gather_call(memory.of(in), memory.of(out), root, rank(), size(), o);
   });
 }
 Work Communicator::issue_scatter(const Buffer& in, const Buffer& out, Rank root, const OpOptions& o, Wait wait) {
-  return issue_on("scatter", one_if(rank() == root, in), one(out), wait, [&](const auto& memory) {
+  return issue_on("scatter", Form::kBuffer, one_if(rank() == root, in), one(out), wait, [&](const auto& memory) {
     return scatter_call(memory.of(in), memory.of(out), root, rank(), size(), o);
   });
 }
 Work Communicator::issue_all_to_all(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
-  return issue_on("all_to_all", one(in), one(out), wait, [&](const auto& memory) {
+  return issue_on("all_to_all", Form::kBuffer, one(in), one(out), wait, [&](const auto& memory) {
     return all_to_all_call(memory.of(in), memory.of(out), rank(), size(), o);
   });
 }
 Work Communicator::issue_all_reduce_list(const Buffers& xs, const OpOptions& o, Wait wait) {
-  return issue_on("all_reduce_list", xs, xs, wait,
+  return issue_on("all_reduce_list", Form::kList, xs, xs, wait,
                   [&](const auto& memory) { return all_reduce_list_call(memory.of(xs), o); });
 }
 Work Communicator::issue_broadcast_list(const Buffers& xs, Rank root, const OpOptions& o, Wait wait) {
-  return issue_on("broadcast_list", all_if(rank() == root, xs), all_if(rank() != root, xs), wait,
+  return issue_on("broadcast_list", Form::kList, all_if(rank() == root, xs), all_if(rank() != root, xs), wait,
                   [&](const auto& memory) { return broadcast_list_call(memory.of(xs), root, rank(), size(), o); });
 }
 Work Communicator::issue_reduce_list(const Buffers& xs, Rank root, const OpOptions& o, Wait wait) {
-  return issue_on("reduce_list", xs, all_if(rank() == root, xs), wait,
+  return issue_on("reduce_list", Form::kList, xs, all_if(rank() == root, xs), wait,
                   [&](const auto& memory) { return reduce_list_call(memory.of(xs), root, rank(), size(), o); });
 }
 Work Communicator::issue_all_gather_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
-  return issue_on("all_gather_list", ins, outs, wait, [&](const auto& memory) {
+  return issue_on("all_gather_list", Form::kList, ins, outs, wait, [&](const auto& memory) {
     return all_gather_list_call(memory.of(ins), memory.of(outs), rank(), size(), o);
   });
 }
 Work Communicator::issue_reduce_scatter_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
-  return issue_on("reduce_scatter_list", ins, outs, wait, [&](const auto& memory) {
+  return issue_on("reduce_scatter_list", Form::kList, ins, outs, wait, [&](const auto& memory) {
     return reduce_scatter_list_call(memory.of(ins), memory.of(outs), rank(), size(), o);
   });
 }
 Work Communicator::issue_gather_list(const Buffers& ins, const Buffers& outs, Rank root, const OpOptions& o,
                                      Wait wait) {
-  return issue_on("gather_list", ins, all_if(rank() == root, outs), wait, [&](const auto& memory) {
+  return issue_on("gather_list", Form::kList, ins, all_if(rank() == root, outs), wait, [&](const auto& memory) {
     return gather_list_call(memory.of(ins), memory.of(outs), root, rank(), size(), o);
   });
 }
 Work Communicator::issue_scatter_list(const Buffers& ins, const Buffers& outs, Rank root, const OpOptions& o,
                                       Wait wait) {
-  return issue_on("scatter_list", all_if(rank() == root, ins), outs, wait, [&](const auto& memory) {
+  return issue_on("scatter_list", Form::kList, all_if(rank() == root, ins), outs, wait, [&](const auto& memory) {
     return scatter_list_call(memory.of(ins), memory.of(outs), root, rank(), size(), o);
   });
 }
 Work Communicator::issue_all_to_all_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
-  return issue_on("all_to_all_list", ins, outs, wait, [&](const auto& memory) {
+  return issue_on("all_to_all_list", Form::kList, ins, outs, wait, [&](const auto& memory) {
     return all_to_all_list_call(memory.of(ins), memory.of(outs), rank(), size(), o);
   });
 }

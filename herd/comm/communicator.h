@@ -36,6 +36,7 @@
 #include "herd/base/ids.h"
 #include "herd/base/reduce_op.h"
 #include "herd/base/store.h"
+#include "herd/comm/device_engine.h"
 
 namespace herd::transport {
 class Transport;
@@ -158,6 +159,12 @@ class Communicator {
   // Sets the deadline of later operations whose options name none; it is 60 s at first. Groups made of this one inherit
   // it. Throws kBadConfig unless it is more than 0. Threads: the group's calling thread.
   void set_deadline(std::chrono::milliseconds deadline);
+  // Chooses how operations of this group on buffers of `device` move their bytes; without it they are copied to the
+  // host and back (staged). kAuto takes NCCL where each rank has a GPU of its own, else CUDA IPC within one host, else
+  // the copies. Groups that split(), group() and shrink() make of this one do the same. Collective. Throws kBadConfig
+  // on all ranks, with the reason, where an engine that was asked for can't be had.
+  DeviceEngineChoice use_device(Device device, DeviceEngine engine = DeviceEngine::kAuto);
+  DeviceEngineChoice device_engine() const;
   // Makes a group of the ranks that pass the same color >= 0, ordered by (key, rank). A rank with color < 0 takes part
   // and gets a communicator of size 0. Collective.
   Communicator split(int color, int key, std::string_view name = "group");
@@ -412,9 +419,12 @@ class Communicator {
   Work start_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
   void run_copy(const Buffer& x, const SymmetricMemory& memory, Rank to, int64_t offset);
   Work issue(CollectiveCall call, Wait wait, std::initializer_list<std::span<const Buffer>> held);
+  enum class Form { kBuffer, kList };
   template <typename MakeCall>
-  Work issue_on(std::string_view what, std::span<const Buffer> reads, std::span<const Buffer> writes, Wait wait,
-                const MakeCall& make_call);
+  Work issue_on(std::string_view what, Form form, std::span<const Buffer> reads, std::span<const Buffer> writes,
+                Wait wait, const MakeCall& make_call);
+  Work issue_in_arenas(const CollectiveCall& call, std::span<const Buffer> reads, std::span<const Buffer> writes,
+                       Wait wait);
 
   std::shared_ptr<State> state_;  // null where this was moved from
 };
@@ -422,5 +432,6 @@ class Communicator {
 }  // namespace herd::comm
 
 namespace herd {
-using comm::AlgorithmUse, comm::Communicator, comm::OpOptions, comm::StoreRendezvous, comm::SymmetricMemory, comm::Work;
+using comm::AlgorithmUse, comm::Communicator, comm::DeviceEngine, comm::DeviceEngineChoice, comm::OpOptions,
+    comm::StoreRendezvous, comm::SymmetricMemory, comm::Work;
 }  // namespace herd

@@ -12,8 +12,8 @@ class DeviceSteps {
   virtual ~DeviceSteps() = default;
   // Returns true once the schedule may run. A step of the device that ends wakes the rank, which asks again.
   virtual bool load() = 0;
-  virtual void store() = 0;  // begins what follows the schedule; called once
-  virtual bool stored() = 0;
+  virtual void store() = 0;   // begins what follows the schedule; called once
+  virtual bool stored() = 0;  // throws what the device refused
 };
 
 }  // namespace herd::comm

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "herd/comm/collective_call.h"
@@ -55,6 +56,7 @@ GroupState::GroupState(std::shared_ptr<ProgressEngine> engine, std::shared_ptr<c
 }
 
 GroupState::~GroupState() {
+  leave_arenas();
   engine_->locked([&] {
     if (!idle()) {
       failure_.emplace(Code::kAborted,
@@ -66,6 +68,27 @@ GroupState::~GroupState() {
     settings_.domain->remove(*this);
     compare_at_close();
   });
+}
+
+// Lets no peer read memory that is gone: returns when all have finished what this rank took part in on its device.
+void GroupState::leave_arenas() {
+  if (arenas_ == nullptr) return;
+  const auto until = steady_clock::now() + std::min<std::chrono::milliseconds>(settings_.deadline, 10s);
+  const auto is_done = [&](Rank peer) {
+    return peer == rank() || channel_->board(peer).finished.load(std::memory_order_acquire) >= last_on_device_ ||
+           channel_->board(peer).left.load(std::memory_order_acquire) != 0;
+  };
+  bool all_done = false;
+  while (!all_done && steady_clock::now() < until && !channel_->failure_board().ready()) {
+    all_done = true;
+    for (Rank peer = 0; peer < size(); ++peer) all_done &= is_done(peer);
+    if (!all_done) std::this_thread::sleep_for(100us);
+  }
+  const bool failed_now = engine_->locked([&] { return failure_.has_value() || !idle(); });
+  if (all_done && !failed_now && !channel_->failure_board().ready())
+    arenas_->drain();
+  else
+    arenas_->leave_open();
 }
 
 void GroupState::set_deadline(std::chrono::milliseconds deadline) {
@@ -115,14 +138,16 @@ void GroupState::prepare(PendingOp& pending, CollectiveCall& call) {
   record.fingerprint = mix(cached.hash, static_cast<uint64_t>(call.op));
   if (call.shape != 0) record.fingerprint = mix(record.fingerprint, call.shape);
   if (!call.name.empty()) record.fingerprint = mix(record.fingerprint, hash_text(call.name));
-  record.count = call.request.elements;
-  record.collective = static_cast<uint8_t>(call.request.collective);
-  record.dtype = static_cast<uint8_t>(call.request.dtype);
+  const CollectiveRequest& shown = call.shown == nullptr ? call.request : *call.shown;
+  record.count = shown.elements;
+  record.collective = static_cast<uint8_t>(shown.collective);
+  record.dtype = static_cast<uint8_t>(shown.dtype);
   record.reduce_op = static_cast<uint8_t>(call.op);
   record.has_reduce_op = call.reduces;
-  record.root = call.request.root < 0 ? -1 : job_rank(call.request.root);
+  record.root = shown.root < 0 ? -1 : job_rank(shown.root);
   record.line = call.where.line();
-  copy_text(record.algorithm, cached.compiled.schedule().algorithm);
+  copy_text(record.algorithm,
+            call.shown == nullptr ? std::string_view(cached.compiled.schedule().algorithm) : call.shown_algorithm);
   copy_text(record.name, call.name);
   const std::string_view file(call.where.file_name());
   copy_text(record.file, file.substr(file.size() - std::min(file.size(), sizeof record.file - 1)));
@@ -250,6 +275,10 @@ bool GroupState::try_begin(PendingOp& pending) {
 
 void GroupState::finish_current() {
   PendingOp& pending = *current_;
+  if (pending.device != nullptr) {
+    pending.device->store();  // before peers see that the operation has ended: see leave_arenas()
+    last_on_device_ = pending.call.sequence;
+  }
   current_ = pending.next;
   if (current_ == nullptr) last_ = nullptr;
   warned_ = false;
@@ -260,12 +289,7 @@ void GroupState::finish_current() {
       channel_->wake_peer(peer);
   }
   count_moved();
-  end_or_store(pending);
-}
-
-void GroupState::end_or_store(PendingOp& pending) {
   if (pending.device == nullptr && storing_.empty()) return engine_->completed(pending);
-  if (pending.device != nullptr) pending.device->store();
   storing_.push_back(&pending);
   complete_stored();
 }
@@ -273,18 +297,24 @@ void GroupState::end_or_store(PendingOp& pending) {
 // Collectives end in their order, so one ends behind those whose results are on their way.
 bool GroupState::complete_stored() {
   bool moved = false, collective_waits = false;
+  std::optional<Error> refused;
   for (size_t i = 0; i < storing_.size();) {
     PendingOp& pending = *storing_[i];
     const bool is_collective = pending.kind == PendingOpKind::kCollective;
-    if ((is_collective && collective_waits) || (pending.device != nullptr && !pending.device->stored())) {
-      collective_waits |= is_collective;
-      ++i;
-      continue;
+    try {
+      if ((is_collective && collective_waits) || (pending.device != nullptr && !pending.device->stored())) {
+        collective_waits |= is_collective;
+        ++i;
+        continue;
+      }
+    } catch (const Error& error) {
+      refused = pending.error = error;
     }
     storing_.erase(storing_.begin() + static_cast<std::ptrdiff_t>(i));
     engine_->completed(pending);
     moved = true;
   }
+  if (refused && !failure_) fail_with(*refused);
   return moved;
 }
 
@@ -323,9 +353,12 @@ bool GroupState::complete_transfers() {
   bool moved = false;
   const PendingOp* mismatched = transfers_.take_done([&](PendingOp& pending) {
     count_moved();
-    end_or_store(pending);
     moved = true;
+    if (pending.device == nullptr) return engine_->completed(pending);
+    pending.device->store();
+    storing_.push_back(&pending);
   });
+  if (!storing_.empty()) complete_stored();
   if (transfers_.empty()) show_transfer(0);
   if (mismatched == nullptr) return moved;
   fail(Code::kBadConfig, transfer_mismatch_report(*this, *mismatched));

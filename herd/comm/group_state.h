@@ -21,6 +21,7 @@
 #include "herd/comm/region_table.h"
 #include "herd/comm/schedule_cache.h"
 #include "herd/comm/schedule_executor.h"
+#include "herd/comm/shared_arenas.h"
 
 namespace herd::comm {
 
@@ -58,6 +59,8 @@ class GroupState {
   ScheduleExecutor& executor() { return executor_; }
   DeviceLanesTable& collective_lanes() { return collective_lanes_; }
   DeviceLanesTable& transfer_lanes() { return transfer_lanes_; }
+  SharedArenas* arenas() const { return arenas_.get(); }  // null: this group's operations on a device are staged
+  void set_arenas(std::shared_ptr<SharedArenas> arenas) { arenas_ = std::move(arenas); }
   bool failed() const { return failure_.has_value(); }  // by the calling thread, between operations
   std::vector<AlgorithmUse> algorithms_used() const { return schedules_.uses(); }  // holding issuing()
 
@@ -82,9 +85,9 @@ class GroupState {
  private:
   void submit_transfer(PendingOp& pending);
   void post_transfer(PendingOp& pending);
-  bool post_loaded();                     // posts the sends whose messages have come from the device, in order
-  bool complete_stored();                 // ends the operations whose results are on the device, in order
-  void end_or_store(PendingOp& pending);  // ends an operation whose schedule or message is done, or stores its result
+  bool post_loaded();      // posts the sends whose messages have come from the device, in order
+  bool complete_stored();  // ends the operations whose results are on the device, in order
+  void leave_arenas();
   void check_devices(SteadyTime now, SteadyTime& wake_at);
   bool advance_current();
   bool try_begin(PendingOp& pending);
@@ -119,6 +122,8 @@ class GroupState {
   PendingOp* last_ = nullptr;
   OutstandingTransfers transfers_;
   DeviceLanesTable collective_lanes_, transfer_lanes_;
+  std::shared_ptr<SharedArenas> arenas_;
+  uint64_t last_on_device_ = 0;          // the last collective on a device that this rank has finished
   std::deque<PendingOp*> loading_;       // sends whose messages are on their way from a device, and those behind them
   std::vector<PendingOp*> storing_;      // operations whose results are on their way to a device, and those behind them
   uint64_t transfer_shown_ = 0;          // RankBoard::transfer

@@ -163,10 +163,19 @@ std::shared_ptr<HostCopies::Signal> HostCopies::signal_after(StreamHandle stream
 
 void HostCopies::store() {
   if (stores_.empty()) return;
-  for (const DeviceEventPtr& event : before_) event->hold(lanes_->to_device());
-  for (const Piece& piece : stores_)
-    lanes_->driver().copy(piece.device, piece.host, piece.bytes, lanes_->device(), lanes_->to_device());
-  stored_ = signal_after(lanes_->to_device());
+  try {
+    for (const DeviceEventPtr& event : before_) event->hold(lanes_->to_device());
+    for (const Piece& piece : stores_)
+      lanes_->driver().copy(piece.device, piece.host, piece.bytes, lanes_->device(), lanes_->to_device());
+    stored_ = signal_after(lanes_->to_device());
+  } catch (...) {
+    refusal_ = std::current_exception();
+  }
+}
+
+bool HostCopies::stored() {
+  if (refusal_ != nullptr) std::rethrow_exception(refusal_);
+  return stored_ == nullptr || stored_->done.load(std::memory_order_acquire);
 }
 
 }  // namespace herd::comm

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -72,7 +73,7 @@ class HostCopies final : public DeviceSteps {
 
   bool load() override { return loaded_ == nullptr || loaded_->done.load(std::memory_order_acquire); }
   void store() override;
-  bool stored() override { return stored_ == nullptr || stored_->done.load(std::memory_order_acquire); }
+  bool stored() override;
 
  private:
   // What a thread of the driver may still hold when the operation is over.
@@ -103,6 +104,7 @@ class HostCopies final : public DeviceSteps {
   std::vector<DeviceEventPtr> before_;  // on the buffers' streams
   std::vector<Piece> stores_;
   std::shared_ptr<Signal> loaded_, stored_;  // null where nothing is copied
+  std::exception_ptr refusal_;               // of the driver, to copy back
 };
 
 }  // namespace herd::comm

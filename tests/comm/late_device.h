@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "herd/base/device_driver.h"
+#include "herd/base/error.h"
 
 namespace herd::testing_support {
 
@@ -114,7 +115,28 @@ class LateDevice final : public DeviceDriver {
     enqueue(stream, {nullptr, std::move(function)});
   }
 
+  // Ranks that are threads of this process share its memory and events as they are.
+  void* allocate_shared(int64_t bytes, int) override { return allocate(bytes); }
+  void free_shared(void* memory, int) override { free(static_cast<std::byte*>(memory)); }
+  DeviceHandle export_shared(void* memory, int) override { return handle_of(memory); }
+  void* open_shared(const DeviceHandle& handle, int) override {
+    if (refuses_sharing) throw Error(Code::kBadConfig, "the late device shares nothing today");
+    return address_in(handle);
+  }
+  void close_shared(void*, int) override {}
+  std::unique_ptr<SharedDeviceEvent> make_shared_event(int) override {
+    return std::make_unique<SharedEvent>(*this, std::make_shared<SharedEvent::Record>());
+  }
+  std::unique_ptr<SharedDeviceEvent> open_shared_event(const DeviceHandle& handle, int) override {
+    return std::make_unique<SharedEvent>(*this,
+                                         *static_cast<std::shared_ptr<SharedEvent::Record>*>(address_in(handle)));
+  }
+
+  // Runs a job in its place on a stream.
+  void run_on(StreamHandle stream, std::function<void()> job) { enqueue(stream, {nullptr, std::move(job)}); }
+
   std::atomic<int> host_allocations{0};
+  std::atomic<bool> refuses_sharing{false};
 
  private:
   struct Event final : DeviceEvent {
@@ -138,11 +160,43 @@ class LateDevice final : public DeviceDriver {
     mutable std::mutex mutex;
     mutable std::condition_variable changed;
   };
+  struct SharedEvent final : SharedDeviceEvent {
+    struct Record {
+      std::mutex mutex;
+      std::shared_ptr<std::atomic<bool>> last;  // null: not recorded yet
+    };
+    SharedEvent(LateDevice& owner, std::shared_ptr<Record> of) : device(owner), record_of(std::move(of)) {}
+    DeviceHandle handle() const override { return handle_of(&record_of); }
+    void record(StreamHandle stream) override {
+      const auto reached = std::make_shared<std::atomic<bool>>(false);
+      {
+        const std::lock_guard lock(record_of->mutex);
+        record_of->last = reached;
+      }
+      device.enqueue(stream, {nullptr, [reached] { *reached = true; }});
+    }
+    void hold(StreamHandle stream) override {
+      const std::lock_guard lock(record_of->mutex);
+      device.enqueue(stream, {record_of->last, [] {}});
+    }
+    LateDevice& device;
+    mutable std::shared_ptr<Record> record_of;
+  };
   struct Job {
     std::shared_ptr<std::atomic<bool>> after;  // null: nothing
     std::function<void()> run;
   };
 
+  static DeviceHandle handle_of(const void* address) {
+    DeviceHandle handle{};
+    std::memcpy(handle.data(), &address, sizeof address);
+    return handle;
+  }
+  static void* address_in(const DeviceHandle& handle) {
+    void* address = nullptr;
+    std::memcpy(&address, handle.data(), sizeof address);
+    return address;
+  }
   static std::shared_ptr<std::atomic<bool>> share(const Event& event) { return event.shared; }
 
   void enqueue(StreamHandle stream, Job job) {
@@ -188,43 +242,6 @@ class LateDevice final : public DeviceDriver {
   uintptr_t last_stream_ = 100;
   std::map<StreamHandle, std::deque<Job>> streams_;
   std::map<std::byte*, std::pair<std::byte*, size_t>> memory_;  // by address on the device: the host's address, bytes
-};
-
-// Memory of the device, of elements that the host writes and reads through streams of its own.
-class OnDevice {
- public:
-  OnDevice(int64_t count, DType dtype, int device = 0)
-      : device_(LateDevice::instance()), memory_(device_.allocate(count * size_of(dtype))) {
-    buffer_ = {memory_, count, dtype, {DeviceKind::kExtension, device}};
-    buffer_.stream = device_.create_stream(device);
-  }
-  ~OnDevice() { device_.free(memory_); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
-  Buffer buffer() const { return buffer_; }
-  Buffer part(int64_t begin, int64_t count) const {
-    Buffer part = buffer_;
-    part.ptr = memory_ + begin * size_of(buffer_.dtype);
-    part.count = count;
-    return part;
-  }
-  // Enqueues the write: what follows on the buffer's stream finds the bytes.
-  void write_late(const void* from) {
-    written_.assign(static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + buffer_.bytes());
-    device_.copy(memory_, written_.data(), buffer_.bytes(), buffer_.device.index, buffer_.stream);
-  }
-  // Returns what is there now. REQUIRES that nothing is enqueued.
-  std::vector<std::byte> read() const {
-    const std::byte* at = device_.real(memory_);
-    return {at, at + buffer_.bytes()};
-  }
-
- private:
-  LateDevice& device_;
-  std::byte* memory_;
-  Buffer buffer_;
-  std::vector<std::byte> written_;
 };
 
 }  // namespace herd::testing_support

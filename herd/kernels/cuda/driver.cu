@@ -1,4 +1,6 @@
 // The driver of device_driver.h for CUDA, and the function that registers it together with the kernels.
+#include <cstring>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -77,6 +79,48 @@ class CudaEvent final : public DeviceEvent {
   cudaEvent_t event_;
 };
 
+class CudaSharedEvent final : public SharedDeviceEvent {
+ public:
+  explicit CudaSharedEvent(int device) : device_(device) {
+    const CurrentDevice current(device);
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventInterprocess), "cudaEventCreate");
+  }
+  CudaSharedEvent(const DeviceHandle& handle, int device) : device_(device) {
+    const CurrentDevice current(device);
+    cudaIpcEventHandle_t theirs;
+    static_assert(sizeof theirs == sizeof handle);
+    std::memcpy(&theirs, handle.data(), sizeof theirs);
+    check(cudaIpcOpenEventHandle(&event_, theirs), "cudaIpcOpenEventHandle");
+  }
+  ~CudaSharedEvent() override {
+    const CurrentDevice current(device_);
+    cudaEventDestroy(event_);
+  }
+  DeviceHandle handle() const override {
+    cudaIpcEventHandle_t mine;
+    check(cudaIpcGetEventHandle(&mine, event_), "cudaIpcGetEventHandle");
+    DeviceHandle handle;
+    std::memcpy(handle.data(), &mine, sizeof mine);
+    return handle;
+  }
+  void record(StreamHandle stream) override {
+    const CurrentDevice current(device_);
+    check(cudaEventRecord(event_, static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+  }
+  void hold(StreamHandle stream) override {
+    const CurrentDevice current(device_);
+    check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_, 0), "cudaStreamWaitEvent");
+  }
+
+ private:
+  int device_;
+  cudaEvent_t event_ = nullptr;
+};
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 class CudaDriver final : public DeviceDriver {
  public:
   int count() const override {
@@ -124,6 +168,64 @@ class CudaDriver final : public DeviceDriver {
     };
     check(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), run, owned.get()), "cudaLaunchHostFunc");
     owned.release();
+  }
+  DeviceFacts facts(int device) override {
+    cudaDeviceProp found{};
+    check(cudaGetDeviceProperties(&found, device), "cudaGetDeviceProperties");
+    int driver = 0, runtime = 0;
+    check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+    constexpr char kDigits[] = "0123456789abcdef";
+    std::string id;
+    for (const char byte : found.uuid.bytes) {
+      id += kDigits[static_cast<unsigned char>(byte) >> 4];
+      id += kDigits[static_cast<unsigned char>(byte) & 15];
+    }
+    return {found.name, id, "driver " + version_text(driver) + ", runtime " + version_text(runtime),
+            static_cast<int64_t>(found.totalGlobalMem)};
+  }
+  void* allocate_shared(int64_t bytes, int device) override {
+    const CurrentDevice current(device);
+    void* memory = nullptr;
+    const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(bytes));
+    if (status != cudaSuccess) cudaGetLastError();
+    check(status, "cudaMalloc");
+    return memory;
+  }
+  void free_shared(void* memory, int device) override {
+    const CurrentDevice current(device);
+    check(cudaFree(memory), "cudaFree");
+  }
+  DeviceHandle export_shared(void* memory, int device) override {
+    const CurrentDevice current(device);
+    cudaIpcMemHandle_t mine;
+    const cudaError_t status = cudaIpcGetMemHandle(&mine, memory);
+    if (status != cudaSuccess) cudaGetLastError();
+    check(status, "cudaIpcGetMemHandle");
+    DeviceHandle handle;
+    static_assert(sizeof mine == sizeof handle);
+    std::memcpy(handle.data(), &mine, sizeof mine);
+    return handle;
+  }
+  void* open_shared(const DeviceHandle& handle, int device) override {
+    const CurrentDevice current(device);
+    cudaIpcMemHandle_t theirs;
+    std::memcpy(&theirs, handle.data(), sizeof theirs);
+    void* memory = nullptr;
+    const cudaError_t status = cudaIpcOpenMemHandle(&memory, theirs, cudaIpcMemLazyEnablePeerAccess);
+    if (status != cudaSuccess) cudaGetLastError();
+    check(status, "cudaIpcOpenMemHandle");
+    return memory;
+  }
+  void close_shared(void* memory, int device) override {
+    const CurrentDevice current(device);
+    check(cudaIpcCloseMemHandle(memory), "cudaIpcCloseMemHandle");
+  }
+  std::unique_ptr<SharedDeviceEvent> make_shared_event(int device) override {
+    return std::make_unique<CudaSharedEvent>(device);
+  }
+  std::unique_ptr<SharedDeviceEvent> open_shared_event(const DeviceHandle& handle, int device) override {
+    return std::make_unique<CudaSharedEvent>(handle, device);
   }
 };
 
