@@ -12,7 +12,7 @@ namespace herd::cli {
 namespace {
 
 constexpr uint64_t kRounds = 50;  // round trips in one measurement
-constexpr int64_t kBytes = 4096;  // one page, for the word of each rank
+constexpr int64_t kPageBytes = 4096;  // one page, for the word of each rank
 
 }  // namespace
 
@@ -21,7 +21,7 @@ CoreDistance::CoreDistance(Communicator& comm) : comm_(comm) {
   for (Rank peer = 0; peer < comm.size(); ++peer) {
     if (peer != comm.rank()) measures_ = measures_ && comm::CommunicatorTestAccess::group(comm).channel().maps(peer);
   }
-  if (measures_) memory_ = comm.allocate_symmetric(kBytes);
+  if (measures_) memory_ = comm.allocate_symmetric(kPageBytes);
 }
 
 double CoreDistance::round_trip_ns() {
