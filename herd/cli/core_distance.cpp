@@ -11,7 +11,7 @@
 namespace herd::cli {
 namespace {
 
-constexpr uint64_t kRounds = 50;  // round trips in one measurement
+constexpr uint64_t kRounds = 50;      // round trips in one measurement
 constexpr int64_t kPageBytes = 4096;  // one page, for the word of each rank
 
 }  // namespace
