@@ -1,7 +1,7 @@
 // Splits fp32 tensors into bf16 tensors of their upper halves and int16 tensors of their lower halves, and joins them
 // (herd/kernels/split_float_kernel.h). So weights are kept once: models compute with the upper halves, which are the
-// fp32 weights rounded, and updates and checkpoints use both. All tensors are contiguous, lie on the CPU and have the
-// same number of elements: `exact` is fp32, `high` bf16, `low` int16.   Others throw kBug.   Threads: any.
+// fp32 weights rounded, and updates and checkpoints use both. All tensors are contiguous, lie on one device and have
+// the same number of elements: `exact` is fp32, `high` bf16, `low` int16.   Others throw kBug.   Threads: any.
 #pragma once
 
 #include <ATen/core/Tensor.h>

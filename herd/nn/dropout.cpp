@@ -9,6 +9,8 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/bridge/device_stream.h"
+#include "herd/bridge/tensor_buffer.h"
 #include "herd/kernels/philox_stream.h"
 #include "herd/nn/philox.h"
 
@@ -67,18 +69,35 @@ void for_each_piece(const Draw& draw, const Use& use) {
   });
 }
 
+at::Tensor apply_mask_on_device(const at::Tensor& in, const Draw& draw, double p) {
+  at::Tensor out = at::empty_like(in);
+  std::vector<kernels::DropoutRange> ranges;
+  for (const SampleRange& range : draw.ranges) ranges.push_back({range.key, range.first, range.at, range.count});
+  kernels_of(in).dropout(on_stream(in), {.type = dtype_of(in.scalar_type()),
+                                         .count = in.numel(),
+                                         .ranges = std::move(ranges),
+                                         .layer = draw.layer,
+                                         .site = draw.site,
+                                         .threshold = draw.threshold,
+                                         .scale = static_cast<float>(1 / (1 - p)),
+                                         .x = in.const_data_ptr(),
+                                         .y = out.mutable_data_ptr()});
+  return out;
+}
+
 // Returns x * keep / (1 - p), for values and gradients alike. Elements behind the ranges stay as they are.
 at::Tensor apply_mask(const at::Tensor& x, const Draw& draw, double p) {
   const at::Tensor in = x.contiguous();
   int64_t num_drawn = 0;
   for (const SampleRange& range : draw.ranges) num_drawn += range.count;
-  if (in.scalar_type() != at::kFloat || !in.is_cpu()) {
+  if (!in.is_cpu()) return apply_mask_on_device(in, draw, p);
+  if (in.scalar_type() != at::kFloat) {
     at::Tensor keep = at::ones(in.sizes(), at::kBool);
     bool* mask = keep.mutable_data_ptr<bool>();
     for_each_piece(draw, [&](int64_t at, const uint32_t* words, int64_t count) {
       for (int64_t i = 0; i < count; ++i) mask[at + i] = words[i] >= draw.threshold;
     });
-    at::Tensor out = in * keep.to(in.device()) * (1 / (1 - p));
+    at::Tensor out = in * keep * (1 / (1 - p));
     if (num_drawn < in.numel())
       out.view(-1)
           .narrow(0, num_drawn, in.numel() - num_drawn)

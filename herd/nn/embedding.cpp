@@ -2,10 +2,14 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "herd/base/error.h"
+#include "herd/bridge/device_stream.h"
+#include "herd/bridge/tensor_buffer.h"
 
 namespace herd::nn {
 namespace {
@@ -30,7 +34,7 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
     Parameter& parameter = *reinterpret_cast<Parameter*>(context->saved_data["weight"].toInt());
     at::Tensor gradient = parameter.gradient();
     if (parameter.take_beta() == 0.0) gradient.zero_();
-    gradient.index_add_(0, ids.reshape({-1}), gradients[0].reshape({-1, gradient.size(1)}).to(gradient.scalar_type()));
+    add_rows(gradient, ids.reshape({-1}), gradients[0].reshape({-1, gradient.size(1)}));
     return {at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
@@ -53,13 +57,35 @@ struct CutEmbeddingFunction : torch::autograd::Function<CutEmbeddingFunction> {
     Parameter& parameter = *reinterpret_cast<Parameter*>(context->saved_data["weight"].toInt());
     at::Tensor gradient = parameter.gradient();
     if (parameter.take_beta() == 0.0) gradient.zero_();
-    gradient.index_add_(0, saved[1], gradients[0].index_select(0, saved[0]).to(gradient.scalar_type()));
+    add_rows(gradient, saved[1], gradients[0].index_select(0, saved[0]));
     return {at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
+// The same on a device, where the number of this rank's ids stays there: every id looks up a row.
+struct CutDeviceEmbeddingFunction : torch::autograd::Function<CutDeviceEmbeddingFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& weight,
+                            Parameter* parameter) {
+    const at::Tensor local = ids - parameter->spec().spans.at(0).begin;
+    const at::Tensor is_own = (local >= 0).logical_and_(local < weight.size(0));
+    context->save_for_backward({local});
+    context->saved_data["weight"] = reinterpret_cast<int64_t>(parameter);
+    const at::Tensor rows = weight.index_select(0, at::where(is_own, local, at::zeros({}, local.options())));
+    return at::where(is_own.unsqueeze(1), rows, at::zeros({}, rows.options()));
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    Parameter& parameter = *reinterpret_cast<Parameter*>(context->saved_data["weight"].toInt());
+    at::Tensor gradient = parameter.gradient();
+    if (parameter.take_beta() == 0.0) gradient.zero_();
+    add_rows(gradient, context->get_saved_variables()[0], gradients[0]);
+    return {at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+// On a device it would wait for the ids: those of the data are checked where they are read.
 void check_ids(const at::Tensor& ids, const Parameter& weight) {
-  if (ids.numel() == 0) return;
+  if (ids.numel() == 0 || !ids.is_cpu()) return;
   const auto [low, high] = ids.aminmax();
   const int64_t lowest = low.item<int64_t>(), highest = high.item<int64_t>(),
                 vocabulary = weight.spec().sizes_of_whole()[0];
@@ -71,6 +97,26 @@ void check_ids(const at::Tensor& ids, const Parameter& weight) {
 
 }  // namespace
 
+void add_rows(const at::Tensor& gradient, const at::Tensor& ids, const at::Tensor& dy) {
+  if (dy.is_cpu()) {
+    at::Tensor sum = gradient;
+    sum.index_add_(0, ids, dy.to(gradient.scalar_type()));
+    return;
+  }
+  // Sorted, so that the order of each sum is that of the rows.
+  const auto [sorted, order] = at::sort(ids, /*stable=*/true, 0, false);
+  const at::Tensor rows = dy.contiguous();
+  kernels_of(dy).embedding_gradient(on_stream(dy), {.type = dtype_of(rows.scalar_type()),
+                                                    .gradient_type = dtype_of(gradient.scalar_type()),
+                                                    .count = ids.numel(),
+                                                    .width = gradient.size(1),
+                                                    .rows = gradient.size(0),
+                                                    .sorted_ids = sorted.const_data_ptr<int64_t>(),
+                                                    .order = order.const_data_ptr<int64_t>(),
+                                                    .dy = rows.const_data_ptr(),
+                                                    .gradient = gradient.mutable_data_ptr()});
+}
+
 at::Tensor embedding(const at::Tensor& ids, Parameter& weight) {
   check_ids(ids, weight);
   return EmbeddingFunction::apply(ids, weight.value(), &weight);
@@ -78,6 +124,7 @@ at::Tensor embedding(const at::Tensor& ids, Parameter& weight) {
 
 at::Tensor vocabulary_parallel_embedding(const at::Tensor& ids, Parameter& weight) {
   check_ids(ids, weight);
+  if (!ids.is_cpu()) return CutDeviceEmbeddingFunction::apply(ids, weight.value(), &weight);
   return CutEmbeddingFunction::apply(ids, weight.value(), &weight);
 }
 

@@ -13,4 +13,8 @@ at::Tensor embedding(const at::Tensor& ids, Parameter& weight);
 // have are zero, so ranks' results sum up to the whole. The graph keeps which rows are its own, and their ids.
 at::Tensor vocabulary_parallel_embedding(const at::Tensor& ids_R, Parameter& weight);
 
+// Adds row i of dy (N, D) to row ids[i] of the gradient. On a device each row is added up in fp32 in the order of i,
+// and ids that the gradient has no row for are passed over; on the CPU that is an error.
+void add_rows(const at::Tensor& gradient, const at::Tensor& ids, const at::Tensor& dy);
+
 }  // namespace herd::nn

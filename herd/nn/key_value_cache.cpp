@@ -1,13 +1,15 @@
 #include "herd/nn/key_value_cache.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include "herd/base/check.h"
 
 namespace herd::nn {
 
-KeyValueCache::KeyValueCache(int64_t bytes)
-    : key_bytes_(at::empty({bytes / 2}, at::kByte)), value_bytes_(at::empty({bytes / 2}, at::kByte)) {
+KeyValueCache::KeyValueCache(int64_t bytes, c10::Device device)
+    : key_bytes_(at::empty({bytes / 2}, at::TensorOptions(at::kByte).device(device))),
+      value_bytes_(at::empty_like(key_bytes_)) {
   HERD_CHECK_EQ(bytes % 2, 0);
 }
 

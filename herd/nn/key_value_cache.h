@@ -14,7 +14,7 @@ namespace herd::nn {
 class KeyValueCache {
  public:
   // Allocates `bytes`, half of them for keys and half for values. REQUIRES an even number.
-  explicit KeyValueCache(int64_t bytes);
+  explicit KeyValueCache(int64_t bytes, c10::Device device = c10::kCPU);
   int64_t bytes() const { return static_cast<int64_t>(key_bytes_.nbytes() + value_bytes_.nbytes()); }
 
   // Writes the keys k and values v, both [B, H, T, d], of the tokens after the first `past`. Returns those of all

@@ -7,6 +7,8 @@
 #include <numbers>
 
 #include "herd/base/check.h"
+#include "herd/bridge/device_stream.h"
+#include "herd/bridge/tensor_buffer.h"
 #include "herd/nn/half_products_internal.h"
 
 namespace herd::nn {
@@ -32,12 +34,27 @@ double scaled_frequency(const Rotary& rotary, double f) {
 void rotate(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads, int64_t first, double sign) {
   const at::NoGradGuard no_grad;
   const int64_t B = x_BTC.size(0), T = x_BTC.size(1), half = frequencies.numel();
+  if (!x_BTC.is_cpu()) {
+    HERD_CHECK_EQ(x_BTC.stride(2), 1);
+    const auto* f = frequencies.const_data_ptr<float>();
+    kernels_of(x_BTC).rotary(on_stream(x_BTC), {.type = dtype_of(x_BTC.scalar_type()),
+                                                .x = x_BTC.mutable_data_ptr(),
+                                                .batch = B,
+                                                .tokens = T,
+                                                .heads = heads,
+                                                .batch_stride = x_BTC.stride(0),
+                                                .token_stride = x_BTC.stride(1),
+                                                .frequencies = std::vector<float>(f, f + half),
+                                                .first = first,
+                                                .sign = static_cast<float>(sign)});
+    return;
+  }
   const at::Tensor pairs = x_BTC.narrow(2, 0, heads * 2 * half).view({B, T, heads, 2, half});
   by_pieces(
       T,
       [&](int64_t begin, int64_t count) {
         const at::Tensor positions = at::arange(first + begin, first + begin + count, at::kFloat);
-        const at::Tensor angles = (positions.unsqueeze(1) * frequencies).unsqueeze(1).to(x_BTC.device());
+        const at::Tensor angles = (positions.unsqueeze(1) * frequencies).unsqueeze(1);
         const at::Tensor cosine = angles.cos(), sine = angles.sin().mul_(sign);
         const at::Tensor a = pairs.narrow(1, begin, count).select(3, 0), b = pairs.narrow(1, begin, count).select(3, 1);
         const at::Tensor rotated = (a * cosine).sub_(b * sine);

@@ -29,7 +29,8 @@ at::Tensor TokenEmbedding::positions_of(int64_t T, const Context& context) const
   }
   if (!is_cut) return positions_CD_->value().narrow(0, context.past, T);
   std::vector<at::Tensor> numbers;
-  for (const auto& [begin, count] : context.cut.spans()) numbers.push_back(at::arange(begin, begin + count, at::kLong));
+  for (const auto& [begin, count] : context.cut.spans())
+    numbers.push_back(at::arange(begin, begin + count, positions_CD_->value().options().dtype(at::kLong)));
   return positions_CD_->value().index_select(0, at::cat(numbers).clamp_max_(C - 1));  // padding has the last position
 }
 

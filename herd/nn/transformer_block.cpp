@@ -110,8 +110,10 @@ Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
   const auto& [ln_1, qkv, proj, ln_2, gate, up, down] = weights_;
   const at::Tensor n1 = norm(shape_.norm, x, *ln_1.weight, ln_1.bias);
   const at::Tensor attended = self_attention(n1, {*qkv.weight, qkv.bias, *proj.weight, proj.bias}, attention_, context);
-  const at::Tensor h = x + dropout(attended, shape_.dropout, DropoutSite::kAttentionOutput, context);
-  const at::Tensor n2 = norm(shape_.norm, h, *ln_2.weight, ln_2.bias);
+  const std::pair<at::Tensor, at::Tensor> added =
+      add_and_norm(shape_.norm, x, dropout(attended, shape_.dropout, DropoutSite::kAttentionOutput, context),
+                   *ln_2.weight, ln_2.bias);
+  const at::Tensor &h = added.first, &n2 = added.second;
   const auto feed = [&] {
     return feed_forward(
         n2, {weights_.gate.weight, *weights_.up.weight, weights_.up.bias, *weights_.down.weight, weights_.down.bias});
