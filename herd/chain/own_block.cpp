@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <mutex>
@@ -154,11 +155,10 @@ class OwnLoss final : public nn::LossBlock {
       return {.sum = 0, .count = 0, .dx = nn::Tuple(x.size())};
     }
     if (!with_gradients) {
-      const nn::Tuple y = nn::run_without_graph(*this, x, context);
-      return {.sum = y[0].item<double>(), .count = y[1].item<int64_t>()};
+      return result_of(nn::run_without_graph(*this, x, context));
     }
     nn::Graph graph = nn::run_forward(*this, x, context);
-    nn::LossResult result{.sum = graph.outputs[0].item<double>(), .count = graph.outputs[1].item<int64_t>()};
+    nn::LossResult result = result_of(graph.outputs);
     const at::Tensor weight =
         at::full(graph.outputs[0].sizes(), context.loss_weight, graph.outputs[0].options().requires_grad(false));
     result.dx = nn::run_backward(std::move(graph), {weight, at::Tensor()});
@@ -166,6 +166,11 @@ class OwnLoss final : public nn::LossBlock {
   }
 
  private:
+  static nn::LossResult result_of(const nn::Tuple& sum_count) {
+    if (sum_count[0].is_cpu()) return {.sum = sum_count[0].item<double>(), .count = sum_count[1].item<int64_t>()};
+    return {.on_device = at::stack({sum_count[0].detach().to(at::kDouble), sum_count[1].to(at::kDouble)})};
+  }
+
   OwnBlockParts parts_;
 };
 

@@ -80,7 +80,9 @@ class Block {
 struct LossResult {
   double sum = 0;     // sum of the token losses, in nats, in fp64; not weighted
   int64_t count = 0;  // tokens with a target
-  Tuple dx = {};      // gradient of loss_weight * sum for each input tensor; empty without gradients
+  // On a device: the sum and the count, fp64 [2], which stay there; `sum` and `count` are then 0.
+  at::Tensor on_device = {};
+  Tuple dx = {};  // gradient of loss_weight * sum for each input tensor; empty without gradients
 };
 
 class DeferredGradients;

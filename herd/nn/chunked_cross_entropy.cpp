@@ -1,12 +1,14 @@
 #include "herd/nn/chunked_cross_entropy.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/bridge/device_stream.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/communicator.h"
 #include "herd/nn/deferred_gradients.h"
@@ -17,6 +19,7 @@ namespace herd::nn {
 namespace {
 
 void check_targets(const at::Tensor& targets, int64_t vocabulary) {
+  if (!targets.is_cpu()) return;
   const int64_t highest = targets.numel() == 0 ? -1 : targets.max().item<int64_t>();
   if (highest < vocabulary) return;
   throw Error(Code::kBadConfig, "a target token is " + std::to_string(highest) + ", but the vocabulary is [0, " +
@@ -50,8 +53,8 @@ class SharedSoftmax {
     safe_ = at::where(own_, local, at::zeros({}, local.options())).unsqueeze(1);
   }
 
-  // Turns logits into exp(logit - this rank's maximum) in place, and returns the sum of the token losses.
-  double loss(at::Tensor& logits_CV) {
+  // Turns logits into exp(logit - this rank's maximum) in place, and returns the sum of the token losses, fp64.
+  at::Tensor loss(at::Tensor& logits_CV) {
     const int64_t C = logits_CV.size(0);
     const at::Tensor own_stats = at::empty({3, C}, logits_CV.options());
     at::Tensor maximum = own_stats.select(0, 0), sum = own_stats.select(0, 1), picked = own_stats.select(0, 2);
@@ -66,7 +69,7 @@ class SharedSoftmax {
     const at::Tensor total = (stats.select(1, 1) * (maxima - largest).exp()).sum(0);
     scale_ = (maximum.to(at::kDouble) - largest).exp() / total;
     const at::Tensor losses = largest + total.log() - stats.select(1, 2).sum(0);
-    return at::where(counted_, losses, at::zeros({}, losses.options())).sum().item<double>();
+    return at::where(counted_, losses, at::zeros({}, losses.options())).sum();
   }
 
   // Turns what loss() has left into weight * (softmax - one-hot) in place; rows that are not counted become 0.
@@ -99,6 +102,22 @@ at::Tensor products_in_fp32(const at::Tensor& dlogits_CV, const at::Tensor& w_VD
   return dn;
 }
 
+// Turns logits into their gradient on a device, and adds their loss and number to sum and counted.
+void device_loss(const at::Tensor& logits_CV, const at::Tensor& targets_C, const CrossEntropyOptions& options,
+                 const at::Tensor& sum, const at::Tensor& counted) {
+  const at::Tensor row_losses = at::empty({logits_CV.size(0)}, sum.options());
+  kernels_of(logits_CV).cross_entropy(on_stream(logits_CV), {.type = dtype_of(logits_CV.scalar_type()),
+                                                             .rows = logits_CV.size(0),
+                                                             .words = logits_CV.size(1),
+                                                             .logits = logits_CV.mutable_data_ptr(),
+                                                             .targets = targets_C.const_data_ptr<int64_t>(),
+                                                             .weight = static_cast<float>(options.loss_weight),
+                                                             .with_gradients = options.with_gradients,
+                                                             .loss = sum.mutable_data_ptr<double>(),
+                                                             .counted = counted.mutable_data_ptr<int64_t>(),
+                                                             .row_losses = row_losses.mutable_data_ptr<double>()});
+}
+
 }  // namespace
 
 CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weight_VD, const at::Tensor& targets,
@@ -118,30 +137,39 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
   const int64_t chunks = (N + max_rows - 1) / std::max<int64_t>(max_rows, 1);
 
   CrossEntropyResult result;
-  result.count = counted.sum().item<int64_t>();
+  const bool on_cpu = n_ND.is_cpu();
+  const at::Tensor sum = at::zeros({}, n_ND.options().dtype(at::kDouble));  // of a device
+  const at::Tensor num_counted = on_cpu || shared.ranks != nullptr ? counted.sum() : at::zeros_like(sum, at::kLong);
+  if (on_cpu) result.count = num_counted.item<int64_t>();
   if (options.with_gradients) result.dn_ND = at::empty_like(n_ND);
   const int64_t chunk_rows = chunks == 0 ? 0 : (N + chunks - 1) / chunks;
   const bool is_16_bit = n_ND.scalar_type() != at::kFloat;
   DeferredGradients* deferred = options.with_gradients ? options.deferred : nullptr;
   const at::Tensor all_products = at::empty({deferred != nullptr ? N : chunk_rows, V}, n_ND.options());
-  const at::Tensor wide_buffer =
-      is_16_bit ? at::empty({chunk_rows, V}, n_ND.options().dtype(at::kFloat)) : at::Tensor();
+  const bool widens = is_16_bit && (on_cpu || shared.ranks != nullptr);  // a device's kernel widens by itself
+  const at::Tensor wide_buffer = widens ? at::empty({chunk_rows, V}, n_ND.options().dtype(at::kFloat)) : at::Tensor();
   for (int64_t i = 0; i < chunks; ++i) {
     const int64_t begin = N * i / chunks, size = N * (i + 1) / chunks - begin;
     const at::Tensor n = n_ND.narrow(0, begin, size), safe_C1 = safe.narrow(0, begin, size),
                      counted_C = counted.narrow(0, begin, size);
     at::Tensor products = all_products.narrow(0, deferred != nullptr ? begin : 0, size);
-    at::Tensor logits = is_16_bit ? wide_buffer.narrow(0, 0, size) : products;
+    at::Tensor logits = widens ? wide_buffer.narrow(0, 0, size) : products;
     if (in_fp32) {
       products_in_fp32(logits, n, w_VD);
     } else {
       at::mm_out(products, n, w_VD.t());
-      if (is_16_bit) logits.copy_(products);
+      if (widens) logits.copy_(products);
     }
     if (shared.ranks != nullptr) {
       SharedSoftmax softmax(shared, targets.narrow(0, begin, size), V);
-      result.sum += softmax.loss(logits);
+      const at::Tensor loss = softmax.loss(logits);
+      if (on_cpu)
+        result.sum += loss.item<double>();
+      else
+        sum.add_(loss);
       if (options.with_gradients) softmax.into_gradient(logits, options.loss_weight);
+    } else if (!on_cpu) {
+      device_loss(logits, targets.narrow(0, begin, size), options, sum, num_counted);
     } else {
       result.sum += log_softmax_loss(logits, safe_C1, counted_C);
       if (options.with_gradients) {
@@ -150,7 +178,7 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
       }
     }
     if (!options.with_gradients) continue;
-    if (is_16_bit) products.copy_(logits);
+    if (widens) products.copy_(logits);
     at::Tensor dn = result.dn_ND.narrow(0, begin, size);
     if (in_fp32)
       dn.copy_(products_in_fp32(logits, w_VD));
@@ -158,6 +186,7 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
       at::mm_out(dn, products, w_VD);
     if (deferred == nullptr) add_weight_gradient(weight_VD, products, n);
   }
+  if (!on_cpu) result.on_device = at::stack({sum, num_counted.to(at::kDouble)});
   if (deferred != nullptr)
     deferred->add([all_products, n_ND, &weight_VD] { add_weight_gradient(weight_VD, all_products, n_ND); });
   return result;

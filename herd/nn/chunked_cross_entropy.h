@@ -4,8 +4,8 @@
 //   dlogits_ij = loss_weight * (softmax(logits)_ij - [j = target(i)]);  dn = dlogits W;  dW += dlogits^T n
 // One buffer of `chunk` x V logits is reused, and turned into its own gradient in place, so the logits are never held
 // twice. Where the product dW is deferred, all logits are held until it is made. With 16-bit weights the products
-// are 16-bit, and softmax and loss are computed in a second buffer of fp32. It takes 6*N*V*D FLOP with gradients,
-// 2*N*V*D without.
+// are 16-bit, and softmax and loss are computed in a second buffer of fp32; on a device one kernel computes both in
+// fp32 from the 16-bit logits, without that buffer. It takes 6*N*V*D FLOP with gradients, 2*N*V*D without.
 //   Ranks may share the vocabulary: each has the logits of its entries alone. For each row it tells the others its
 //   maximum m_r, its sum s_r = sum_j exp(logit_j - m_r) and the target's logit, in one gather of 3 numbers a row and
 //   chunk: loss = M + log(sum_r s_r exp(m_r - M)) - logit_target with M = max m_r. dn is then a partial sum.
@@ -37,10 +37,13 @@ struct CrossEntropyResult {
   double sum = 0;     // sum of the token losses, in nats, not multiplied by loss_weight
   int64_t count = 0;  // targets that count
   at::Tensor dn_ND;   // undefined without gradients
+  // On a device: the sum and the count, fp64 [2], which stay there; `sum` and `count` are then 0.
+  at::Tensor on_device;
 };
 
 // REQUIRES a contiguous n_ND and targets int64 (N), where negative ones do not count. Throws kBadConfig for a target >=
-// V. Collective among the ranks that share the vocabulary; each gets the same sum and count.
+// V; on a device, which nothing waits for, such a target does not count. Collective among the ranks that share the
+// vocabulary; each gets the same sum and count.
 CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weight_VD, const at::Tensor& targets,
                                          const CrossEntropyOptions& options);
 

@@ -1,6 +1,6 @@
 #include "herd/nn/language_model_head.h"
 
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/cat.h>
 
 #include "herd/nn/chunked_cross_entropy.h"
 #include "herd/nn/linear.h"
@@ -34,15 +34,19 @@ LossResult LanguageModelHead::loss(const Tuple& x_BTD, const at::Tensor& targets
   const CrossEntropyResult head = chunked_cross_entropy(
       n_ND, projection_VD_, targets_BT.reshape({-1}),
       {.with_gradients = with_gradients, .loss_weight = context.loss_weight, .deferred = deferred});
-  LossResult result{.sum = head.sum, .count = head.count};
+  LossResult result{.sum = head.sum, .count = head.count, .on_device = head.on_device};
   if (with_gradients) result.dx = run_backward(std::move(graph), {head.dn_ND.view(x.sizes())}, deferred);
   if (x_BTD.size() < 2) return result;
   const at::Tensor& losses_B2 = x_BTD[1];
   if (with_gradients) result.dx.resize(2);
   if (!context.training) return result;
-  const at::Tensor factors = at::tensor({router_losses_.balance, router_losses_.z}, at::kDouble);
-  const at::Tensor weights_B2 = targets_BT.ge(0).to(at::kDouble).mean(1, true) * factors;
-  result.sum += (losses_B2.to(at::kDouble) * weights_B2).sum().item<double>();
+  const at::Tensor counted_B1 = targets_BT.ge(0).to(at::kDouble).mean(1, true);
+  const at::Tensor weights_B2 = at::cat({counted_B1 * router_losses_.balance, counted_B1 * router_losses_.z}, 1);
+  const at::Tensor router_loss = (losses_B2.to(at::kDouble) * weights_B2).sum();
+  if (result.on_device.defined())
+    result.on_device[0].add_(router_loss);
+  else
+    result.sum += router_loss.item<double>();
   if (with_gradients) result.dx[1] = (weights_B2 * context.loss_weight).to(losses_B2.scalar_type());
   return result;
 }

@@ -14,9 +14,10 @@ namespace herd::nn {
 namespace {
 
 // Returns the position of each row of a shard in its sample; rows of padding continue the count.
-at::Tensor positions_of(int64_t rows, const Context& context) {
+at::Tensor positions_of(const at::Tensor& x_SD, const Context& context) {
   const at::Tensor positions =
-      at::arange(context.first_row, context.first_row + rows, at::kLong).remainder_(context.tokens);
+      at::arange(context.first_row, context.first_row + x_SD.size(0), x_SD.options().dtype(at::kLong))
+          .remainder_(context.tokens);
   return context.past == 0 ? positions : positions + context.past;
 }
 
@@ -45,7 +46,7 @@ Tuple AddPositions::forward(const Tuple& x_SD, const Context& context) {
                                       std::to_string(positions_CD_.spec().sizes[0]) +
                                       "\n  fix: model.context of at least " + std::to_string(tokens));
   }
-  const at::Tensor y = x + positions_CD_.value().index_select(0, positions_of(x.size(0), context));
+  const at::Tensor y = x + positions_CD_.value().index_select(0, positions_of(x, context));
   return {dropout_rows(y, dropout_, DropoutSite::kEmbedding, context)};
 }
 
@@ -54,7 +55,7 @@ Tuple AddPositions::backward(const Tuple& dy_SD, const Context& context) {
   if (!positions_CD_.frozen()) {
     at::Tensor gradient = positions_CD_.gradient();
     if (positions_CD_.take_beta() == 0.0) gradient.zero_();
-    gradient.index_add_(0, positions_of(dx.size(0), context), dx.to(gradient.scalar_type()));
+    add_rows(gradient, positions_of(dx, context), dx);
   }
   return {dx};
 }
@@ -111,7 +112,7 @@ LossResult CutHead::loss(const Tuple& n_RD, const at::Tensor& targets_BT, const 
        .loss_weight = context.loss_weight,
        .deferred = deferred,
        .shared = {.ranks = context.tensor_ranks, .first = spec.spans.at(0).begin, .words = spec.sizes_of_whole()[0]}});
-  LossResult result{.sum = head.sum, .count = head.count};
+  LossResult result{.sum = head.sum, .count = head.count, .on_device = head.on_device};
   if (!with_gradients) return result;
   finish_gradients(groups(), deferred);
   result.dx = {head.dn_ND};

@@ -190,14 +190,25 @@ void ModelBindings::allocate_caches(const program::Program& pass) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   for (const auto& [value, info] : pass.values) {
     if (value.kind == ValueKind::kCache && !caches_.contains(value.index))
-      caches_[value.index] = std::make_unique<nn::KeyValueCache>(info.bytes);
+      caches_[value.index] = std::make_unique<nn::KeyValueCache>(info.bytes, parameters_.device());
   }
 }
 
 void ModelBindings::begin_step(StepInput input) {
   input_ = std::move(input);
   output_ = {};
+  device_loss_.reset();
   loaded_.clear();
+}
+
+const StepOutput& ModelBindings::output() const {
+  if (device_loss_.defined()) {
+    const at::Tensor on_host = device_loss_.to(at::kCPU);
+    output_.loss_sum += on_host[0].item<double>();
+    output_.count += static_cast<int64_t>(on_host[1].item<double>());
+    device_loss_.reset();
+  }
+  return output_;
 }
 
 at::Tensor ModelBindings::find_tensor(const program::Value& value) const {
@@ -398,6 +409,8 @@ void ModelBindings::loss(const Op& op, int64_t step) {
   if (op.axis == kNoAxis || groups_.tensor_place() == 0) {  // all ranks of the tensor axis have the same loss
     output_.loss_sum += result.sum;
     output_.count += result.count;
+    if (result.on_device.defined())
+      device_loss_ = device_loss_.defined() ? device_loss_.add_(result.on_device) : result.on_device;
   }
   set_input_gradients(op, tensors_in_order(op.reads), result.dx);
 }

@@ -97,7 +97,7 @@ class ModelBindings {
   // Sets the input of the next step, and clears the output. The step throws kBadConfig where the input has fewer
   // micro-batches than its program. REQUIRES that no step runs.
   void begin_step(StepInput input);
-  const StepOutput& output() const { return output_; }  // complete once the step's compute lane is done
+  const StepOutput& output() const;  // complete once the step's compute lane is done; waits for a device's loss
   // Returns the tensor of an activation, its gradient, or logits [B, V] (fp32, contiguous, CPU); an undefined one where
   // the value holds nothing.   Threads: any.
   at::Tensor find_tensor(const program::Value& value) const;
@@ -170,8 +170,9 @@ class ModelBindings {
   GroupUpdate update_;
   Options options_;
   StepInput input_;
-  StepOutput output_;
-  mutable std::mutex mutex_;                      // guards tensors_, which all lanes use
+  mutable StepOutput output_;
+  mutable at::Tensor device_loss_;  // sum and count that output_ does not have yet (LossResult::on_device)
+  mutable std::mutex mutex_;        // guards tensors_, which all lanes use
   std::map<program::Value, at::Tensor> tensors_;  // activations, their gradients, logits
   // What was loaded in this step, while something holds it; used by the compute lane alone.
   std::map<program::Value, c10::weak_intrusive_ptr<c10::StorageImpl>> loaded_;

@@ -1,11 +1,14 @@
 #include "herd/train/check_finite.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "herd/base/error.h"
+#include "herd/bridge/device_stream.h"
+#include "herd/bridge/tensor_buffer.h"
 #include "herd/kernels/finite.h"
 
 namespace herd::train {
@@ -15,6 +18,14 @@ constexpr int64_t kPiece = 1 << 16;  // elements that are looked at together, as
 
 // Returns the index of the first element that is not finite, -1 if all are. Of split fp32 the upper halves tell it.
 int64_t first_non_finite(const at::Tensor& flat) {
+  if (!flat.is_cpu() && flat.is_contiguous() && flat.scalar_type() != at::kDouble) {
+    const at::Tensor index = at::empty({1}, flat.options().dtype(at::kLong));
+    kernels_of(flat).first_non_finite(on_stream(flat), {.type = dtype_of(flat.scalar_type()),
+                                                        .values = flat.const_data_ptr(),
+                                                        .count = flat.numel(),
+                                                        .index = index.mutable_data_ptr<int64_t>()});
+    return index.item<int64_t>();
+  }
   for (int64_t begin = 0; begin < flat.numel(); begin += kPiece) {
     const at::Tensor piece = flat.narrow(0, begin, std::min(kPiece, flat.numel() - begin)).to(at::kCPU, at::kFloat);
     const int64_t found = kernels::first_non_finite(piece.const_data_ptr<float>(), piece.numel());

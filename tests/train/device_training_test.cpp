@@ -46,15 +46,16 @@ TEST_P(DeviceTraining, HasTheLossesOfTheCpu) {
   EXPECT_NEAR(device.validation, cpu.validation, (exact ? 1e-6 : 2e-3) * cpu.validation);
 }
 
-INSTANTIATE_TEST_SUITE_P(OneRank, DeviceTraining,
-                         testing::Values(Case{"gpt", 1, {}}, Case{"llama", 1, llama({})},
-                                         Case{"llama_bf16", 1, llama({"strategy.precision=bf16"})},
-                                         Case{"recompute", 1, {"strategy.recompute=full"}},
-                                         Case{"fp16", 1, {"strategy.precision=fp16"}},
-                                         Case{"sgd_bf16", 1, {"optimizer.kind=sgd", "strategy.precision=bf16"}},
-                                         Case{"states_on_host", 1, {"strategy.offload=states"}},
-                                         Case{"window", 1, {"strategy.offload=window"}}),
-                         [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    OneRank, DeviceTraining,
+    testing::Values(Case{"gpt", 1, {}}, Case{"llama", 1, llama({})},
+                    Case{"llama_bf16", 1, llama({"strategy.precision=bf16"})},
+                    Case{"momentum_bf16", 1, llama({"strategy.precision=bf16", "optimizer.momentum_precision=bf16"})},
+                    Case{"recompute", 1, {"strategy.recompute=full"}}, Case{"fp16", 1, {"strategy.precision=fp16"}},
+                    Case{"sgd_bf16", 1, {"optimizer.kind=sgd", "strategy.precision=bf16"}},
+                    Case{"states_on_host", 1, {"strategy.offload=states"}},
+                    Case{"window", 1, {"strategy.offload=window"}}),
+    [](const auto& one) { return one.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(SeveralRanks, DeviceTraining,
                          testing::Values(Case{"dp2", 2, {}}, Case{"zero1", 3, {"strategy.zero=1"}},
