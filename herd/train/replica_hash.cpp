@@ -1,8 +1,11 @@
 #include "herd/train/replica_hash.h"
 
+#include <ATen/ops/full.h>
+
 #include <algorithm>
 #include <map>
 
+#include "herd/bridge/device_stream.h"
 #include "herd/kernels/hash.h"
 #include "herd/train/shared_error.h"
 
@@ -19,16 +22,28 @@ std::string join_ranks(const std::vector<int>& ranks) {
 
 std::vector<int64_t> weight_hashes(const runtime::FlatParameters& parameters) {
   std::vector<int64_t> hashes;
+  at::Tensor on_device;  // the hashes of groups on a device, which is waited for once
   for (int g = 0; g < parameters.num_groups(); ++g) {
     if (!parameters.keeps_whole(g)) {
       hashes.push_back(kNoHash);
       continue;
     }
     const at::Tensor& weights = parameters.group(g).weights();
+    if (!weights.is_cpu()) {
+      if (!on_device.defined())
+        on_device = at::full({parameters.num_groups()}, kNoHash, weights.options().dtype(at::kLong));
+      kernels_of(weights).hash(on_stream(weights), {.memory = weights.const_data_ptr(),
+                                                    .bytes = static_cast<int64_t>(weights.nbytes()),
+                                                    .result = static_cast<uint64_t*>(on_device[g].mutable_data_ptr())});
+      hashes.push_back(kNoHash);
+      continue;
+    }
     hashes.push_back(
         static_cast<int64_t>(kernels::hash(weights.const_data_ptr(), static_cast<int64_t>(weights.nbytes()))));
   }
-  return hashes;
+  if (!on_device.defined()) return hashes;
+  const at::Tensor all = on_device.cpu();
+  return {all.const_data_ptr<int64_t>(), all.const_data_ptr<int64_t>() + all.numel()};
 }
 
 std::string describe_differences(const std::vector<int64_t>& hashes_RG, int ranks,
