@@ -54,6 +54,7 @@ namespace {
 }  // namespace
 
 DeviceFacts DeviceDriver::facts(int device) { return {"device", "device " + std::to_string(device), "", 0}; }
+std::shared_ptr<void> DeviceDriver::make_current(int) { return nullptr; }
 void* DeviceDriver::allocate_shared(int64_t, int) { refuse_sharing(); }
 void DeviceDriver::free_shared(void*, int) {}
 DeviceHandle DeviceDriver::export_shared(void*, int) { refuse_sharing(); }

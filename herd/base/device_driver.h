@@ -67,6 +67,8 @@ class DeviceDriver {
   // Memory that other processes of this host may open. A driver that can't share memory leaves these as they are: they
   // throw.
   virtual DeviceFacts facts(int device);
+  // Makes the device the calling thread's current one, until the last owner of what it returns is gone.
+  virtual std::shared_ptr<void> make_current(int device);
   virtual void* allocate_shared(int64_t bytes, int device);
   virtual void free_shared(void* memory, int device);
   virtual DeviceHandle export_shared(void* memory, int device);

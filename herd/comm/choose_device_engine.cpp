@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +10,8 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/context.h"
+#include "herd/comm/nccl_group.h"
+#include "herd/comm/nccl_library.h"
 #include "herd/comm/shared_arenas.h"
 
 namespace herd::comm {
@@ -39,29 +42,73 @@ std::string open_arenas(Communicator& comm, GroupState& group, Device device,
   for (const auto& refusal : refusals) {
     if (refusal[0] != 0) return refusal.data();
   }
-  group.set_arenas(arenas);
+  group.set_device_collectives(arenas);
+  return "";
+}
+
+// Makes the group's communicator of NCCL. Returns why not, the same on all; empty where it is there. Collective.
+std::string open_nccl(Communicator& comm, GroupState& group, Device device) {
+  if (device.kind != DeviceKind::kCuda) return "the device is not a GPU of NVIDIA";
+  std::string why_not;
+  const NcclLibrary* library = nccl_library(&why_not);
+  std::string id;
+  if (library != nullptr) id = device_driver(device.kind).facts(device.index).id;
+  // Each rank says why it has no NCCL, or which GPU it has.
+  const auto said = gather_texts(comm, library == nullptr ? "!" + why_not : id);
+  for (Rank rank = 0; rank < comm.size(); ++rank) {
+    const std::string text = said[static_cast<size_t>(rank)].data();
+    if (text[0] == '!') return "rank " + std::to_string(rank) + ": " + text.substr(1);
+    for (Rank other = 0; other < rank; ++other) {
+      if (text != said[static_cast<size_t>(other)].data()) continue;
+      return "ranks " + std::to_string(other) + " and " + std::to_string(rank) + " share a GPU, which NCCL " +
+             (library == nullptr ? "" : nccl_version_text(library->version)) + " refuses";
+    }
+  }
+  std::array<uint8_t, sizeof(NcclUniqueId) + 1> made{};
+  std::string refusal;
+  if (comm.rank() == 0) {
+    try {
+      const NcclUniqueId unique = NcclGroup::make_id();
+      std::copy_n(reinterpret_cast<const uint8_t*>(unique.bytes), sizeof unique.bytes, made.begin());
+      made.back() = 1;
+    } catch (const Error& error) {
+      refusal = error.message();
+    }
+  }
+  comm.broadcast(made, 0, {.name = "device nccl"});
+  if (made.back() == 0) return "rank 0 has no id of a communicator: " + refusal;
+  NcclUniqueId unique{};
+  std::copy_n(made.begin(), sizeof unique.bytes, reinterpret_cast<uint8_t*>(unique.bytes));
+  const auto nccl = std::make_shared<NcclGroup>(device, comm.rank(), comm.size(), group.engine().shared_transport());
+  const auto deadline = std::chrono::steady_clock::now() + group.settings().deadline / 2;
+  const auto refusals = gather_texts(comm, nccl->join(unique, deadline));
+  for (Rank rank = 0; rank < comm.size(); ++rank) {
+    if (refusals[static_cast<size_t>(rank)][0] != 0)
+      return "rank " + std::to_string(rank) + ": " + refusals[static_cast<size_t>(rank)].data();
+  }
+  group.set_device_collectives(nccl);
   return "";
 }
 
 }  // namespace
 
 DeviceEngineChoice choose_device_engine(Communicator& comm, GroupState& group, Device device, DeviceEngine asked) {
-  group.set_arenas(nullptr);
+  group.set_device_collectives(nullptr);
   if (asked == DeviceEngine::kStaged) return {asked, "it was asked for"};
-  std::string why_not;
-  if (asked == DeviceEngine::kAuto || asked == DeviceEngine::kNccl) {
-    why_not = "NCCL is not built in";
-    if (asked == DeviceEngine::kNccl) throw Error(Code::kBadConfig, "the device engine nccl: " + why_not);
+  std::string reason;
+  for (const DeviceEngine engine : {DeviceEngine::kNccl, DeviceEngine::kIpc}) {
+    if (asked != DeviceEngine::kAuto && asked != engine) continue;
+    const std::string refusal =
+        engine == DeviceEngine::kNccl ? open_nccl(comm, group, device) : open_arenas(comm, group, device);
+    const std::string name(device_engine_name(engine));
+    if (refusal.empty()) return {engine, asked == engine ? "it was asked for" : reason + "it can be had"};
+    if (asked == engine) {
+      throw Error(Code::kBadConfig,
+                  "the device engine " + name + ": " + refusal + "\n  fix: take \"staged\", or \"auto\"");
+    }
+    reason += "no " + name + ": " + refusal + "; ";
   }
-  const std::string refusal = open_arenas(comm, group, device);
-  if (refusal.empty()) {
-    return {DeviceEngine::kIpc,
-            asked == DeviceEngine::kIpc ? "it was asked for" : "the ranks are on one host; no nccl: " + why_not};
-  }
-  if (asked == DeviceEngine::kIpc) {
-    throw Error(Code::kBadConfig, "the device engine ipc: " + refusal + "\n  fix: comm.device_engine = \"staged\"");
-  }
-  return {DeviceEngine::kStaged, "no nccl: " + why_not + "; no ipc: " + refusal};
+  return {DeviceEngine::kStaged, reason + "copies pass the host"};
 }
 
 void use_small_arenas(Communicator& comm, Device device, int64_t half_bytes) {

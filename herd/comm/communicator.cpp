@@ -19,7 +19,6 @@
 #include "herd/comm/fingerprint.h"
 #include "herd/comm/host_copies.h"
 #include "herd/comm/process_generation.h"
-#include "herd/comm/shared_arenas.h"
 #include "herd/comm/transfer.h"
 #include "herd/comm/world_facts.h"
 #include "herd/launch/environment.h"
@@ -437,11 +436,11 @@ struct AsTheHosts {
   }
 };
 
-// Tells whether all buffers lie where the arenas do; those without elements lie anywhere.
-bool in_arenas(const SharedArenas& arenas, std::span<const Buffer> reads, std::span<const Buffer> writes) {
+// Tells whether all buffers lie on the device; those without elements lie anywhere.
+bool lie_on(Device device, std::span<const Buffer> reads, std::span<const Buffer> writes) {
   for (const auto& buffers : {reads, writes}) {
     for (const Buffer& buffer : buffers) {
-      if (buffer.count > 0 && buffer.device != arenas.device()) return false;
+      if (buffer.count > 0 && buffer.device != device) return false;
     }
   }
   return true;
@@ -461,10 +460,12 @@ Work Communicator::issue_on(std::string_view what, Form form, std::span<const Bu
                             std::span<const Buffer> writes, Wait wait, const MakeCall& make_call) {
   if (!on_device(reads) && !on_device(writes)) return issue(make_call(AsTheyAre{}), wait, {reads, writes});
   GroupState& group = state().member();
-  if (group.arenas() != nullptr && form == Form::kBuffer && in_arenas(*group.arenas(), reads, writes)) {
+  if (group.device_collectives() != nullptr && form == Form::kBuffer &&
+      lie_on(group.device_collectives()->device(), reads, writes)) {
     const CollectiveCall call = make_call(AsTheHosts{});
-    if (call.op != ReduceOp::kPremultipliedSum && call.algorithm.empty())
-      return issue_in_arenas(call, reads, writes, wait);
+    if (call.op != ReduceOp::kPremultipliedSum && call.algorithm.empty() &&
+        group.device_collectives()->supports(call.request.collective, call.request.dtype, call.op, call.reduces))
+      return issue_on_device(call, reads, writes, wait);
   }
   const auto copies =
       std::make_shared<HostCopies>(group.engine().shared_transport(), group.collective_lanes(), reads, writes, what);
@@ -473,10 +474,10 @@ Work Communicator::issue_on(std::string_view what, Form form, std::span<const Bu
   return issue(std::move(call), wait, {reads, writes});
 }
 
-Work Communicator::issue_in_arenas(const CollectiveCall& call, std::span<const Buffer> reads,
+Work Communicator::issue_on_device(const CollectiveCall& call, std::span<const Buffer> reads,
                                    std::span<const Buffer> writes, Wait wait) {
   GroupState& group = state().member();
-  SharedArenas::Operation operation;
+  DeviceCollective operation;
   Schedule& header = operation.header;
   header.collective = call.request.collective;
   header.self = group.rank();
@@ -503,15 +504,16 @@ Work Communicator::issue_in_arenas(const CollectiveCall& call, std::span<const B
     shape = mix(shape, static_cast<uint64_t>(value));
   for (const int64_t count : header.counts) shape = mix(shape, static_cast<uint64_t>(count));
 
+  DeviceCollectives& engine = *group.device_collectives();
   auto issuing = group.issuing();
-  const auto steps = group.arenas()->steps_of(std::move(operation));
+  const auto steps = engine.steps_of(std::move(operation));
   const auto prepare = [&](PendingOp& pending, size_t index) {
     CollectiveCall signal = barrier_call(options);
     signal.device = steps[index];
     signal.op = call.op;
     signal.reduces = call.reduces;
     signal.shown = &call.request;
-    signal.shown_algorithm = "ipc";
+    signal.shown_algorithm = engine.name();
     signal.shape = mix(shape, index);
     group.prepare(pending, signal);
   };

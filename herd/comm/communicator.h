@@ -423,7 +423,7 @@ class Communicator {
   template <typename MakeCall>
   Work issue_on(std::string_view what, Form form, std::span<const Buffer> reads, std::span<const Buffer> writes,
                 Wait wait, const MakeCall& make_call);
-  Work issue_in_arenas(const CollectiveCall& call, std::span<const Buffer> reads, std::span<const Buffer> writes,
+  Work issue_on_device(const CollectiveCall& call, std::span<const Buffer> reads, std::span<const Buffer> writes,
                        Wait wait);
 
   std::shared_ptr<State> state_;  // null where this was moved from

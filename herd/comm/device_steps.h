@@ -14,6 +14,8 @@ class DeviceSteps {
   virtual bool load() = 0;
   virtual void store() = 0;   // begins what follows the schedule; called once
   virtual bool stored() = 0;  // throws what the device refused
+  // Tells whether the rank's device waits for its peers' devices after the schedule, too.
+  virtual bool needs_peers() const { return false; }
 };
 
 }  // namespace herd::comm

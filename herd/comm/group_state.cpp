@@ -56,7 +56,7 @@ GroupState::GroupState(std::shared_ptr<ProgressEngine> engine, std::shared_ptr<c
 }
 
 GroupState::~GroupState() {
-  leave_arenas();
+  leave_devices();
   engine_->locked([&] {
     if (!idle()) {
       failure_.emplace(Code::kAborted,
@@ -71,8 +71,8 @@ GroupState::~GroupState() {
 }
 
 // Lets no peer read memory that is gone: returns when all have finished what this rank took part in on its device.
-void GroupState::leave_arenas() {
-  if (arenas_ == nullptr) return;
+void GroupState::leave_devices() {
+  if (device_collectives_ == nullptr) return;
   const auto until = steady_clock::now() + std::min<std::chrono::milliseconds>(settings_.deadline, 10s);
   const auto is_done = [&](Rank peer) {
     return peer == rank() || channel_->board(peer).finished.load(std::memory_order_acquire) >= last_on_device_ ||
@@ -86,9 +86,9 @@ void GroupState::leave_arenas() {
   }
   const bool failed_now = engine_->locked([&] { return failure_.has_value() || !idle(); });
   if (all_done && !failed_now && !channel_->failure_board().ready())
-    arenas_->drain();
+    device_collectives_->drain();
   else
-    arenas_->leave_open();
+    device_collectives_->leave_open();
 }
 
 void GroupState::set_deadline(std::chrono::milliseconds deadline) {
@@ -276,7 +276,7 @@ bool GroupState::try_begin(PendingOp& pending) {
 void GroupState::finish_current() {
   PendingOp& pending = *current_;
   if (pending.device != nullptr) {
-    pending.device->store();  // before peers see that the operation has ended: see leave_arenas()
+    pending.device->store();  // before peers see that the operation has ended: see leave_devices()
     last_on_device_ = pending.call.sequence;
   }
   current_ = pending.next;

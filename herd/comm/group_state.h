@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "herd/comm/device_collectives.h"
 #include "herd/comm/failure_domain.h"
 #include "herd/comm/host_copies.h"
 #include "herd/comm/outstanding_transfers.h"
@@ -21,7 +22,6 @@
 #include "herd/comm/region_table.h"
 #include "herd/comm/schedule_cache.h"
 #include "herd/comm/schedule_executor.h"
-#include "herd/comm/shared_arenas.h"
 
 namespace herd::comm {
 
@@ -59,8 +59,9 @@ class GroupState {
   ScheduleExecutor& executor() { return executor_; }
   DeviceLanesTable& collective_lanes() { return collective_lanes_; }
   DeviceLanesTable& transfer_lanes() { return transfer_lanes_; }
-  SharedArenas* arenas() const { return arenas_.get(); }  // null: this group's operations on a device are staged
-  void set_arenas(std::shared_ptr<SharedArenas> arenas) { arenas_ = std::move(arenas); }
+  // Null: this group's operations on a device are staged.
+  DeviceCollectives* device_collectives() const { return device_collectives_.get(); }
+  void set_device_collectives(std::shared_ptr<DeviceCollectives> engine) { device_collectives_ = std::move(engine); }
   bool failed() const { return failure_.has_value(); }  // by the calling thread, between operations
   std::vector<AlgorithmUse> algorithms_used() const { return schedules_.uses(); }  // holding issuing()
 
@@ -87,7 +88,7 @@ class GroupState {
   void post_transfer(PendingOp& pending);
   bool post_loaded();      // posts the sends whose messages have come from the device, in order
   bool complete_stored();  // ends the operations whose results are on the device, in order
-  void leave_arenas();
+  void leave_devices();
   void check_devices(SteadyTime now, SteadyTime& wake_at);
   bool advance_current();
   bool try_begin(PendingOp& pending);
@@ -97,9 +98,10 @@ class GroupState {
   bool match_any_source();    // gives receives from any source the first rank that has a message for them
   void fail_with(const std::exception& error);
   std::byte* resolve(Rank peer, uint64_t region, int64_t offset);
-  void compare_at_close();   // compares the last operations with those of the peers, which may differ
-  void end_pending();        // ends all operations in flight with failure_, but those whose results are here
-  void end_storing();        // ends the others
+  void compare_at_close();  // compares the last operations with those of the peers, which may differ
+  void end_pending();       // ends all operations in flight with failure_, but those whose results are here
+  void end_storing();       // ends the others
+  void end_storing_with_peers();
   void refresh_positions();  // asks peers on other hosts for their boards, before a report
   void show_status(SteadyTime now);
   void publish_position();  // writes on this rank's board in which step it waits, for the reports of others
@@ -122,7 +124,7 @@ class GroupState {
   PendingOp* last_ = nullptr;
   OutstandingTransfers transfers_;
   DeviceLanesTable collective_lanes_, transfer_lanes_;
-  std::shared_ptr<SharedArenas> arenas_;
+  std::shared_ptr<DeviceCollectives> device_collectives_;
   uint64_t last_on_device_ = 0;          // the last collective on a device that this rank has finished
   std::deque<PendingOp*> loading_;       // sends whose messages are on their way from a device, and those behind them
   std::vector<PendingOp*> storing_;      // operations whose results are on their way to a device, and those behind them

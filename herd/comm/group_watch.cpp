@@ -150,11 +150,33 @@ void GroupState::check_devices(SteadyTime now, SteadyTime& wake_at) {
   std::vector<PendingOp*> waiting(loading_.begin(), loading_.end());
   waiting.insert(waiting.end(), storing_.begin(), storing_.end());
   for (PendingOp* pending : waiting) {
+    if (!failure_ && pending->device != nullptr && pending->device->needs_peers()) {
+      for (Rank peer = 0; peer < size(); ++peer) {
+        if (peer == rank() || !engine_->transport().is_gone(job_rank(peer)) ||
+            channel_->board(peer).left.load(std::memory_order_acquire) != 0)
+          continue;
+        return fail(Code::kPeerLost, lost_report(*this, *pending, peer));
+      }
+    }
     if (pending->issued == SteadyTime{}) pending->issued = now;
     wake_at = std::min(wake_at, pending->issued + pending->timeout);
     if (now < pending->issued + pending->timeout) continue;
     if (!failure_) fail(Code::kTimeout, device_timeout_report(*this, *pending));
     return end_storing();
+  }
+}
+
+// What peers' devices owe will not come any more.
+void GroupState::end_storing_with_peers() {
+  std::vector<PendingOp*> ended;
+  std::erase_if(storing_, [&](PendingOp* pending) {
+    if (pending->device == nullptr || !pending->device->needs_peers()) return false;
+    ended.push_back(pending);
+    return true;
+  });
+  for (PendingOp* pending : ended) {
+    pending->error = failure_;
+    engine_->completed(*pending);
   }
 }
 
@@ -213,6 +235,8 @@ void GroupState::fail_pending(const Failure& cause) {
   std::string text = cause.text;
   if (cause.finder != job_rank(rank())) text += "\n  found by rank " + std::to_string(cause.finder);
   failure_.emplace(cause.code, text);
+  if (device_collectives_ != nullptr) device_collectives_->leave_open();
+  end_storing_with_peers();
   end_pending();
 }
 

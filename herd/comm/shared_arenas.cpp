@@ -31,7 +31,7 @@ int64_t longest_block(const Schedule& header, const MessageLayout& layout) {
 // One operation, in its windows.
 class SharedArenas::Run {
  public:
-  Run(std::shared_ptr<SharedArenas> arenas, Operation operation)
+  Run(std::shared_ptr<SharedArenas> arenas, DeviceCollective operation)
       : arenas_(std::move(arenas)),
         operation_(std::move(operation)),
         layout_(operation_.header),
@@ -240,7 +240,7 @@ class SharedArenas::Run {
   }
 
   std::shared_ptr<SharedArenas> arenas_;
-  Operation operation_;
+  DeviceCollective operation_;
   MessageLayout layout_;
   int n_;
   Rank self_;
@@ -269,6 +269,7 @@ class SharedArenas::Barrier final : public DeviceSteps {
     if (ends_) run_->call_when_done();
   }
   bool stored() override { return !ends_ || run_->done(); }
+  bool needs_peers() const override { return true; }
 
  private:
   std::shared_ptr<Run> run_;
@@ -324,8 +325,6 @@ std::string SharedArenas::open(std::span<const Offer> offers) {
   return "";
 }
 
-void SharedArenas::leave_open() { leaves_open_ = true; }
-
 SharedArenas::~SharedArenas() {
   if (leaves_open_) {
     for (Peer& peer : peers_) {
@@ -347,8 +346,8 @@ SharedArenas::~SharedArenas() {
   }
 }
 
-std::vector<std::shared_ptr<DeviceSteps>> SharedArenas::steps_of(Operation operation) {
-  const auto run = std::make_shared<Run>(shared_from_this(), std::move(operation));
+std::vector<std::shared_ptr<DeviceSteps>> SharedArenas::steps_of(DeviceCollective collective) {
+  const auto run = std::make_shared<Run>(shared_from_this(), std::move(collective));
   std::vector<std::shared_ptr<DeviceSteps>> steps;
   for (int64_t window = 0; window < run->num_windows(); ++window, ++windows_) {
     steps.push_back(std::make_shared<Barrier>(run, window, windows_, false));

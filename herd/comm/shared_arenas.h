@@ -20,13 +20,13 @@
 
 #include "herd/base/device_driver.h"
 #include "herd/base/reduce_op.h"
-#include "herd/comm/device_steps.h"
+#include "herd/comm/device_collectives.h"
 #include "herd/schedule/message_layout.h"
 #include "herd/transport/transport.h"
 
 namespace herd::comm {
 
-class SharedArenas : public std::enable_shared_from_this<SharedArenas> {
+class SharedArenas final : public DeviceCollectives, public std::enable_shared_from_this<SharedArenas> {
  public:
   static constexpr int64_t kHalfBytes = int64_t{32} << 20;
   static constexpr int64_t kOneStep = 512 << 10;
@@ -37,29 +37,21 @@ class SharedArenas : public std::enable_shared_from_this<SharedArenas> {
     std::array<DeviceHandle, 7> handles = {};  // memory, then events: filled, reduced, read of each half
     std::array<char, 400> refusal = {};        // why it has no arena; empty where it has
   };
-  struct Operation {  // on memory of the device; `header` as of a schedule
-    Schedule header;
-    ReduceOp op = ReduceOp::kSum;
-    const std::byte* in = nullptr;  // all_reduce, broadcast, reduce: as out
-    std::byte* out = nullptr;
-    std::vector<DeviceEventPtr> before;
-  };
 
   // Makes this rank's arena, or notes in its offer why it has none.
   SharedArenas(Device device, Rank rank, int num_ranks, std::shared_ptr<transport::Transport> transport,
                int64_t half_bytes = kHalfBytes);
-  ~SharedArenas();
+  ~SharedArenas() override;
   const Offer& offer() const { return offer_; }
   // Opens the arenas of the peers. Returns why it can't; empty where it can.
   std::string open(std::span<const Offer> offers);
-  Device device() const { return device_; }
+  Device device() const override { return device_; }
+  std::string_view name() const override { return "ipc"; }
+  bool supports(Collective, DType, ReduceOp, bool) const override { return true; }
 
-  // Returns what the operation does around each of its barriers, in order. Called in the order of operations.
-  std::vector<std::shared_ptr<DeviceSteps>> steps_of(Operation operation);
-  // Waits until the devices of all ranks are done with the arenas. REQUIRES that the peers have finished all
-  // operations.
-  void drain();
-  void leave_open();  // the group has failed: peers may still read the arena, so it stays for the life of the process
+  std::vector<std::shared_ptr<DeviceSteps>> steps_of(DeviceCollective collective) override;
+  void drain() override;
+  void leave_open() override { leaves_open_ = true; }  // the arena stays for the life of the process
 
  private:
   struct Peer {

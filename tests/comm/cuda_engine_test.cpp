@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -12,6 +13,7 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/fork_world.h"
+#include "herd/comm/nccl_library.h"
 #include "tests/comm/device_check.h"
 #include "tests/support/expect_within.h"
 
@@ -78,6 +80,25 @@ TEST_F(CudaEngine, IpcGivesWhatTheHostDoes) {
       check_collectives(half, 10007, DType::kF32);
     });
   }
+}
+
+// Older releases of NCCL refuse two ranks on a GPU, so there are as many as GPUs.
+TEST_F(CudaEngine, NcclGivesWhatTheHostDoes) {
+  std::string why_not;
+  if (comm::nccl_library(&why_not) == nullptr) GTEST_SKIP() << why_not;
+  int num_gpus[2];
+  ASSERT_EQ(pipe(num_gpus), 0);
+  run_forked(1, [&](Communicator&) {
+    const char count = static_cast<char>(device_driver(DeviceKind::kCuda).count());
+    if (write(num_gpus[1], &count, 1) != 1) throw std::runtime_error("no pipe");
+  });
+  char count = 0;
+  ASSERT_EQ(read(num_gpus[0], &count, 1), 1);
+  close(num_gpus[0]), close(num_gpus[1]);
+  run_forked(std::min<int>(count, 4), [](Communicator& comm) {
+    comm.use_device(device_of(comm), DeviceEngine::kNccl);
+    check_all(comm);
+  });
 }
 
 TEST_F(CudaEngine, AutoTakesSomethingAndSaysWhy) {

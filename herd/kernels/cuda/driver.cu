@@ -184,6 +184,7 @@ class CudaDriver final : public DeviceDriver {
     return {found.name, id, "driver " + version_text(driver) + ", runtime " + version_text(runtime),
             static_cast<int64_t>(found.totalGlobalMem)};
   }
+  std::shared_ptr<void> make_current(int device) override { return std::make_shared<CurrentDevice>(device); }
   void* allocate_shared(int64_t bytes, int device) override {
     const CurrentDevice current(device);
     void* memory = nullptr;
