@@ -84,12 +84,13 @@ std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::Mod
       return pass(op.kind);
     case OpKind::kBackwardWeight:
       return pass(model.blocks.at(static_cast<size_t>(op.block)).is_loss() ? OpKind::kLoss : OpKind::kBackward);
-    case OpKind::kStep:
-      if (op.lane == Lane::kHost && calibration.host_link_bytes_per_us > 0)
-        return OpWork{.pass = host_link_work(bytes, calibration), .on_device = false};
-      if (calibration.update_us_per_element > 0)
-        return OpWork{{elements * calibration.update_us_per_element / calibration.threads, bytes}, true};
-      return OpWork{pass_work({}, bytes, calibration)};
+    case OpKind::kStep: {
+      const bool beside_device = op.lane == Lane::kHost && calibration.host_link_bytes_per_us > 0;
+      const double measured_us = elements * calibration.update_us_per_element / calibration.threads;
+      if (beside_device && measured_us > 0) return OpWork{.pass = {measured_us, 0}, .on_device = false};
+      if (beside_device) return OpWork{.pass = host_link_work(bytes, calibration), .on_device = false};
+      return measured_us > 0 ? OpWork{{measured_us, bytes}, true} : OpWork{pass_work({}, bytes, calibration)};
+    }
     case OpKind::kNorm:
       if (calibration.norm_us_per_element > 0) return OpWork{{elements * calibration.norm_us_per_element, bytes}, true};
       return OpWork{pass_work({}, bytes, calibration)};

@@ -109,6 +109,7 @@ struct RunFile {
   } memory;
   struct Comm {
     std::string transport = "auto", algorithm = "auto", topology = "auto";
+    std::string device_engine = "auto";  // how collectives on a device's memory move their bytes
     double deadline_s = 60;
     bool operator==(const Comm&) const = default;
   } comm;

@@ -298,6 +298,9 @@ std::vector<Key> make_keys() {
            "of the gradient all-reduce, which ZeRO has among copies of shards alone; `herd explain all_reduce` lists "
            "them; "
            "auto = the fastest predicted"),
+      text("comm", "device_engine", Effect::kLayout, HERD_FIELD(comm.device_engine), {"auto", "staged", "ipc", "nccl"},
+           "how ranks move the memory of GPUs: staged = through page-locked memory of the host, ipc = from GPU to GPU "
+           "within a host, nccl where each rank has a GPU of its own; auto = the last of these that can be had"),
       text(
           "comm", "topology", Effect::kLayout, HERD_FIELD(comm.topology), {},
           "machines that algorithms are chosen for: a file of docs/formats/topology.md, torus:4x4, mesh:4x4, hosts:4x8 "

@@ -29,6 +29,8 @@ using Clock = std::chrono::steady_clock;
 constexpr double kRateSeconds = 0.1;  // time to measure one rate: its fastest call counts
 constexpr double kRoundsSeconds = 6;  // time of all rounds together, about
 constexpr int kMinRounds = 4, kMaxRounds = 12;
+constexpr double kDeviceWarmSeconds = 2;  // of work after which a GPU has the clock that it keeps
+constexpr int kMaxDeviceRounds = 40;
 constexpr int64_t kStepsPerRound = 20;      // a long run may have more rounds: one for each so many of its steps
 constexpr int64_t kMaxElements = 16 << 20;  // elements that a measurement works on, about: more than caches hold
 constexpr int64_t kSmallSide = 128;         // side of square matrices, if gradient memory has no room for the layer's
@@ -121,10 +123,12 @@ class Measurements {
   // a shared machine changes within one. The first round does not count; it wakes pages, libraries and thread pools.
   void measure_rounds(BlockTimer& passes) {
     measure_round(passes);
+    for (double us = 0; !parameters_.device().is_cpu() && us < kDeviceWarmSeconds * 1e6;) us += measure_round(passes);
     passes.discard_warm_up();
     for (auto* times : {&update_, &norm_, &reduce_}) times->clear();
     const double seconds = measure_round(passes) / 1e6;
-    const int max_rounds = static_cast<int>(std::max<int64_t>(kMaxRounds, run_.train.steps / kStepsPerRound));
+    const int most = parameters_.device().is_cpu() ? kMaxRounds : kMaxDeviceRounds;
+    const int max_rounds = static_cast<int>(std::max<int64_t>(most, run_.train.steps / kStepsPerRound));
     const int num_rounds = std::clamp(static_cast<int>(kRoundsSeconds / seconds), kMinRounds, max_rounds);
     for (int i = 1; i < num_rounds; ++i) measure_round(passes);
   }
@@ -201,14 +205,26 @@ class Measurements {
     });
     return count == 0 ? 0 : us / static_cast<double>(count);
   }
+  // One thread updates on a CPU, which a rank's threads divide; where a device computes, all threads update on the
+  // host.
   void update_without_effect(int group) {
-    const at::Tensor weights = parameters_.update_weights(group);
+    const int64_t count = parameters_.update_weights(group).numel();
+    if (!parameters_.device().is_cpu() && parameters_.update_weights(group).is_cpu())
+      at::parallel_for(0, count, 1 << 16, [&](int64_t begin, int64_t end) { update_part(group, begin, end - begin); });
+    else
+      update_part(group, 0, count);
+  }
+  void update_part(int group, int64_t begin, int64_t count) {
+    const auto part = [&](const at::Tensor& all) { return all.defined() ? all.narrow(0, begin, count) : all; };
+    const at::Tensor weights = part(parameters_.update_weights(group));
     const bool mixed = weights.scalar_type() != at::kFloat;
-    optim::Shard master{.weights = mixed ? parameters_.update_master(group) : weights, .gradient = {}, .states = {}};
-    for (int k = 0; k < parameters_.num_states(); ++k) master.states.push_back(parameters_.update_state(k, group));
+    optim::Shard master{
+        .weights = mixed ? part(parameters_.update_master(group)) : weights, .gradient = {}, .states = {}};
+    for (int k = 0; k < parameters_.num_states(); ++k)
+      master.states.push_back(part(parameters_.update_state(k, group)));
     optim::mixed_step(optimizer_,
-                      {mixed ? weights : at::Tensor(), parameters_.own_low_halves(group),
-                       parameters_.update_gradient(group), std::move(master)},
+                      {mixed ? weights : at::Tensor(), part(parameters_.own_low_halves(group)),
+                       part(parameters_.update_gradient(group)), std::move(master)},
                       {.step = 0, .rate = 0});
   }
   double norm_us_per_element() {

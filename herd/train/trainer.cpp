@@ -112,6 +112,15 @@ void count_workspaces(program::Simulation& predicted, int64_t bytes) {
   predicted.device_peak.bytes += bytes;
 }
 
+// Chooses how collectives move the memory of a device; groups that are made afterwards do the same. Collective.
+void use_engine(const spec::RunFile& run, c10::Device device, Communicator& world) {
+  const comm::DeviceEngineChoice choice =
+      world.use_device(to_device(device), comm::parse_device_engine(run.comm.device_engine));
+  if (world.rank() == 0)
+    log_info("collectives on the device: " + std::string(comm::device_engine_name(choice.engine)) + ", " +
+             choice.reason);
+}
+
 // Returns a text like "cuda: 2 devices of this host serve 4 ranks".
 std::string device_text(c10::Device device, size_t ranks) {
   const int devices = device_driver(to_device(device).kind).count();
@@ -286,6 +295,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   s.model = s.source->make(run, table, step, s.device);
   s.flops_per_step = flops_of(step, table);
   if (!s.device.is_cpu()) s.say("on " + device_text(s.device, ranks_here.size()));
+  if (!s.device.is_cpu() && comm.size() > 1) use_engine(run, s.device, comm);
   s.groups = std::make_unique<runtime::AxisGroups>(comm, step);
   s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed,
                                                            s.file_place());
