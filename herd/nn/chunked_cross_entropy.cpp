@@ -133,7 +133,8 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
   const int64_t most_words =
       shared.ranks != nullptr ? (shared.words + shared.ranks->size() - 1) / shared.ranks->size() : V;
   const int64_t row_bytes = most_words * static_cast<int64_t>(sizeof(float));
-  const int64_t max_rows = std::clamp<int64_t>(options.chunk_bytes / row_bytes, 1, std::max<int64_t>(N, 1));
+  const int64_t chunk_bytes = options.chunk_bytes > 0 ? options.chunk_bytes : int64_t{n_ND.is_cpu() ? 64 : 512} << 20;
+  const int64_t max_rows = std::clamp<int64_t>(chunk_bytes / row_bytes, 1, std::max<int64_t>(N, 1));
   const int64_t chunks = (N + max_rows - 1) / std::max<int64_t>(max_rows, 1);
 
   CrossEntropyResult result;

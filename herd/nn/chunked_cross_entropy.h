@@ -29,7 +29,9 @@ struct CrossEntropyOptions {
   bool with_gradients = true;
   double loss_weight = 1;                 // multiplies the gradients, not CrossEntropyResult::sum
   DeferredGradients* deferred = nullptr;  // makes dW later, from the gradients of all logits; null: at once
-  int64_t chunk_bytes = 64 << 20;         // bytes of the fp32 logits at a time; at least one token
+  // Bytes of the fp32 logits at a time; at least one token. 0 = 64 MiB, and on a device 512 MiB: products of more rows
+  // keep it busier, and add to the gradient of the weights less often.
+  int64_t chunk_bytes = 0;
   SharedVocabulary shared = {};
 };
 

@@ -159,7 +159,7 @@ BlockShape TableBuilder::cut_head() const {
   block.forward.matmul_flops = 6 * rows * static_cast<double>(D_ * vocab);
   block.forward.memory_bytes = rows * static_cast<double>(vocab * element_) * 5 + 3.0 * static_cast<double>(rd);
   const int64_t logit = element_ == 4 ? 4 : 4 + element_;
-  const int64_t chunk = loss_chunk_rows(vocab, R_);
+  const int64_t chunk = loss_chunk_rows(vocab, R_, on_device_);
   block.forward.scratch_bytes = chunk * vocab * logit + loss_numbers(vocab, false);
   block.pending_bytes = R_ * (vocab + D_) * element_;
   block.first_half_scratch_bytes =

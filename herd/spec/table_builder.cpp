@@ -324,7 +324,7 @@ BlockShape TableBuilder::head(int dense) const {
   block.forward.memory_bytes = rows * static_cast<double>(vocab) * static_cast<double>(element_) * 5 +
                                (6.0 + 8 * dense) * static_cast<double>(rd);
   const int64_t logit = element_ == 4 ? 4 : 4 + element_;  // bytes: fp32, and 16 bits that matrices are multiplied with
-  const int64_t chunk = loss_chunk_rows(vocab, R_);
+  const int64_t chunk = loss_chunk_rows(vocab, R_, on_device_);
   const LayerMemory memory = memory_of({});
   // The final norm's output and its gradient are there until the input's gradient is; dense layers have theirs.
   const auto held_most = [&](int64_t logits, bool halves) {
@@ -349,7 +349,7 @@ BlockShape TableBuilder::head(int dense) const {
 // Ranks that share the vocabulary exchange three fp32 numbers of each row: its maximum, its sum, the target's logit.
 void TableBuilder::add_loss_collective(BlockShape& block, int64_t vocab) const {
   if (tp_ == 1) return;
-  const int64_t chunk = loss_chunk_rows(vocab, R_);
+  const int64_t chunk = loss_chunk_rows(vocab, R_, on_device_);
   const int chunks = static_cast<int>((R_ + chunk - 1) / std::max<int64_t>(chunk, 1));
   block.inner.push_back({.axis = "tp", .is_all_reduce = false, .bytes = chunk * 3 * tp_ * 4, .times_forward = chunks});
 }
@@ -379,7 +379,7 @@ void TableBuilder::add_logits(BlockShape& block, int64_t vocab) const {
 // fp32 and fp64, and three more that it makes of them (60 bytes a row and rank, and 48 a row). Products of 16 bits need
 // copies in fp32, at other times.
 int64_t TableBuilder::loss_numbers(int64_t vocab, bool halves) const {
-  const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
+  const int64_t chunk = loss_chunk_rows(vocab, R_, on_device_), piece = std::min(kPieceRows, vocab);
   return 9 * R_ + std::max({chunk * (tp_ > 1 ? 60 * tp_ + 48 : 32),
                             halves ? 0 : memory_of({}).gradient_scratch(chunk, D_, vocab, false),
                             in_fp32_ ? 4 * (piece + chunk) * D_ : 0});
