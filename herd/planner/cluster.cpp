@@ -251,6 +251,18 @@ std::string to_toml(const Cluster& cluster) {
   return out;
 }
 
+DeviceRates assumed_device() {
+  return {.has_own_device = true,
+          .matmul_flops_per_us = 67e6,
+          .matmul_16bit_flops_per_us = 989e6,
+          .attention_flops_per_us = 67e6,
+          .attention_16bit_flops_per_us = 989e6,
+          .efficiency = 0.55,
+          .efficiency_16bit = 0.55,
+          .bytes_per_us = 2e6,
+          .op_overhead_us = 10};
+}
+
 Cluster small_server(int cores) {
   Cluster cluster;
   cluster.topology = one_host(1, cores);
@@ -350,7 +362,10 @@ Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::
 Cluster without_measurements(Cluster cluster) {
   if (!cluster.measured) return cluster;
   cluster.measured.reset();
-  cluster.device = {.memory_bytes = cluster.device.memory_bytes};
+  const int64_t memory_bytes = cluster.device.memory_bytes;
+  cluster.device = cluster.device.has_own_device ? assumed_device() : DeviceRates{};
+  cluster.device.memory_bytes = memory_bytes;
+  if (cluster.device.has_own_device) return cluster;
   const Host assumed;
   for (Host& host : cluster.topology.hosts) {
     host.core_bytes_per_us = assumed.core_bytes_per_us;
@@ -361,14 +376,20 @@ Cluster without_measurements(Cluster cluster) {
 
 Cluster cluster_of(const program::Calibration& calibration, const spec::RunFile& run, Topology topology) {
   Cluster cluster;
+  DeviceRates& device = cluster.device;
+  device.has_own_device = spec::kernels_of(run) == spec::Kernels::kDevice;
+  if (device.has_own_device) {
+    device.bytes_per_us = calibration.core_bytes_per_us;
+    device.host_link_bytes_per_us = calibration.host_link_bytes_per_us;
+  }
   for (Host& host : topology.hosts) {
+    if (device.has_own_device) break;
     host.cores = calibration.cores;
     host.core_bytes_per_us = calibration.core_bytes_per_us;
     host.memory_bytes_per_us = calibration.host_bytes_per_us;
   }
   cluster.name = topology.name + ", measured";
   cluster.topology = std::move(topology);
-  DeviceRates& device = cluster.device;
   device.memory_bytes = run.memory.device_budget;
   const bool in_16bit = uses_16bit_rates(run, device);
   (in_16bit ? device.matmul_16bit_flops_per_us : device.matmul_flops_per_us) = calibration.matmul_flops_per_us;

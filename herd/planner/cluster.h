@@ -47,6 +47,9 @@ struct Measured {
   bool operator==(const Measured&) const = default;
 };
 
+// Returns rates that a GPU of a server has, before any is measured.
+DeviceRates assumed_device();
+
 struct Cluster {
   std::string name;
   Topology topology;

@@ -40,12 +40,7 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
   const int ranks = comm.size();
   planner::Cluster machine;
   machine.topology = parse_topology(comm.topology());
-  if (run.device.kind != "cpu") {  // what it is shows once the run measures it: plans differ little between devices
-    machine.device.has_own_device = true;
-    machine.device.matmul_16bit_flops_per_us = 300e6;
-    machine.device.matmul_flops_per_us = 20e6;
-    machine.device.bytes_per_us = 2e6;
-  }
+  if (run.device.kind != "cpu") machine.device = planner::assumed_device();
   const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
   try {
     const planner::ResolvedRun resolved = planner::resolve(run, ranks, machine, budget);

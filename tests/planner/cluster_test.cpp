@@ -161,6 +161,33 @@ TEST(Cluster, GivesBackWhatARunMeasured_InItsPrecision) {
   expect_measurements_back("fp16", "same");
 }
 
+TEST(Cluster, GivesBackWhatARunOnADeviceMeasured) {
+  const program::Calibration machine{.cores = 4,
+                                     .matmul_flops_per_us = 4e8,
+                                     .core_bytes_per_us = 2.5e6,
+                                     .host_bytes_per_us = 5e6,
+                                     .host_link_bytes_per_us = 5e4};
+  spec::RunFile run;
+  run.device.kind = "cuda";
+  run.strategy.precision = "bf16";
+  const Cluster cluster = cluster_of(machine, run, one_host(2, 2));
+  EXPECT_EQ(parse_cluster(to_toml(cluster), "c"), cluster);
+  const program::Calibration again = calibration_of(cluster, run, spec::resolve_mesh(run, 2));
+  EXPECT_EQ(again.cores, machine.cores);
+  EXPECT_EQ(again.matmul_flops_per_us, machine.matmul_flops_per_us);
+  EXPECT_EQ(again.core_bytes_per_us, machine.core_bytes_per_us);
+  EXPECT_EQ(again.host_bytes_per_us, machine.host_bytes_per_us);
+  EXPECT_EQ(again.host_link_bytes_per_us, machine.host_link_bytes_per_us);
+}
+
+// What a run takes by itself follows from a simulation before anything is measured.
+TEST(Cluster, OfADeviceThatNobodyMeasuredCanBeSimulated) {
+  const Cluster cluster{.name = "", .topology = one_host(2, 2), .device = assumed_device()};
+  const program::Calibration machine = calibration_of(cluster, {}, spec::resolve_mesh({}, 2));
+  EXPECT_GT(machine.host_bytes_per_us, 0);
+  EXPECT_GT(machine.core_bytes_per_us, 0);
+}
+
 // A file of an older herd says nothing of a precision.
 TEST(Cluster, TakesMeasurementsForThoseOfFp32_WhereTheFileDoesNotSay) {
   EXPECT_EQ(parse_cluster(kTop + "[measured]\nloss_us = 1.0\n", "c.toml").measured->precision, "fp32");
