@@ -55,7 +55,7 @@ class DeviceJobEvent final : public Event {
     await_return();
     if (const auto earlier = previous()) earlier->wait();
     if (operation_) operation_->wait();
-    end_->synchronize();
+    if (!end_->query()) end_->synchronize();
     const std::lock_guard lock(mutex_);
     previous_ = nullptr;  // a long run must not keep a long chain of events
   }

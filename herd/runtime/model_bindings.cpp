@@ -17,6 +17,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/bridge/device_stream.h"
+#include "herd/bridge/host_memory.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/optim/clip.h"
 #include "herd/program/collective_message.h"
@@ -140,10 +141,25 @@ ModelBindings::ModelBindings(const Chain& chain, FlatParameters& parameters, con
       options_(std::move(options)),
       squared_norms_(static_cast<size_t>(parameters.num_groups()), 0.0) {
   const at::Device device = parameters.device();
-  if (device.is_cpu()) return;
-  compute_stream_ = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-  device_squared_norms_ = at::zeros({parameters.num_groups()}, at::TensorOptions(at::kDouble).device(device));
-  device_factor_ = at::ones({1}, at::TensorOptions(at::kFloat).device(device));
+  if (!device.is_cpu())
+    device_.emplace(c10::impl::VirtualGuardImpl(device.type()).getStream(device), parameters.num_groups());
+}
+
+ModelBindings::DeviceStep::DeviceStep(c10::Stream stream, int num_groups)
+    : compute_stream(stream), batch(stream.device()), on_host(stream.device_type()) {
+  const auto fp64 = at::TensorOptions(at::kDouble).device(stream.device());
+  squared_norms = at::zeros({num_groups}, fp64);
+  totals = at::zeros({3}, fp64);
+  factor = at::ones({1}, fp64.dtype(at::kFloat));
+  host_totals = host_zeros(3, at::kDouble, stream.device());
+  host_factor = host_zeros(1, at::kFloat, stream.device()).fill_(1);
+}
+
+void ModelBindings::DeviceStep::copy_to_host() {
+  host_totals.copy_(totals, /*non_blocking=*/true);
+  host_factor.copy_(factor, /*non_blocking=*/true);
+  on_host.record(compute_stream);
+  is_copied = true;
 }
 
 BindingTable ModelBindings::table() {
@@ -174,14 +190,7 @@ BindingTable ModelBindings::table() {
   table[OpKind::kAdd] = without_event([this](const Op& op, int64_t) { add(op); });
   table[OpKind::kNorm] = without_event([this](const Op& op, int64_t) { norm(op); });
   table[OpKind::kClip] = without_event([this](const Op& op, int64_t) { clip(op); });
-  table[OpKind::kStep] = without_event([this](const Op& op, int64_t step) {
-    if (factor_ < 0) return;
-    const int64_t skipped = options_.loss_scale ? options_.loss_scale->skipped() : 0;
-    for (int group : indices(op.writes, ValueKind::kWeight)) {
-      const bool on_host = parameters_.update_weights(group).is_cpu();
-      update_(group, on_host ? &factor_ : device_factor_.const_data_ptr<float>(), step - skipped);
-    }
-  });
+  table[OpKind::kStep] = without_event([this](const Op& op, int64_t number) { step(op, number); });
   table[OpKind::kRelease] = without_event([this](const Op& op, int64_t) { release(op); });
   return table;
 }
@@ -195,20 +204,31 @@ void ModelBindings::allocate_caches(const program::Program& pass) {
 }
 
 void ModelBindings::begin_step(StepInput input) {
+  if (device_) {
+    output();  // the scale of the loss follows from the last step, and its batch is on the device then
+    device_->batch.reuse();
+    device_->totals.zero_();
+    device_->has_norm = device_->is_copied = device_->is_read = false;
+  }
   input_ = std::move(input);
   output_ = {};
-  device_loss_.reset();
   loaded_.clear();
 }
 
-const StepOutput& ModelBindings::output() const {
-  if (device_loss_.defined()) {
-    const at::Tensor on_host = device_loss_.to(at::kCPU);
-    output_.loss_sum += on_host[0].item<double>();
-    output_.count += static_cast<int64_t>(on_host[1].item<double>());
-    device_loss_.reset();
-  }
+const StepOutput& ModelBindings::output() {
+  if (!device_ || device_->is_read) return output_;
+  device_->is_read = true;
+  if (!device_->is_copied) device_->copy_to_host();
+  if (!device_->on_host.query()) device_->on_host.synchronize();
+  const auto* totals = device_->host_totals.const_data_ptr<double>();
+  output_.loss_sum += totals[0];
+  output_.count += static_cast<int64_t>(totals[1]);
+  if (device_->has_norm) check_norm(totals[2]);
   return output_;
+}
+
+double ModelBindings::loss_so_far() const {
+  return output_.loss_sum + (device_ && !device_->is_read ? device_->totals[0].item<double>() : 0);
 }
 
 at::Tensor ModelBindings::find_tensor(const program::Value& value) const {
@@ -218,11 +238,11 @@ at::Tensor ModelBindings::find_tensor(const program::Value& value) const {
 }
 
 void ModelBindings::set_tensor(const program::Value& value, at::Tensor tensor) {
-  if (compute_stream_ && tensor.defined() && tensor.device() == compute_stream_->device()) {
+  if (device_ && tensor.defined() && tensor.device() == device_->compute_stream.device()) {
     // Passes use the memory after the lane that it comes from is done with it: it is free once they are done, too.
     const c10::impl::VirtualGuardImpl guard(tensor.device().type());
-    if (guard.getStream(tensor.device()) != *compute_stream_)
-      guard.recordDataPtrOnStream(tensor.storage().data_ptr(), *compute_stream_);
+    if (guard.getStream(tensor.device()) != device_->compute_stream)
+      guard.recordDataPtrOnStream(tensor.storage().data_ptr(), device_->compute_stream);
   }
   const std::lock_guard lock(mutex_);
   tensors_[value] = std::move(tensor);
@@ -307,13 +327,17 @@ void ModelBindings::load_inputs(const Op& op) {
 
 // A value has one memory: where a graph holds that of an earlier load, it is used again.
 at::Tensor ModelBindings::on_device(const program::Value& value, const at::Tensor& from) {
+  const bool stages = device_ && from.is_cpu();
   const auto at = loaded_.find(value);
   if (at != loaded_.end()) {
-    if (const auto storage = at->second.lock())
-      return at::empty({0}, from.options().device(parameters_.device()))
-          .set_(c10::Storage(storage), 0, from.sizes(), from.strides());
+    if (const auto storage = at->second.lock()) {
+      const at::Tensor again = at::empty({0}, from.options().device(parameters_.device()));
+      return again.set_(c10::Storage(storage), 0, from.sizes(), stages ? at::IntArrayRef{} : from.strides());
+    }
   }
-  const at::Tensor copy = from.to(from.options().device(parameters_.device()), /*non_blocking=*/false, /*copy=*/true);
+  const at::Tensor copy = stages ? device_->batch.copy(from)
+                                 : from.to(from.options().device(parameters_.device()), /*non_blocking=*/false,
+                                           /*copy=*/true);
   loaded_.insert_or_assign(value, copy.storage().getWeakStorageImpl());
   return copy;
 }
@@ -409,8 +433,7 @@ void ModelBindings::loss(const Op& op, int64_t step) {
   if (op.axis == kNoAxis || groups_.tensor_place() == 0) {  // all ranks of the tensor axis have the same loss
     output_.loss_sum += result.sum;
     output_.count += result.count;
-    if (result.on_device.defined())
-      device_loss_ = device_loss_.defined() ? device_loss_.add_(result.on_device) : result.on_device;
+    if (result.on_device.defined()) device_->totals.narrow(0, 0, 2).add_(result.on_device);
   }
   set_input_gradients(op, tensors_in_order(op.reads), result.dx);
 }
@@ -582,8 +605,8 @@ std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) 
                "a norm that is not summed");
   const auto sums = std::span(squared_norms_).subspan(static_cast<size_t>(groups.front()), count);
   std::vector<Work> works;
-  if (device_squared_norms_.defined())
-    works.push_back(comm.all_reduce_async(device_squared_norms_.narrow(0, groups.front(), static_cast<int64_t>(count)),
+  if (device_)
+    works.push_back(comm.all_reduce_async(device_->squared_norms.narrow(0, groups.front(), static_cast<int64_t>(count)),
                                           {.name = "norms"}));
   else
     works.push_back(comm.all_reduce_async(sums, {.name = "norms"}));
@@ -670,7 +693,7 @@ void ModelBindings::add(const Op& op) {
 
 // Computes the squared norm of each gradient, or of all of them together.
 void ModelBindings::norm(const Op& op) {
-  if (device_squared_norms_.defined()) return norm_on_device(op);
+  if (device_) return norm_on_device(op);
   double sum = 0;
   for (const int group : indices(op.reads, ValueKind::kGradient)) {
     const double squares = optim::sum_of_squares(parameters_.own_gradient(group));
@@ -681,42 +704,70 @@ void ModelBindings::norm(const Op& op) {
 }
 
 void ModelBindings::norm_on_device(const Op& op) {
+  const at::Tensor& norms = device_->squared_norms;
   at::Tensor sum;
   for (const int group : indices(op.reads, ValueKind::kGradient)) {
     const at::Tensor squares = optim::sum_of_squares_on_device(parameters_.own_gradient(group));
-    device_squared_norms_.narrow(0, group, 1).copy_(squares);
+    if (op.writes.size() > 1) norms.narrow(0, group, 1).copy_(squares);
     sum = sum.defined() ? sum.add_(squares) : squares;
   }
-  if (op.writes.size() == 1 && sum.defined()) device_squared_norms_.narrow(0, op.writes[0].index, 1).copy_(sum);
+  if (op.writes.size() != 1) return;
+  const at::Tensor norm = norms.narrow(0, op.writes[0].index, 1);
+  if (sum.defined())
+    norm.copy_(sum);
+  else
+    norm.zero_();
 }
 
 void ModelBindings::clip(const Op& op) {
+  if (options_.loss_scale) skipped_ = options_.loss_scale->skipped();
+  if (device_) return clip_on_device(op);
   double sum = 0;
-  if (device_squared_norms_.defined()) {
-    const at::Tensor squares = device_squared_norms_.to(at::kCPU);  // waits for the norm, which the step prints
-    for (const int group : indices(op.reads, ValueKind::kNorm)) sum += squares[group].item<double>();
-  } else {
-    for (const int group : indices(op.reads, ValueKind::kNorm)) sum += squared_norms_[group];
-  }
-  double scale = 1;
-  if (options_.loss_scale) {
-    optim::LossScale& loss_scale = *options_.loss_scale;
-    scale = loss_scale.scale();
-    const bool may_overflow = loss_scale.can_shrink(), overflow = !std::isfinite(sum);
-    loss_scale.after_step(overflow);
-    if (overflow && may_overflow) {
-      output_.gradient_norm = std::sqrt(sum);
-      factor_ = -1;
-      return;
-    }
-  }
+  for (const int group : indices(op.reads, ValueKind::kNorm)) sum += squared_norms_[group];
+  const double scale = options_.loss_scale ? options_.loss_scale->scale() : 1;
+  const bool skips = options_.loss_scale && options_.loss_scale->can_shrink() && !std::isfinite(sum);
   const optim::Clip clip = optim::clip_by_norm(sum / (scale * scale), options_.clip);
-  output_.gradient_norm = clip.norm;
-  factor_ = static_cast<float>(clip.factor / scale);
-  if (device_factor_.defined()) device_factor_.fill_(factor_);
-  if (options_.stop_on_nonfinite && !std::isfinite(output_.gradient_norm)) {
-    output_.nonfinite = true;
-    throw Error(Code::kBadConfig, "the norm of the gradient is " + std::to_string(output_.gradient_norm));
+  factor_ = skips ? -1 : static_cast<float>(clip.factor / scale);
+  check_norm(skips ? std::sqrt(sum) : clip.norm);
+}
+
+// A norm that is not finite lets the updates pass: the host learns of it when it reads the norm.
+void ModelBindings::clip_on_device(const Op& op) {
+  const std::vector<int> groups = indices(op.reads, ValueKind::kNorm);
+  const at::Tensor sums = device_->squared_norms.narrow(0, groups.front(), groups.back() - groups.front() + 1);
+  kernels_of(sums).clip(on_stream(sums), {.sums = sums.const_data_ptr<double>(),
+                                          .count = sums.numel(),
+                                          .max_norm = options_.clip,
+                                          .loss_scale = options_.loss_scale ? options_.loss_scale->scale() : 1,
+                                          .skips_overflow = options_.stop_on_nonfinite ||
+                                                            (options_.loss_scale && options_.loss_scale->can_shrink()),
+                                          .norm = device_->totals.mutable_data_ptr<double>() + 2,
+                                          .factor = device_->factor.mutable_data_ptr<float>()});
+  device_->has_norm = true;
+  device_->copy_to_host();
+}
+
+// Notes the norm of a step, and what follows from one that is not finite.
+void ModelBindings::check_norm(double norm) {
+  output_.gradient_norm = norm;
+  const bool is_finite = std::isfinite(norm);
+  if (options_.loss_scale) {
+    const bool skipped = !is_finite && options_.loss_scale->can_shrink();
+    options_.loss_scale->after_step(!is_finite);
+    if (skipped) return;
+  }
+  if (is_finite || !options_.stop_on_nonfinite) return;
+  output_.nonfinite = true;
+  throw Error(Code::kBadConfig, "the norm of the gradient is " + std::to_string(norm));
+}
+
+void ModelBindings::step(const Op& op, int64_t step) {
+  const float* const on_host = device_ ? device_->host_factor.const_data_ptr<float>() : &factor_;
+  for (const int group : indices(op.writes, ValueKind::kWeight)) {
+    if (!parameters_.update_weights(group).is_cpu())
+      update_(group, device_->factor.const_data_ptr<float>(), step - skipped_);
+    else if (*on_host >= 0)
+      update_(group, on_host, step - skipped_);
   }
 }
 

@@ -7,6 +7,9 @@
 // Threads: one at a time, but for bindings. They run on their lanes; those of asynchronous lanes only start operations.
 #pragma once
 
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
 #include <limits>
 #include <map>
 #include <memory>
@@ -16,6 +19,7 @@
 #include <vector>
 
 #include "herd/bridge/attachable_storage.h"
+#include "herd/bridge/staged_copies.h"
 #include "herd/nn/block.h"
 #include "herd/nn/key_value_cache.h"
 #include "herd/nn/run_block.h"
@@ -59,8 +63,8 @@ struct StepOutput {
   int64_t count = 0;    // tokens of this rank that count
   // L2 norm of the global gradient before clipping; NaN where the step has no clip op.
   double gradient_norm = std::numeric_limits<double>::quiet_NaN();
-  // Tells that the norm is NaN or infinite, on all ranks alike. Clipping then throws kBadConfig on all ranks, and no
-  // weight is changed. train/nonfinite.h finds the block.
+  // Tells that the norm is NaN or infinite, on all ranks alike. Clipping then throws kBadConfig on all ranks, on a
+  // device once its norm is read, and no weight is changed. train/nonfinite.h finds the block.
   bool nonfinite = false;
 };
 
@@ -97,7 +101,12 @@ class ModelBindings {
   // Sets the input of the next step, and clears the output. The step throws kBadConfig where the input has fewer
   // micro-batches than its program. REQUIRES that no step runs.
   void begin_step(StepInput input);
-  const StepOutput& output() const;  // complete once the step's compute lane is done; waits for a device's loss
+  // Returns the results of the newest step. A device computes them without a wait of the host, so this waits for them.
+  // Throws kBadConfig where a device's norm ends the run. REQUIRES that the step's compute lane has run, and its
+  // thread.
+  const StepOutput& output();
+  bool is_nonfinite() const { return output_.nonfinite; }  // StepOutput::nonfinite, as far as it is known
+  double loss_so_far() const;                              // in the middle of a step. Waits for a device.
   // Returns the tensor of an activation, its gradient, or logits [B, V] (fp32, contiguous, CPU); an undefined one where
   // the value holds nothing.   Threads: any.
   at::Tensor find_tensor(const program::Value& value) const;
@@ -133,6 +142,9 @@ class ModelBindings {
   void norm(const program::Op& op);
   void norm_on_device(const program::Op& op);
   void clip(const program::Op& op);
+  void clip_on_device(const program::Op& op);
+  void check_norm(double norm);
+  void step(const program::Op& op, int64_t step);
   nn::Tuple inputs(const program::Op& op) const;
   KeptGraph graph_of(const program::Op& op, int64_t step);
   const Batch& batch(int micro_batch) const;  // throws kBadConfig where the step's input has fewer micro-batches
@@ -170,9 +182,8 @@ class ModelBindings {
   GroupUpdate update_;
   Options options_;
   StepInput input_;
-  mutable StepOutput output_;
-  mutable at::Tensor device_loss_;  // sum and count that output_ does not have yet (LossResult::on_device)
-  mutable std::mutex mutex_;        // guards tensors_, which all lanes use
+  StepOutput output_;
+  mutable std::mutex mutex_;                      // guards tensors_, which all lanes use
   std::map<program::Value, at::Tensor> tensors_;  // activations, their gradients, logits
   // What was loaded in this step, while something holds it; used by the compute lane alone.
   std::map<program::Value, c10::weak_intrusive_ptr<c10::StorageImpl>> loaded_;
@@ -180,12 +191,27 @@ class ModelBindings {
   std::map<program::Value, nn::DeferredGradients> pending_;   // used by the compute lane alone
   std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // by block; used by the compute lane alone
   std::vector<double> squared_norms_;                         // sum of squares of each group's gradient
-  at::Tensor device_squared_norms_;  // the same on a device, in its order; undefined on the CPU
   // Factor of the newest clip; negative: fp16 gradients overflowed, and kStep updates nothing. A kStep on another lane
   // may read it while the next step begins.
   float factor_ = 1;
-  at::Tensor device_factor_;                   // the same for updates on a device; undefined on the CPU
-  std::optional<c10::Stream> compute_stream_;  // that of passes on a device
+  int64_t skipped_ = 0;  // steps that overflowed before the newest clip
+
+  // The numbers of a step on a device, where passes and updates use them without a wait of the host.
+  struct DeviceStep {
+    explicit DeviceStep(c10::Stream stream, int num_groups);
+    void copy_to_host();  // enqueues it, on this thread's stream
+
+    c10::Stream compute_stream;  // that of passes
+    StagedCopies batch;
+    at::Tensor squared_norms;             // as squared_norms_, fp64
+    at::Tensor totals;                    // fp64: sum of the losses, tokens that count, norm
+    at::Tensor factor;                    // as factor_, fp32
+    at::Tensor host_totals, host_factor;  // page-locked copies
+    c10::Event on_host;                   // the copies are made
+    bool has_norm = false;                // this step has one
+    bool is_copied = false, is_read = true;
+  };
+  std::optional<DeviceStep> device_;
 };
 
 }  // namespace herd::runtime

@@ -33,7 +33,7 @@ class NonfiniteWatch {
     for (const OpKind kind :
          {OpKind::kForward, OpKind::kRecompute, OpKind::kLoss, OpKind::kBackward, OpKind::kBackwardWeight}) {
       table[kind] = [this, inner = table.at(kind)](const Op& op, int64_t step) {
-        const double loss = bindings_.output().loss_sum;
+        const double loss = bindings_.loss_so_far();
         runtime::EventPtr event = inner(op, step);
         if (found_.empty()) inspect(op, loss);
         return event;
@@ -49,7 +49,7 @@ class NonfiniteWatch {
       if (value.kind == ValueKind::kWeight && !is_finite(parameters_.group(value.index).weights()))
         return record("weights", op);
     }
-    if (std::isfinite(loss_before) && !std::isfinite(bindings_.output().loss_sum)) return record("loss", op);
+    if (std::isfinite(loss_before) && !std::isfinite(bindings_.loss_so_far())) return record("loss", op);
     for (const Value& value : op.writes) {
       const bool output = value.kind == ValueKind::kActivation, dx = value.kind == ValueKind::kActivationGradient;
       if ((output || dx) && !is_finite(bindings_.find_tensor(value))) return record(output ? "output" : "gradient", op);

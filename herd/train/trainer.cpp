@@ -329,7 +329,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (run.strategy.precision == "fp16") s.bindings->set_loss_scale(optim::LossScale());
   runtime::OpListener listener = peer_listener(comm);
   listener.failed = [&s, tell = listener.failed](const Error& error) {
-    if (!s.bindings->output().nonfinite) tell(error);  // all ranks throw that one, and look for its cause together
+    if (!s.bindings->is_nonfinite()) tell(error);  // all ranks throw that one, and look for its cause together
   };
   s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()), std::move(listener),
                                                    s.bindings->lanes_of(step));
@@ -384,8 +384,9 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
   bindings->begin_step(input);
   try {
     executor->run(step);
+    bindings->output();  // on a device the norm is known no earlier
   } catch (const Error& error) {
-    if (!bindings->output().nonfinite) throw;
+    if (!bindings->is_nonfinite()) throw;
     const program::Program step_program = executor->program();
     executor.reset();  // drains it
     const std::string found =
