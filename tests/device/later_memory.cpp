@@ -136,12 +136,17 @@ bool Memory::is_host(const void* memory, size_t bytes) {
 }
 
 void Memory::open() {
-  opened_ = begin_ + round_up(static_cast<size_t>(top_ - begin_), kPage);
-  if (mprotect(begin_, static_cast<size_t>(opened_ - begin_), PROT_READ | PROT_WRITE) != 0) std::abort();
+  char* const end = begin_ + round_up(static_cast<size_t>(top_ - begin_), kPage);
+  if (end <= opened_) return;
+  char* const begin = opened_ == nullptr ? begin_ : opened_;
+  if (mprotect(begin, static_cast<size_t>(end - begin), PROT_READ | PROT_WRITE) != 0) std::abort();
+  opened_ = end;
 }
 
 void Memory::close() {
+  if (opened_ == nullptr) return;
   if (mprotect(begin_, static_cast<size_t>(opened_ - begin_), PROT_NONE) != 0) std::abort();
+  opened_ = nullptr;
 }
 
 }  // namespace herd::later

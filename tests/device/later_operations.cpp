@@ -72,7 +72,7 @@ std::vector<at::Tensor> tensors_of(c10::ArrayRef<c10::IValue> values) {
 // Returns a tensor of the host as the job will see it: as it is now.
 at::Tensor snapshot(const at::Tensor& tensor) {
   at::Tensor copy = tensor.clone();
-  copy.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
   return copy;
 }
 
@@ -126,9 +126,10 @@ class Call {
     return *c10::impl::getDeviceGuardImpl(c10::kPrivateUse1);
   }
 
-  // A number may come from the host, and indices, as with CUDA.
+  // A number may come from the host, and indices of x[i], as with CUDA; index_select() and index_add() take none.
   void require_one_device() const {
-    const bool indexes = name_.find("index") == 0 || name_.find("_index") == 0;
+    const bool indexes = name_ == "index" || name_ == "index_put" || name_ == "index_put_" ||
+                         name_ == "_index_put_impl_" || name_ == "_unsafe_index" || name_ == "_unsafe_index_put";
     for (const at::Tensor& tensor : tensors_of(arguments_)) {
       TORCH_CHECK(
           tensor.device() == device_ || tensor.dim() == 0 || (indexes && !at::isFloatingType(tensor.scalar_type())),

@@ -139,6 +139,9 @@ TEST(LaterOperations, TakeNumbersButNoOtherTensorsOfTheHost) {
   const at::Tensor there = at::ones({3}, device());
   EXPECT_EQ((there + at::scalar_tensor(2.0)).sum().item<float>(), 9);
   EXPECT_THROW(there + at::ones({3}), c10::Error);
+  const at::Tensor indices = at::arange(2);
+  EXPECT_EQ(there.index({indices}).sum().item<float>(), 2);
+  EXPECT_THROW(there.index_select(0, indices), c10::Error);
 }
 
 // Returns the loss and the gradients of a small network.

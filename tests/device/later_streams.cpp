@@ -94,8 +94,16 @@ void Streams::draw_priorities() {
   for (const auto& stream : streams_) stream->priority = static_cast<uint32_t>(random_());
 }
 
+Streams::Runner::Runner(Streams& of) : streams(of), lock(of.mutex_) { ++streams.num_runners_; }
+
+Streams::Runner::~Runner() {
+  if (!lock.owns_lock()) lock.lock();
+  if (--streams.num_runners_ == 0) Memory::get().close();
+}
+
 void Streams::wait(const PointPtr& point) {
-  std::unique_lock lock(mutex_);
+  Runner runner(*this);
+  std::unique_lock<std::mutex>& lock = runner.lock;
   // Half of the waits run some streams ahead of all others; equal chances would seldom let one fall far behind.
   const bool by_priority = random_() % 2 == 0;
   if (by_priority) draw_priorities();
@@ -106,7 +114,8 @@ void Streams::wait(const PointPtr& point) {
 }
 
 bool Streams::poll(const PointPtr& point) {
-  std::unique_lock lock(mutex_);
+  Runner runner(*this);
+  std::unique_lock<std::mutex>& lock = runner.lock;
   for (uint64_t jobs = random_() % (kMostPolledJobs + 1); jobs > 0 && !running_ && !point->reached; --jobs) {
     if (!advance(lock, false)) break;
   }
@@ -115,7 +124,8 @@ bool Streams::poll(const PointPtr& point) {
 }
 
 void Streams::run_all() {
-  std::unique_lock lock(mutex_);
+  Runner runner(*this);
+  std::unique_lock<std::mutex>& lock = runner.lock;
   while (advance(lock, false)) {
   }
   throw_error();
@@ -162,16 +172,15 @@ void Streams::run(std::unique_lock<std::mutex>& lock, Stream* stream) {
   }
   if (job.run == nullptr) return;
   running_ = true;
+  Memory::get().open();
   lock.unlock();
   std::string error;
-  Memory::get().open();
   try {
     job.run();
   } catch (const std::exception& thrown) {
     error = thrown.what();
   }
   job.run = nullptr;  // frees what it holds, which may enqueue
-  Memory::get().close();
   lock.lock();
   if (error_.empty()) error_ = error;
   running_ = false;

@@ -67,9 +67,18 @@ class Streams {
   void draw_priorities();
   void throw_error();
 
+  // A thread that may run jobs. The memory stays open from one job to the next, and is shut once no thread waits.
+  struct Runner {
+    explicit Runner(Streams& of);
+    ~Runner();
+    Streams& streams;
+    std::unique_lock<std::mutex> lock;
+  };
+
   std::mutex mutex_;
   std::condition_variable job_done_;
   bool running_ = false;
+  int num_runners_ = 0;
   std::mt19937_64 random_{1};
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<Stream*> default_streams_;
