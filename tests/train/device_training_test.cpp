@@ -2,8 +2,11 @@
 // is forgotten, or a host that reads a device's bytes, fails here as it would on a GPU.
 #include <gtest/gtest.h>
 
+#include <random>
+
+#include "random_run.h"
 #include "tests/device/later_device.h"
-#include "tests/train/train_in_threads.h"
+#include "tests/support/sample.h"
 
 namespace herd::train {
 namespace {
@@ -16,11 +19,7 @@ struct Case {
 
 std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.name; }
 
-spec::RunFile run_of(const Case& one, const std::string& device) {
-  std::vector<std::string> keys = {"device.kind=" + device};
-  keys.insert(keys.end(), one.keys.begin(), one.keys.end());
-  return spec::parse_run_text(spec::to_toml(tiny_run()), "test", keys);
-}
+spec::RunFile run_of(const Case& one) { return spec::parse_run_text(spec::to_toml(tiny_run()), "test", one.keys); }
 
 const std::vector<std::string> kLlama = {"model.kind=llama", "model.norm=rmsnorm", "model.kv_heads=1", "model.ffn=32",
                                          "model.dropout=0"};
@@ -30,20 +29,42 @@ std::vector<std::string> llama(std::vector<std::string> more) {
   return more;
 }
 
+constexpr int kSteps = 4;
+constexpr int kMoreSeeds = 8;
+
+// The order in which streams run follows from the device's seed: one of them, and many with HERD_FULL_TESTS=1.
+std::vector<uint64_t> device_seeds() {
+  std::vector<uint64_t> seeds;
+  for (uint64_t seed = 7; seed <= 7 + kMoreSeeds; seed += static_cast<uint64_t>(one_in(kMoreSeeds + 1, kMoreSeeds + 1)))
+    seeds.push_back(seed);
+  return seeds;
+}
+
+void expect_trains_as_the_cpu(spec::RunFile run, int ranks) {
+  const bool exact = run.strategy.precision == "fp32" && run.strategy.compression == "none";
+  run.device.kind = "cpu";
+  const Trained cpu = train_in_threads(run, ranks, kSteps);
+  run.device.kind = "extension";
+  for (const uint64_t seed : device_seeds()) {
+    later::install(seed);
+    const Trained device = train_in_threads(run, ranks, kSteps);
+    for (size_t s = 0; s < cpu.losses.size(); ++s) {
+      EXPECT_NEAR(device.losses[s], cpu.losses[s], (exact ? 1e-6 : 2e-3) * cpu.losses[s]) << "step " << s;
+      if (strategies::needs_norm(run)) {
+        EXPECT_NEAR(device.norms[s], cpu.norms[s], (exact ? 1e-5 : 3e-2) * cpu.norms[s]) << "step " << s;
+      }
+    }
+    EXPECT_NEAR(device.validation, cpu.validation, (exact ? 1e-6 : 2e-3) * cpu.validation);
+    EXPECT_EQ(device.skipped, cpu.skipped);
+    if (testing::Test::HasFailure()) FAIL() << "device seed " << seed;
+  }
+}
+
 class DeviceTraining : public testing::TestWithParam<Case> {};
 
 TEST_P(DeviceTraining, HasTheLossesOfTheCpu) {
-  later::install(/*seed=*/7);
-  const Case& one = GetParam();
-  const int steps = 4;
-  const Trained cpu = train_in_threads(run_of(one, "cpu"), one.ranks, steps),
-                device = train_in_threads(run_of(one, "extension"), one.ranks, steps);
-  const bool exact = run_of(one, "cpu").strategy.precision == "fp32";
-  for (size_t s = 0; s < cpu.losses.size(); ++s) {
-    EXPECT_NEAR(device.losses[s], cpu.losses[s], (exact ? 1e-6 : 2e-3) * cpu.losses[s]) << "step " << s;
-    EXPECT_NEAR(device.norms[s], cpu.norms[s], (exact ? 1e-5 : 3e-2) * cpu.norms[s]) << "step " << s;
-  }
-  EXPECT_NEAR(device.validation, cpu.validation, (exact ? 1e-6 : 2e-3) * cpu.validation);
+  later::install(/*seed=*/7);  // before anything of torch asks for devices
+  expect_trains_as_the_cpu(run_of(GetParam()), GetParam().ranks);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -65,6 +86,102 @@ INSTANTIATE_TEST_SUITE_P(SeveralRanks, DeviceTraining,
                                          Case{"tp2_pp2", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.recompute=full"}},
                                          Case{"cp2", 2, llama({"mesh.cp=2"})}),
                          [](const auto& one) { return one.param.name; });
+
+TEST(DeviceSteps, WhoseGradientsOverflowAreSkipped) {
+  later::install(/*seed=*/3);
+  for (const std::string offload : {"none", "states"}) {
+    spec::RunFile run = tiny_run();
+    run.strategy.precision = "fp16", run.strategy.offload = offload;
+    run.model.dropout = 0;
+    const optim::LossScale wild(0x1p23);
+    const Trained cpu = train_in_threads(run, 1, 12, wild);
+    run.device.kind = "extension";
+    const Trained device = train_in_threads(run, 1, 12, wild);
+    EXPECT_GT(cpu.skipped[0], 0);
+    EXPECT_EQ(device.skipped, cpu.skipped) << offload;
+    for (size_t s = 0; s < cpu.losses.size(); ++s)
+      EXPECT_NEAR(device.losses[s], cpu.losses[s], 2e-3 * cpu.losses[s]) << offload << " step " << s;
+  }
+}
+
+// Waits of the host in one step of a run that goes on.
+int64_t waits_of_a_step(const spec::RunFile& run) {
+  const auto waits = [&](int steps) {
+    const int64_t before = later::synchronisations();
+    train_in_threads(run, 1, steps);
+    return later::synchronisations() - before;
+  };
+  const int64_t of_one = waits(1);
+  return waits(2) - of_one;
+}
+
+TEST(DeviceSteps, WaitForTheDeviceOnce_ForTheLossAndTheNorm) {
+  later::install(/*seed=*/3);
+  for (const std::vector<std::string>& keys :
+       {std::vector<std::string>{"strategy.precision=fp16"}, llama({"strategy.precision=bf16"}),
+        std::vector<std::string>{"optimizer.clip=0", "health.check_finite=false"}}) {
+    spec::RunFile run = run_of({"", 1, keys});
+    run.train.batch = 2;
+    run.device.kind = "extension";
+    EXPECT_EQ(waits_of_a_step(run), 1) << (keys.empty() ? "" : keys[0]);
+  }
+}
+
+// A layout of up to four ranks, drawn with everything else (random_run.h).
+Combination layout_drawn(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto one_of = [&](auto... values) {
+    const std::vector<std::common_type_t<decltype(values)...>> all = {values...};
+    return all[random() % all.size()];
+  };
+  Combination c;
+  c.seed = seed;
+  int dp = 1;
+  do {
+    c.tp = one_of(1, 1, 2), c.pp = one_of(1, 1, 2, 3), c.fsdp = one_of(1, 1, 2), dp = one_of(1, 1, 2, 3);
+    c.cp = c.tp * c.pp == 1 ? one_of(1, 1, 2) : 1;
+    c.ranks = c.tp * c.pp * c.cp * static_cast<int>(c.fsdp) * dp;
+  } while (c.ranks > 4);
+  c.zero = c.data_ranks() * c.cp > 1 ? one_of(0, 1, 2, 3) : 0;
+  c.recompute = one_of("none", "full", "selective", "sqrt", "every:2");
+  c.precision = one_of("fp32", "bf16", "fp16");
+  c.micro_batches = one_of(1, 2, 3);
+  c.order = one_of("gpipe", "1f1b", "interleaved", "zero_bubble_h1", "zero_bubble_v");
+  c.stages_per_rank = c.pp > 1 && (c.order == "interleaved" || c.order == "zero_bubble_v") ? 2 : 1;
+  c.sequence = one_of(true, false);
+  c.kind = one_of("gpt", "llama");
+  c.dropout = one_of(true, false);
+  c.offload = c.pp > 1 ? "none" : one_of("none", "none", "states", "nvme", "window");
+  if (c.offload == "window" && (c.zero > 0 || c.fsdp > 1)) c.offload = "states";
+  return c;
+}
+
+// Both run what the CPU's one rank is compared with elsewhere; codecs are those that a device has.
+spec::RunFile run_drawn(const Combination& c) {
+  spec::RunFile run = drawn(c);
+  if (run.strategy.compression == "topk") run.strategy.compression = "bf16", run.strategy.compression_exclude = "none";
+  if (c.seed % 3 == 0) run.optimizer.momentum_precision = "bf16";
+  return run;
+}
+
+constexpr uint64_t kLayouts = 300;
+std::vector<uint64_t> layouts_to_draw() {
+  std::vector<uint64_t> seeds;
+  for (uint64_t seed = 1; seed <= kLayouts; seed += static_cast<uint64_t>(one_in(23, 97))) seeds.push_back(seed);
+  return seeds;
+}
+
+class DrawnLayout : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(DrawnLayout, HasTheLossesOfTheCpu) {
+  later::install(GetParam());
+  const Combination c = layout_drawn(GetParam());
+  const spec::RunFile run = run_drawn(c);
+  SCOPED_TRACE(text(c, run));
+  expect_trains_as_the_cpu(run, c.ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, DrawnLayout, testing::ValuesIn(layouts_to_draw()), testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace herd::train

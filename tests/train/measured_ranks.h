@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -36,21 +37,25 @@ struct MeasuredRank {
 };
 
 // Trains two steps with its bound as each rank's budget, and returns that and the most bytes that the rank held since
-// its start, or since it has the initial weights of its own modules.
+// its start, or since it has the initial weights of its own modules. Each process begins with `prepare`.
 inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int ranks,
-                                                const std::shared_ptr<const ModelSource>& source = family_source()) {
+                                                const std::shared_ptr<const ModelSource>& source = family_source(),
+                                                const std::function<void()>& prepare = {}) {
   SharedNumbers peaks(ranks), bounds(ranks);
   const TemporaryFolder files;
   run_forked(ranks, [&](Communicator& comm) {
+    if (prepare) prepare();
     DeviceMemory::install();
     const spec::RunFile run = source->complete(given, comm);
+    const c10::Device device = run.device.kind == "auto" ? c10::kCPU : open_device(run.device.kind, comm.rank());
+    DeviceMemory::count_on(device);
     const spec::Layout layout = strategies::trainable_layout(run, ranks);
     const spec::ModelTable table = spec::program_table(run, layout.micro_batch);
     std::vector<program::Program> programs;
     for (int rank = 0; rank < ranks; ++rank) programs.push_back(strategies::compile_step(run, table, layout, rank));
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
     const auto data = source->open(run, Split::kTrain, comm);
-    const models::Model model = source->make(run, table, step, at::kCPU);
+    const models::Model model = source->make(run, table, step, device);
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     const std::filesystem::path file = files.path() / ("rank" + std::to_string(comm.rank()) + ".nvme");
@@ -72,7 +77,7 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
     bounds[comm.rank()] =
         program::peak_bound(step, program::Tier::kDevice, programs).bytes + strategies::uncounted_bytes(step);
     DeviceMemory::set_budget(bounds[comm.rank()]);
-    runtime::Executor executor(step, bindings.table());
+    runtime::Executor executor(step, bindings.table(), {}, bindings.lanes_of(step));
     for (int64_t s = 0; s < 2; ++s) {
       bindings.begin_step(data->read(s * layout.batch, layout.batch, layout.micro_batch, step));
       executor.run(s);

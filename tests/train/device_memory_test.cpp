@@ -1,0 +1,60 @@
+// Steps on the device "later" (tests/device): each holds no more than the bound with which a run is accepted, and
+// hardly less. Attention is the CPU's there, so sizes are such that it is not where a step holds most.
+#include <gtest/gtest.h>
+
+#include "measured_ranks.h"
+#include "tests/device/later_device.h"
+
+namespace herd::train {
+namespace {
+
+struct Case {
+  std::string name;
+  std::vector<std::string> keys;
+};
+std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.name; }
+
+class DeviceStep : public testing::TestWithParam<Case> {};
+
+TEST_P(DeviceStep, HoldsWhatIsPredicted) {
+  std::vector<std::string> keys = {"device.kind=extension", "model.width=64", "model.heads=2",      "model.context=64",
+                                   "model.vocab=200",       "train.batch=4",  "train.micro_batch=2"};
+  keys.insert(keys.end(), GetParam().keys.begin(), GetParam().keys.end());
+  const spec::RunFile run = spec::parse_run_text(spec::to_toml(tiny_run()), "test", keys);
+  const MeasuredRank measured = measured_ranks(run, 1, family_source(), [] { later::install(/*seed=*/5); }).at(0);
+  EXPECT_LE(measured.peak, measured.bound);
+  EXPECT_GE(measured.peak, measured.bound - measured.bound * 3 / 100 - 8192);
+}
+
+const std::vector<Case> kGpt = {
+    {"gpt", {}},
+    {"gpt_without_dropout", {"model.dropout=0"}},
+    {"gpt_bf16", {"strategy.precision=bf16"}},
+    {"gpt_fp16", {"strategy.precision=fp16", "model.dropout=0"}},
+    {"gpt_gradients_fp32", {"strategy.precision=bf16", "strategy.gradient_precision=fp32", "model.dropout=0"}},
+    {"gpt_many_words", {"model.vocab=4000", "model.dropout=0"}},
+    {"gpt_tied", {"model.vocab=2000", "model.tie_embeddings=true", "strategy.precision=bf16"}},
+    {"gpt_again", {"strategy.recompute=full", "strategy.precision=bf16", "model.dropout=0"}}};
+
+std::vector<Case> llama() {
+  const std::vector<std::string> model = {"model.kind=llama", "model.norm=rmsnorm", "model.dropout=0",
+                                          "model.kv_heads=1", "model.ffn=192",      "strategy.precision=bf16"};
+  std::vector<Case> cases = {{"llama", {}},
+                             {"llama_fp32", {"strategy.precision=fp32"}},
+                             {"llama_narrow_feed", {"model.ffn=32"}},
+                             {"llama_wide_feed", {"model.ffn=640"}},
+                             {"llama_many_words", {"model.vocab=4000"}},
+                             {"llama_many_words_fp32", {"model.vocab=4000", "strategy.gradient_precision=fp32"}},
+                             {"llama_again", {"strategy.recompute=full"}},
+                             {"llama_selective", {"strategy.recompute=selective"}},
+                             {"llama_states_on_host", {"strategy.offload=states"}},
+                             {"llama_window", {"strategy.offload=window"}}};
+  for (Case& one : cases) one.keys.insert(one.keys.begin(), model.begin(), model.end());
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpt, DeviceStep, testing::ValuesIn(kGpt), [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(Llama, DeviceStep, testing::ValuesIn(llama()), [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace herd::train
