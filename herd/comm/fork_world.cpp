@@ -156,11 +156,13 @@ RankEnd ForkWorld::wait(Rank rank) {
 void run_forked(int num_ranks, const std::function<void(Communicator&)>& body, const WorldOptions& options) {
   ForkWorld world(num_ranks, body, options);
   const std::vector<RankEnd> ends = world.wait();
+  std::string failures;  // of all ranks: the first one often says only that another has left
   for (size_t rank = 0; rank < ends.size(); ++rank) {
     if (ends[rank].status == 0) continue;
-    throw Error(Code::kBug, "rank " + std::to_string(rank) + " ended with wait status " +
-                                std::to_string(ends[rank].status) + ": " + ends[rank].error);
+    failures += (failures.empty() ? "rank " : "\nrank ") + std::to_string(rank) + " ended with wait status " +
+                std::to_string(ends[rank].status) + ": " + ends[rank].error;
   }
+  if (!failures.empty()) throw Error(Code::kBug, failures);
 }
 
 }  // namespace herd::comm

@@ -46,7 +46,7 @@ class ForkWorld {
   std::vector<bool> waited_;
 };
 
-// Runs a world and waits for it. Throws kBug with the words of the first rank that fails.
+// Runs a world and waits for it. Throws kBug with the words of every rank that fails.
 void run_forked(int num_ranks, const std::function<void(Communicator&)>& body, const WorldOptions& options = {});
 
 }  // namespace herd::comm

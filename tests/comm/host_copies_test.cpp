@@ -46,6 +46,12 @@ TEST(DeviceBuffers, HoldWhatTheHostsDo_AfterEveryCollective) {
   }
 }
 
+// So it is on ranks beside the root of a gather: the operation leaves their output alone.
+TEST(OnDevice, ReadsWhatWasWritten_ThoughNoOperationWaitedForIt) {
+  LateDevice::instance();
+  for (int i = 0; i < 50; ++i) Twin(0, 301, DType::kBF16, i).expect_same("written");
+}
+
 TEST(DeviceBuffers, MayBeLarge) {
   LateDevice::instance();
   run_inproc(3, [&](Communicator& comm) { check_collectives(comm, 1 << 20, DType::kF32); });
@@ -240,6 +246,20 @@ TEST(DeviceBuffers, TakeNoNewPageLockedMemoryOnceAllSizesHaveBeen) {
     for (int i = 0; i < 20; ++i) comm.all_reduce(x.buffer());
     EXPECT_EQ(device.host_allocations, before);
   });
+}
+
+TEST(RunForked, SaysHowEachRankEnded) {
+  std::string error;
+  try {
+    run_forked(3, [](Communicator& comm) {
+      if (comm.rank() == 1) throw std::runtime_error("the cause");
+      if (comm.rank() == 0) comm.barrier({.name = "last"});
+    });
+  } catch (const Error& e) {
+    error = e.message();
+  }
+  EXPECT_THAT(error, testing::MatchesRegex("rank 0 ended with wait status 256: kPeerLost: .*\"last\".*\n"
+                                           "rank 1 ended with wait status 256: the cause"));
 }
 
 TEST(PageLockedPool, FreesWhatIsBeyondItsBound) {

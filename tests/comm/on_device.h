@@ -37,12 +37,14 @@ class OnDevice {
   void write_late(const void* from) {
     written_.assign(static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + buffer_.bytes());
     driver_.copy(memory_, written_.data(), buffer_.bytes(), buffer_.device.index, buffer_.stream);
+    write_ = driver_.record(buffer_.device.index, buffer_.stream);
   }
-  // Returns what is there now, whatever is still enqueued on other streams.
+  // Returns what is there once the last write_late() is done, whatever else is still enqueued on other streams.
   std::vector<std::byte> read() const {
     std::vector<std::byte> bytes(static_cast<size_t>(buffer_.bytes()));
     const int index = buffer_.device.index;
     const StreamHandle stream = driver_.create_stream(index);
+    if (write_ != nullptr) write_->hold(stream);
     driver_.copy(bytes.data(), memory_, buffer_.bytes(), index, stream);
     driver_.record(index, stream)->wait();
     driver_.destroy_stream(index, stream);
@@ -54,6 +56,7 @@ class OnDevice {
   std::byte* memory_;
   Buffer buffer_;
   std::vector<std::byte> written_;
+  DeviceEventPtr write_;  // null: nothing was written
 };
 
 }  // namespace herd::testing_support
