@@ -177,15 +177,15 @@ TEST(Reduce, EqualsScalarCodeBitForBit_Uint64) { check_against_scalar_code<uint6
 TEST(Reduce, EqualsScalarCodeBitForBit_Bool) { check_against_scalar_code<uint8_t>(DType::kBool); }
 
 TEST(Reduce, FillsTargetsThatBeginApartInLines_BlockByBlock) {
-  constexpr int kCount = 10000;
-  std::vector<float> a(kCount), b(kCount);
-  for (int i = 0; i < kCount; ++i) a[static_cast<size_t>(i)] = static_cast<float>(i), b[static_cast<size_t>(i)] = 3;
+  constexpr int kElements = 10000;
+  std::vector<float> a(kElements), b(kElements);
+  for (int i = 0; i < kElements; ++i) a[static_cast<size_t>(i)] = static_cast<float>(i), b[static_cast<size_t>(i)] = 3;
   for (WriteKind store : kStores) {
-    std::vector<float> first(kCount + 1), second(kCount + 2);
+    std::vector<float> first(kElements + 1), second(kElements + 2);
     void* const targets[] = {first.data() + 1, second.data() + 2};
     const void* const sources[] = {a.data(), b.data()};
-    reduce(targets, sources, kCount, DType::kF32, ReduceOp::kAverage, 0.5, store);
-    for (int i = 0; i < kCount; ++i) {
+    reduce(targets, sources, kElements, DType::kF32, ReduceOp::kAverage, 0.5, store);
+    for (int i = 0; i < kElements; ++i) {
       ASSERT_EQ(static_cast<float*>(targets[0])[i], (static_cast<float>(i) + 3) / 2) << i;
       ASSERT_EQ(static_cast<float*>(targets[1])[i], (static_cast<float>(i) + 3) / 2) << i;
     }
