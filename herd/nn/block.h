@@ -44,7 +44,7 @@ struct Context {
   // micro-batch. A shard of rows begins with first_row, and may end with rows of padding.
   int64_t tokens = 0, first_row = 0;
   TokenCut cut = {};  // which tokens of its sequences x holds, where ranks share them; whole ones without it
-  comm::Communicator* tensor_ranks = nullptr;  // ranks that compute a loss together
+  comm::Communicator* tensor_ranks = nullptr;  // ranks that compute a loss, or attention in a ring, together
 };
 
 class Block {

@@ -8,6 +8,7 @@
 #include "herd/nn/dropout.h"
 #include "herd/nn/feed_forward.h"
 #include "herd/nn/linear.h"
+#include "herd/nn/ring_attention.h"
 
 namespace herd::nn {
 namespace {
@@ -53,6 +54,7 @@ Tuple TokenProjection::forward(const Tuple& x_BSD, const Context& context) {
   at::Tensor product =
       linear(norm(norm_, x, *weights_.ln_1.weight, weights_.ln_1.bias), *weights_.qkv.weight, weights_.qkv.bias);
   if (attention_.rotary.defined()) product = rotate_heads(product, attention_.rotary, H + K, context.cut.spans());
+  if (P == 1) return {product.unsqueeze(0)};
   const Tuple parts = product.split_with_sizes({H * d, K * d, K * d}, -1);
   product = at::Tensor();
   Tuple by_rank;
@@ -87,6 +89,13 @@ Tuple HeadAttention::forward(const Tuple& qkv_PBSW, const Context& context) {
   y = y.to(qkv.scalar_type());
   if (P * S > T) y = at::constant_pad_nd(y, {0, 0, 0, P * S - T});
   return {reordered(y.view({B, P, S, H * d}), {1, 0, 2, 3})};
+}
+
+RingAttention::RingAttention(const std::string& layer, const TransformerShape& shape)
+    : Block(layer + ".attention", {}), attention_(attention_shape(shape, shape.heads)) {}
+
+Tuple RingAttention::forward(const Tuple& qkv_1BSW, const Context& context) {
+  return {ring_attention(qkv_1BSW.at(0).squeeze(0), attention_, context).unsqueeze(0)};
 }
 
 LayerOutput::LayerOutput(const std::string& layer, GroupsOfLayer groups, const TransformerShape& shape)

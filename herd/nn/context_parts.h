@@ -5,6 +5,9 @@
 //     projection  x_BSD           -> qkv_PBSW: of this rank's tokens, what each rank's heads need of them
 //     attention   qkv_PBSW        -> y_PBSA: from each rank's tokens to each rank's tokens, of this rank's heads
 //     output      x_BSD, y_PBSA   -> x + the rest of the layer, of this rank's tokens
+//   In a ring (ring_attention.h) nothing is exchanged: P is 1, W and A are the widths of all heads, and in place of
+//   attention stands
+//     ring        qkv_1BSW        -> y_1BSA: from all tokens to this rank's tokens, of all heads
 // An all-to-all sends slice p of the first dimension to rank p, and puts what rank q has sent there at q. Where there
 // are fewer key heads than ranks, several ranks get the same one. Dropout draws what the whole layer would. Threads:
 // one at a time. Source: Jacobs et al. 2023, arXiv:2309.14509.
@@ -35,6 +38,15 @@ class HeadAttention final : public Block {
  private:
   AttentionShape attention_;  // of one rank's heads
   int64_t head_width_;
+};
+
+class RingAttention final : public Block {
+ public:
+  RingAttention(const std::string& layer, const TransformerShape& shape);
+  Tuple forward(const Tuple& qkv_1BSW, const Context& context) override;
+
+ private:
+  AttentionShape attention_;
 };
 
 class LayerOutput final : public Block {

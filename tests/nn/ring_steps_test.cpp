@@ -1,0 +1,129 @@
+// Proves the ring's steps of all ranks together: each pair of tokens that the mask allows is computed once, and no
+// other pair of real tokens. Steps that are left out, taken twice or of the wrong rank don't prove.
+#include "herd/nn/ring_steps.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+namespace herd::nn {
+namespace {
+
+using Steps = std::vector<std::vector<RingStep>>;  // by rank
+
+TokenCut cut_at(int place, int64_t tokens, int parts) {
+  return {.tokens = tokens, .place = place, .parts = parts, .zigzag = true};
+}
+
+Steps steps_of_all(int64_t tokens, int parts, bool causal) {
+  Steps all;
+  for (int rank = 0; rank < parts; ++rank) all.push_back(ring_steps(cut_at(rank, tokens, parts), causal));
+  return all;
+}
+
+std::vector<int64_t> positions(const TokenCut& cut) {
+  std::vector<int64_t> out;
+  for (const auto& [begin, count] : cut.spans())
+    for (int64_t i = 0; i < count; ++i) out.push_back(begin + i);
+  return out;
+}
+
+// Returns the first thing wrong with the steps; empty where they compute attention. Which keys a rank has in a step
+// follows from what ranks pass on, whatever the step says.
+std::string first_wrong(const Steps& all, int64_t tokens, bool causal) {
+  const int parts = static_cast<int>(all.size());
+  std::map<std::pair<int64_t, int64_t>, int> times;  // by query and key
+  for (int rank = 0; rank < parts; ++rank) {
+    const std::vector<int64_t> queries = positions(cut_at(rank, tokens, parts));
+    for (size_t step = 0; step < all[static_cast<size_t>(rank)].size(); ++step) {
+      const auto& [owner, pairs] = all[static_cast<size_t>(rank)][step];
+      const int passed_by = ((rank - static_cast<int>(step)) % parts + parts) % parts;
+      if (owner != passed_by) return "rank " + std::to_string(rank) + " takes its keys for those of another rank";
+      const std::vector<int64_t> keys = positions(cut_at(owner, tokens, parts));
+      for (const RingPairs& range : pairs) {
+        for (int64_t q = range.query; q < range.query + range.queries; ++q) {
+          for (int64_t k = range.key; k < range.key + range.keys; ++k) {
+            if (range.causal && k > q) continue;
+            ++times[{queries.at(static_cast<size_t>(q)), keys.at(static_cast<size_t>(k))}];
+          }
+        }
+      }
+    }
+  }
+  for (int64_t q = 0; q < tokens; ++q) {
+    for (int64_t k = 0; k < tokens; ++k) {
+      const int expected = causal && k > q ? 0 : 1, found = times[{q, k}];
+      if (found != expected)
+        return "query " + std::to_string(q) + " meets key " + std::to_string(k) + " " + std::to_string(found) +
+               " times";
+    }
+    // Keys of padding are met by none of the tokens.
+    for (const auto& [pair, count] : times)
+      if (pair.first == q && pair.second >= tokens) return "query " + std::to_string(q) + " meets padding";
+  }
+  return "";
+}
+
+TEST(RingSteps, ComputeEachPairThatTheMaskAllowsOnce) {
+  for (const int parts : {1, 2, 3, 4, 5, 8}) {
+    for (const int64_t tokens : {1, parts, 2 * parts - 1, 2 * parts, 2 * parts + 1, 19}) {
+      for (const bool causal : {true, false})
+        EXPECT_EQ(first_wrong(steps_of_all(tokens, parts, causal), tokens, causal), "")
+            << parts << " ranks, " << tokens << " tokens";
+    }
+  }
+}
+
+TEST(RingSteps, MutantsDoNotProve) {
+  constexpr int kParts = 3;
+  constexpr int64_t kTokens = 12;
+  for (const bool causal : {true, false}) {
+    const Steps all = steps_of_all(kTokens, kParts, causal);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      for (size_t step = 0; step < all[rank].size(); ++step) {
+        const auto proves = [&](const auto& change) {
+          Steps mutant = all;
+          change(mutant[rank]);
+          return first_wrong(mutant, kTokens, causal).empty();
+        };
+        using Own = std::vector<RingStep>;
+        const auto at = static_cast<std::ptrdiff_t>(step);
+        EXPECT_FALSE(proves([&](Own& own) { own[step].pairs.clear(); })) << "a step is left out";
+        EXPECT_FALSE(proves([&](Own& own) { own.erase(own.begin() + at); })) << "and the next take its keys";
+        EXPECT_FALSE(proves([&](Own& own) {
+          const RingPairs again = own[step].pairs[0];
+          own[step].pairs.push_back(again);
+        })) << "pairs are taken twice";
+        EXPECT_FALSE(proves([&](Own& own) { own.push_back(own[step]); })) << "a step is taken twice";
+        EXPECT_FALSE(proves([&](Own& own) { own[step].owner = (own[step].owner + 1) % kParts; })) << "of another rank";
+        const auto& others = all[rank][(step + 1) % kParts].pairs;
+        if (others == all[rank][step].pairs) continue;
+        EXPECT_FALSE(proves([&](Own& own) { own[step].pairs = others; })) << "with the pairs of another step";
+      }
+    }
+  }
+}
+
+TEST(RingSteps, GiveAllRanksAsMuchInEveryStep_UnderTheCausalMask) {
+  for (const int parts : {2, 3, 4, 8}) {
+    const int64_t tokens = 16 * parts, own = tokens / parts;
+    for (const auto& steps : steps_of_all(tokens, parts, true)) {
+      for (size_t step = 0; step < steps.size(); ++step) {
+        int64_t pairs = 0;
+        for (const RingPairs& range : steps[step].pairs)
+          pairs += range.causal ? range.queries * (range.queries + 1) / 2 : range.queries * range.keys;
+        EXPECT_EQ(pairs, step == 0 ? own * (own + 1) / 2 : own * own / 2);
+      }
+    }
+  }
+}
+
+// A range of tokens each, in order, would leave the last rank with about twice the mean.
+TEST(RingSteps, ReadAZigzagOffEachRank) {
+  EXPECT_EQ(positions(cut_at(0, 8, 2)), (std::vector<int64_t>{0, 1, 6, 7}));
+  EXPECT_EQ(positions(cut_at(1, 8, 2)), (std::vector<int64_t>{2, 3, 4, 5}));
+}
+
+}  // namespace
+}  // namespace herd::nn
