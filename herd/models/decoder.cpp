@@ -71,8 +71,12 @@ class DecoderBuilder {
       model_.blocks.push_back(std::make_shared<nn::TransformerBlock>(name, groups, name + ".", layer_));
       return;
     }
-    model_.blocks.push_back(std::make_shared<nn::TokenProjection>(name, groups, layer_, options_.context_ranks));
-    model_.blocks.push_back(std::make_shared<nn::HeadAttention>(name, layer_, options_.context_ranks));
+    const int exchanging = options_.ring ? 1 : options_.context_ranks;
+    model_.blocks.push_back(std::make_shared<nn::TokenProjection>(name, groups, layer_, exchanging));
+    if (options_.ring)
+      model_.blocks.push_back(std::make_shared<nn::RingAttention>(name, layer_));
+    else
+      model_.blocks.push_back(std::make_shared<nn::HeadAttention>(name, layer_, exchanging));
     model_.blocks.push_back(std::make_shared<nn::LayerOutput>(name, groups, layer_));
   }
 
@@ -106,6 +110,7 @@ ModelOptions options_of(const spec::ModelTable& table) {
   return {.dtype = scalar_type_of(table.compute_dtype),
           .gradient_dtype = scalar_type_of(table.gradient_dtype),
           .recompute_attention = table.recomputes_attention,
+          .ring = table.ring,
           .context_ranks = table.cp};
 }
 

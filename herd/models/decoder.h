@@ -26,6 +26,7 @@ struct ModelOptions {
   std::optional<at::ScalarType> gradient_dtype = {};  // unset: dtype
   at::Device device = at::kCPU;
   bool recompute_attention = false;  // strategy.recompute = "selective"
+  bool ring = false;                 // true: keys and values pass around these ranks (ring_attention.h)
   int context_ranks = 1;  // ranks that share the tokens of each sequence, so that layers are parts (context_parts.h)
 };
 

@@ -25,10 +25,9 @@
 // Each rank's part of them is a parameter group of its own.
 //
 // Ops of a block (load, forward, loss, logits, recompute, both backwards) name block and micro_batch, and so do send,
-// receive and add. All other ops have -1 in both, since their values say what they work on. A loss that the ranks of an
-// axis compute together names the axis. A release lists what it releases as writes. The first op that touches a
-// gradient in a step writes it; later ones read it and add.
-// Threads: plain data.
+// receive and add. All other ops have -1 in both, since their values say what they work on. A pass that the ranks of an
+// axis run together names the axis: a loss, or attention in a ring. A release lists what it releases as writes. The
+// first op that touches a gradient in a step writes it; later ones read it and add. Threads: plain data.
 #pragma once
 
 #include <compare>
@@ -156,9 +155,10 @@ struct Program {
   int num_blocks = 0;     // blocks of the whole model, also where this rank runs some of them
   int micro_batches = 1;  // micro-batches of this rank in a step
   Mesh mesh;
-  int data_axis = kNoAxis;                     // axis of `mesh` whose ranks work on samples of their own
-  int tensor_axis = kNoAxis;                   // axis of `mesh` whose ranks share the work on each sample
-  int context_axis = kNoAxis;                  // axis of `mesh` whose ranks share the tokens of each sample
+  int data_axis = kNoAxis;      // axis of `mesh` whose ranks work on samples of their own
+  int tensor_axis = kNoAxis;    // axis of `mesh` whose ranks share the work on each sample
+  int context_axis = kNoAxis;   // axis of `mesh` whose ranks share the tokens of each sample
+  bool context_zigzag = false;  // true: these have tokens in a zigzag (nn/token_cut.h); false: a range each
   std::vector<std::vector<int>> block_groups;  // lists the parameter groups that each block reads
   std::map<Value, ValueInfo> values;           // holds every value that an op names
   // Gives the device bytes that an op of (kind, block) holds only while it runs, beside its values. They are negative

@@ -64,6 +64,7 @@ class Model {
   // Returns the tensors of a block that have readers and get a gradient from them.
   std::vector<spec::TensorId> outputs_with_gradient(int block) const;
   spec::Split split_of(int block) const;  // returns how ranks share the block so far (Proof::blocks_split)
+  int joint_axis(int block) const;        // returns the axis whose ranks run the block together, so far; or kNoAxis
   // Returns which part of activations the block reads and gives on the rank, by axis, so far (Proof).
   std::map<int, Cut> cuts_of(int block, int rank) const;
   bool keeps_cache(int block) const;        // tells whether the pass keeps a cache of the block's keys and values

@@ -76,7 +76,7 @@ class Parser {
     mesh(field("mesh"));
     step_.data_axis = named_axis(field("data"));
     step_.tensor_axis = named_axis(field("tensor"));
-    if (text_.starts_with("context ")) step_.context_axis = named_axis(field("context"));
+    if (text_.starts_with("context ")) context(field("context"));
     groups(field("groups"));
     section({"value", "bytes", "persistent", "slot"}, [&](const auto& cells) { value_row(cells); });
     section({"scratch", "block", "bytes"}, [&](const auto& cells) { scratch_row(cells); });
@@ -139,6 +139,13 @@ class Parser {
     const int axis = step_.mesh.find(text);
     if (axis == kNoAxis) refuse("must name an axis of the mesh, or -");
     return axis;
+  }
+  // Reads the axis whose ranks share tokens, and whether these lie in a zigzag.
+  void context(std::string_view text) {
+    constexpr std::string_view kZigzag = " zigzag";
+    step_.context_zigzag = text.ends_with(kZigzag);
+    step_.context_axis = named_axis(text.substr(0, text.size() - (step_.context_zigzag ? kZigzag.size() : 0)));
+    if (step_.context_axis == kNoAxis) refuse("must name an axis of the mesh");
   }
   Axis axis(std::string_view word) const {
     const size_t equals = word.find('=');
@@ -265,7 +272,10 @@ std::string to_text(const Program& step, const TextOptions& options) {
       "\nmicro_batches " + std::to_string(step.micro_batches) + "\nmesh " + std::to_string(step.mesh.world_size) +
       mesh_text(step.mesh) + "\ndata " + (step.data_axis == kNoAxis ? "-" : axis_name(step.mesh, step.data_axis)) +
       "\ntensor " + (step.tensor_axis == kNoAxis ? "-" : axis_name(step.mesh, step.tensor_axis)) +
-      (step.context_axis == kNoAxis ? "" : "\ncontext " + axis_name(step.mesh, step.context_axis)) + "\ngroups";
+      (step.context_axis == kNoAxis
+           ? ""
+           : "\ncontext " + axis_name(step.mesh, step.context_axis) + (step.context_zigzag ? " zigzag" : "")) +
+      "\ngroups";
   for (size_t b = 0; b < step.block_groups.size(); ++b) {
     if (b > 0) out += " |";
     if (step.block_groups[b].empty()) out += " -";

@@ -53,6 +53,14 @@ spec::Split Model::split_of(int block) const {
   return shared ? expected_.block_splits[static_cast<size_t>(block)] : spec::Split::kNone;
 }
 
+int Model::joint_axis(int block) const {
+  const auto at = static_cast<size_t>(block);
+  const bool in_ring = at < expected_.block_in_ring.size() && expected_.block_in_ring[at];
+  if (in_ring && expected_.proof.tokens_cut) return expected_.context_axis;
+  const bool is_loss = block + 1 == num_blocks();
+  return is_loss && split_of(block) == spec::Split::kCut ? expected_.tensor_axis : kNoAxis;
+}
+
 std::map<int, Cut> Model::cuts_of(int block, int rank) const {
   std::map<int, Cut> cuts;
   if (split_of(block) == spec::Split::kSequence)

@@ -151,11 +151,8 @@ class LocalOp {
     const auto& groups = loads ? none : model_.expected().block_groups[static_cast<size_t>(op.block)];
     std::multiset<int> weights;
     std::multiset<Input> other_reads;
-    if (op.kind == OpKind::kLoss || op.kind == OpKind::kLogits) {
-      const int expected_axis =
-          model_.split_of(op.block) == spec::Split::kCut ? model_.expected().tensor_axis : kNoAxis;
-      if (op.axis != expected_axis) wrong("is computed along " + axis_name(model_.expected().mesh, op.axis));
-    }
+    const int joint_axis = loads || op.kind == OpKind::kBackwardWeight ? kNoAxis : model_.joint_axis(op.block);
+    if (op.axis != joint_axis) wrong("is computed along " + axis_name(model_.expected().mesh, op.axis));
     for (size_t i = 0; i < op.reads.size(); ++i) {
       const Symbol& symbol = context_.reads[i];
       const ValueKind kind = op.reads[i].kind;

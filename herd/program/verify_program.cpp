@@ -2,6 +2,7 @@
 
 #include "herd/program/collective_message.h"
 #include "herd/program/op_dependencies.h"
+#include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_symbols_internal.h"
 
@@ -180,8 +181,7 @@ class SymbolicMachine {
   bool run_op(int rank, int position) {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
     if (is_collective(op)) return run_collective_op(rank, position);
-    const bool is_joint = op.kind == OpKind::kLoss || op.kind == OpKind::kLogits;
-    if (is_joint && op.axis != kNoAxis) return run_joint_op(rank, position);
+    if (is_pass(op) && op.axis != kNoAxis) return run_joint_op(rank, position);
     if (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) return run_message(rank, position);
     if (op.kind == OpKind::kRelease)
       release(rank, position);

@@ -73,6 +73,7 @@ struct Expectation {
   // data and context ranks together.
   int context_axis = kNoAxis, gradient_axis = kNoAxis;
   std::vector<bool> block_by_heads = {};
+  std::vector<bool> block_in_ring = {};  // tells of each block whether the ranks of the context axis run it together
   // Groups of which the ranks along copies_axis hold the same part of a cut block, each for its own query heads: keys
   // and values with fewer heads than tensor-parallel ranks.
   std::set<int> copied_groups = {};

@@ -38,7 +38,8 @@ AxisGroups::AxisGroups(Communicator& world, const program::Program& step)
       tensor_place_(step.mesh.index(step.tensor_axis, step.rank)),
       tensor_ranks_(step.mesh.size(step.tensor_axis)),
       context_place_(step.mesh.index(step.context_axis, step.rank)),
-      context_ranks_(step.mesh.size(step.context_axis)) {
+      context_ranks_(step.mesh.size(step.context_axis)),
+      context_zigzag_(step.context_zigzag) {
   for (const auto& [lane, axis] : used_by_any(world, step)) {
     if (lane == program::Lane::kReduce && step.mesh.size(axis) == world.size()) continue;
     const int index = step.mesh.index(axis, step.rank);

@@ -27,12 +27,14 @@ class AxisGroups {
   int tensor_axis() const { return tensor_axis_; }
   int context_place() const { return context_place_; }  // these two are those of its context axis
   int context_ranks() const { return context_ranks_; }
+  bool context_zigzag() const { return context_zigzag_; }
   void set_deadline(std::chrono::milliseconds deadline);  // sets that of all groups
   std::vector<AlgorithmUse> algorithms_used() const;      // lists those of all groups, the world's included
 
  private:
   Communicator& world_;
   int tensor_axis_ = kNoAxis, tensor_place_ = 0, tensor_ranks_ = 1, context_place_ = 0, context_ranks_ = 1;
+  bool context_zigzag_ = false;
   mutable std::map<std::pair<program::Lane, int>, Communicator> groups_;
 };
 

@@ -259,7 +259,8 @@ const Batch& ModelBindings::batch(int micro_batch) const {
 
 nn::TokenCut ModelBindings::cut(int micro_batch) const {
   const at::Tensor& inputs_BT = batch(micro_batch).inputs_BT;
-  return {inputs_BT.defined() ? inputs_BT.size(1) : 0, groups_.context_place(), groups_.context_ranks()};
+  return {inputs_BT.defined() ? inputs_BT.size(1) : 0, groups_.context_place(), groups_.context_ranks(),
+          groups_.context_zigzag()};
 }
 
 int64_t ModelBindings::rows(int micro_batch) const {

@@ -67,6 +67,8 @@ struct BlockShape {
   // Where context-parallel ranks share the tokens of each sequence: true = the block works on all tokens of a part of
   // the heads; false = on a part of the tokens.
   bool by_heads = false;
+  // True: these ranks run each pass of the block together, since keys and values pass around them inside it (`inner`).
+  bool in_ring = false;
 };
 
 }  // namespace herd::spec

@@ -105,7 +105,7 @@ ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   const bool shares_tokens = run.mesh.cp > 1 && run.mesh.tp == 1;
   if ((run.mesh.tp == 1 && !shares_tokens) || !decoder) return model_table(run, micro_batch, kernels);
   check_shares(run);
-  if (shares_tokens) check_exchanged_heads(run);
+  if (shares_tokens && run.strategy.context == "all_to_all") check_exchanged_heads(run);
   ModelTable table =
       shares_tokens ? context_decoder_table(run, micro_batch, kernels) : split_decoder_table(run, micro_batch, kernels);
   freeze(table, run.model.frozen);

@@ -5,7 +5,9 @@
 namespace herd::spec {
 
 // Where there are fewer key heads than ranks, each goes to as many ranks as need it.
-int64_t TableBuilder::exchanged_width() const { return A_ + 2 * std::max(K_, cp_ * (A_ / m_.heads)); }
+int64_t TableBuilder::exchanged_width() const {
+  return A_ + 2 * (table_.ring ? K_ : std::max(K_, cp_ * (A_ / m_.heads)));
+}
 
 LayerSizes TableBuilder::sizes_of_heads(const LayerStyle& style) const {
   LayerSizes sizes = sizes_of(style);
@@ -89,6 +91,40 @@ BlockShape TableBuilder::head_attention(const std::string& name, const LayerStyl
   return block;
 }
 
+// Attention of this rank's tokens to all tokens. It has no weights. Keys and values of two ranks are there at a time.
+BlockShape TableBuilder::ring_attention(const std::string& name, const LayerStyle& style) const {
+  BlockShape block{.name = name};
+  block.in_ring = true;
+  const int64_t width = A_ + 2 * K_, keys = 2 * R_ * K_;  // elements of one rank's keys and values
+  const LayerMemory memory = memory_of(style);
+  block.input_bytes = R_ * width * element_;
+  block.output_bytes = R_ * A_ * element_;
+  block.backward_reads_weights = false;
+  block.graph_bytes = R_ * (width + A_) * element_ + R_ * m_.heads * 4;
+  const double scores = 4.0 * static_cast<double>(R_) * static_cast<double>(S_) * static_cast<double>(A_);
+  block.forward.attention_flops = (style.causal ? 0.5 : 1.0) * scores;
+  block.forward.memory_bytes = static_cast<double>(cp_ * (block.input_bytes + 3 * block.output_bytes));
+  block.backward.attention_flops = 2.5 * block.forward.attention_flops;
+  block.backward.memory_bytes = static_cast<double>(cp_ * (4 * block.input_bytes + 3 * block.output_bytes));
+  HeldBytes forward, backward;
+  memory.ring_forward(forward, keys);
+  memory.ring_backward(backward, keys);
+  block.forward.scratch_bytes = forward.most() - R_ * A_ * element_ - R_ * m_.heads * 4;
+  block.backward.scratch_bytes = backward.most() - block.input_bytes;
+  block.without_graph = without_graph(block.forward, R_ * (width + 3 * A_) + 2 * keys);
+  // What a rank sends is what it would of all-gathers of these bytes: (P-1)/P of them.
+  const int64_t sent_home = cp_ * keys * 4;
+  block.inner = {{.axis = "cp",
+                  .is_all_reduce = false,
+                  .bytes = cp_ * keys * element_,
+                  .times_forward = 1,
+                  .times_backward = 1,
+                  .times_recompute = 1},
+                 {.axis = "cp", .is_all_reduce = false, .bytes = sent_home * cp_ / (cp_ - 1), .times_backward = 1}};
+  add_cache(block, style);
+  return block;
+}
+
 // Projects attention's output, adds the residual, and runs the feed-forward part, all of this rank's tokens.
 BlockShape TableBuilder::token_output(const std::string& name, const LayerStyle& style) const {
   BlockShape block{.name = name};
@@ -129,7 +165,7 @@ ModelTable context_decoder_table(const RunFile& run, int64_t micro_batch, Kernel
   const auto add = [&](BlockShape block, int layer, std::vector<int> read, std::vector<TensorId> inputs = {}) {
     block.layer = layer;
     block.inputs = std::move(inputs);
-    block.inner.clear();
+    if (!block.in_ring) block.inner.clear();
     block.num_program_blocks = 1;
     table.add_block(std::move(block), std::move(read));
     return ++blocks;  // the number of the activation that the block gives
@@ -144,7 +180,9 @@ ModelTable context_decoder_table(const RunFile& run, int64_t micro_batch, Kernel
     const std::string name = block.name;
     const int input = blocks;
     add(table.token_projection(name + ".qkv", style), layer, read);
-    const int attended = add(table.head_attention(name + ".attention", style), layer, {});
+    const int attended = add(run.strategy.context == "ring" ? table.ring_attention(name + ".attention", style)
+                                                            : table.head_attention(name + ".attention", style),
+                             layer, {});
     add(table.token_output(name + ".output", style), layer, read, {{input}, {attended}});
   }
   return table.take();

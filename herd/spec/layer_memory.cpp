@@ -396,6 +396,29 @@ void LayerMemory::heads_backward(HeldBytes& held, int64_t padded_rows) const {
   held.give(joined);
 }
 
+// While one step computes, the keys of the next are on their way. The output is merged in fp32; a part of it, with its
+// sums, lies beside.
+void LayerMemory::ring_forward(HeldBytes& held, int64_t keys) const {
+  const int64_t a = in_attention(s_.A), sums = s_.R * s_.heads * 4, merged = 4 * s_.R * s_.A;
+  const int64_t converted = s_.in_fp32 || s_.dropout ? 4 * (s_.R * s_.A + keys) : 0;
+  const int64_t matrix = s_.dropout ? 4 * s_.B * s_.heads * s_.T * s_.T : 0;
+  held.take(2 * keys * s_.element + converted);
+  held.take(merged + sums);
+  held.take_briefly(2 * a + 3 * sums + merged + std::max(flash_buffer(false), 4 * matrix));
+  held.take_briefly(rows(s_.A));
+}
+
+void LayerMemory::ring_backward(HeldBytes& held, int64_t keys) const {
+  const int64_t a = in_attention(s_.A), matrix = s_.dropout ? 4 * s_.B * s_.heads * s_.T * s_.T : 0;
+  const int64_t converted = s_.in_fp32 || s_.dropout ? 4 * (3 * s_.R * s_.A + keys) : 0;
+  held.take(4 * (s_.R * s_.A + keys));           // gradients, in fp32
+  held.take(2 * keys * s_.element + converted);  // keys, and those on their way
+  held.take(2 * 4 * keys);                       // sums of their gradients, and those on their way
+  held.take_briefly(2 * a + 2 * 4 * keys + std::max(flash_buffer(true), 5 * matrix));
+  held.give(2 * keys * s_.element + converted + 2 * 4 * keys);
+  held.take_briefly(s_.element == 4 ? 0 : rows(s_.A) + keys * s_.element);
+}
+
 void LayerMemory::output_forward(HeldBytes& held) const {
   const int64_t d = rows(s_.D);
   held.take(rows(s_.A));  // heads come together

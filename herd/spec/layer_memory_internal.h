@@ -86,6 +86,9 @@ class LayerMemory {
   void projection_backward(HeldBytes& held, Halves halves) const;
   void heads_forward(HeldBytes& held, int64_t padded_rows) const;
   void heads_backward(HeldBytes& held, int64_t padded_rows) const;
+  // Attention in a ring; `keys` are the elements of one rank's keys and values.
+  void ring_forward(HeldBytes& held, int64_t keys) const;
+  void ring_backward(HeldBytes& held, int64_t keys) const;
   void output_forward(HeldBytes& held) const;
   void output_backward(HeldBytes& held, Halves halves) const;
 

@@ -251,7 +251,8 @@ std::vector<Key> make_keys() {
           "with offload = window, of how many passes over blocks weights may be on the device at once, the running one "
           "included; auto = as few as nearly hide the copies"},
       text("strategy", "context", Effect::kLayout, HERD_FIELD(strategy.context), {"all_to_all", "ring", "hybrid"},
-           "how mesh.cp ranks share attention; all_to_all = each works on all tokens of its heads"),
+           "how mesh.cp ranks share attention; all_to_all = each works on all tokens of its heads; ring = each on its "
+           "own tokens, keys and values pass around"),
       text(
           "strategy", "compression", Effect::kTraining, HERD_FIELD(strategy.compression),
           {"none", "bf16", "topk", "int8", "int4"},

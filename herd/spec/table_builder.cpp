@@ -6,11 +6,21 @@
 
 namespace herd::spec {
 
+namespace {
+
+// Returns the tokens of a sequence that each context-parallel rank has, with padding. In a ring it has two ranges.
+int64_t tokens_of_rank(const RunFile& run) {
+  const int64_t ranges = run.mesh.cp > 1 && run.strategy.context == "ring" ? 2 : 1, all = ranges * run.mesh.cp;
+  return (run.model.context + all - 1) / all * ranges;
+}
+
+}  // namespace
+
 TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kernels)
     : m_(run.model),
       tp_(run.mesh.tp),
       B_(micro_batch),
-      T_((m_.context + run.mesh.cp - 1) / run.mesh.cp),
+      T_(tokens_of_rank(run)),
       S_(m_.context),
       R_(B_ * T_),
       D_(m_.width),
@@ -37,6 +47,7 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
   in_fp32_ = table_.compute_dtype == DType::kF16 && !on_device_;
   table_.tp = static_cast<int>(tp_);
   table_.cp = static_cast<int>(cp_);
+  table_.ring = cp_ > 1 && run.strategy.context == "ring";
   table_.micro_batch = B_;
   table_.tokens = R_;
   table_.target_bytes = R_ * 8;

@@ -45,9 +45,10 @@ class TableBuilder {
   std::vector<ParameterShape> layer_parameters(const std::string& prefix, const LayerStyle& style) const;
   std::vector<ParameterShape> expert_parameters(const std::string& prefix) const;
 
-  // The next three return the blocks of a decoder's layer whose tokens context-parallel ranks share (program_table()).
+  // The next four return the blocks of a decoder's layer whose tokens context-parallel ranks share (program_table()).
   BlockShape token_projection(const std::string& name, const LayerStyle& style) const;
   BlockShape head_attention(const std::string& name, const LayerStyle& style) const;
+  BlockShape ring_attention(const std::string& name, const LayerStyle& style) const;  // in place of the one before
   BlockShape token_output(const std::string& name, const LayerStyle& style) const;
   // Returns the block that looks up R rows in tables of `rows` rows in all; with `norm`, a norm follows.
   BlockShape embedding(int64_t rows, bool norm) const;

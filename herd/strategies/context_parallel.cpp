@@ -29,10 +29,13 @@ ContextParallel::ContextParallel(int axis, const spec::ModelTable& model) : axis
   for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
     cut_by_.push_back(model.blocks[static_cast<size_t>(b)].by_heads ? Dimension::kHeads : Dimension::kRows);
     inputs_.push_back(model.inputs_of(b));
+    in_ring_.push_back(model.blocks[static_cast<size_t>(b)].in_ring);
   }
 }
 
-std::string ContextParallel::name() const { return "context parallel, all-to-all"; }
+std::string ContextParallel::name() const {
+  return std::string("context parallel, ") + (std::ranges::count(in_ring_, true) > 0 ? "ring" : "all-to-all");
+}
 
 Program ContextParallel::rewrite(Program step) const {
   std::map<spec::TensorId, Dimension> read_by;  // the dimension in which the readers of a tensor need it
@@ -72,6 +75,7 @@ Program ContextParallel::rewrite(Program step) const {
         value = declare(value, own);
       }
     }
+    if (runs_block && in_ring_[static_cast<size_t>(op.block)]) op.axis = axis_;
     ops.push_back(std::move(op));
     for (const auto& [value, needed] : exchanged) {
       ops.push_back({.kind = OpKind::kAllToAll,
@@ -93,7 +97,7 @@ Technique context_parallel_row() {
             return std::make_unique<ContextParallel>(step.layout.context_axis, step.model);
           },
           .extend_proof = [](const StepContext&, program::Proof& proof) { proof.tokens_cut = true; },
-          .supports = {{"mesh.cp", {}}}};
+          .supports = {{"mesh.cp", {}}, {"strategy.context", {std::string("ring")}}}};
 }
 
 }  // namespace herd::strategies

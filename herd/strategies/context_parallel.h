@@ -1,12 +1,17 @@
-// Context parallel over one axis of P ranks, by all-to-all: ranks share the tokens of each sample. Every block works on
-// this rank's tokens, but for attention, which works on all tokens of this rank's heads (spec::BlockShape::by_heads).
-// An all-to-all lies between the two, forward and backward. For T tokens, width h, e bytes an element, and for each
-// layer and micro-batch a rank sends
-//   forward   queries, keys and values, then outputs   2(1 + kv_heads/heads) * T/P*h*e * (P-1)/P
-//   backward  their gradients, as much again; a recomputed forward, too
-// Where there are fewer key heads than ranks, each counts as often as ranks need it. Gradients of weights are summed
-// over the ranks of this axis as over data ranks (data_parallel.h, zero1.h), in one sum over both. Source: Jacobs et
-// al. 2023, arXiv:2309.14509.   Threads: pure.
+// Context parallel over one axis of P ranks, which share the tokens of each sample. Gradients of weights are summed
+// over these ranks as over data ranks (data_parallel.h, zero1.h), in one sum over both. Every block works on this
+// rank's tokens, but attention needs those of all ranks. For T tokens, width h, h_kv of keys, e bytes an element, and
+// for each layer and micro-batch a rank sends
+//   by all-to-all, where attention works on all tokens of this rank's heads (spec::BlockShape::by_heads):
+//     forward   queries, keys and values, then outputs   2(1 + kv_heads/heads) * T/P*h*e * (P-1)/P
+//     backward  their gradients, as much again; a recomputed forward, too
+//     Where there are fewer key heads than ranks, each counts as often as ranks need it.
+//   in a ring, where the keys and values of other ranks pass by inside the passes of attention, which all ranks of the
+//   axis run together (spec::BlockShape::in_ring, nn/ring_attention.h):
+//     forward   keys and values                          2(P-1)/P * T*h_kv*e
+//     backward  as much again, and their gradients home, in fp32   2T*h_kv*4
+// Sources: Jacobs et al. 2023, arXiv:2309.14509; Liu, Zaharia & Abbeel 2023, arXiv:2310.01889.
+// Threads: pure.
 #pragma once
 
 #include <string>
@@ -28,6 +33,7 @@ class ContextParallel final : public Strategy {
   int axis_;
   std::vector<program::Dimension> cut_by_;           // by block
   std::vector<std::vector<spec::TensorId>> inputs_;  // by block
+  std::vector<bool> in_ring_;                        // by block
 };
 
 Technique context_parallel_row();  // applies where mesh.cp > 1

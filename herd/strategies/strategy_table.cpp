@@ -77,6 +77,7 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
     for (const spec::TensorShape& tensor : block.outputs) outputs.push_back(tensor.differentiable);
     expected.block_splits.push_back(block.split);
     expected.block_by_heads.push_back(block.by_heads);
+    expected.block_in_ring.push_back(block.in_ring);
   }
   expected.has_targets = model.target_bytes > 0;
   expected.tensor_axis = layout.tensor_axis;

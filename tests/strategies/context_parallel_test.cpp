@@ -9,8 +9,10 @@
 
 #include "herd/program/collective_message.h"
 #include "herd/program/memory_bound.h"
+#include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
+#include "herd/spec/supported.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"
 #include "tests/support/expect_error.h"
@@ -31,13 +33,22 @@ spec::RunFile context_run(int cp, int64_t micro_batches = 1, int data = 1, int64
   run.model.heads = 12, run.model.width = 24, run.model.kv_heads = 6;
   run.model.context = 7;  // tokens that ranks don't share evenly
   run.mesh.cp = cp;
+  run.strategy.context = "all_to_all";
   run.strategy.bucket = 4096;
+  return run;
+}
+
+// Heads that ranks don't divide are no matter to a ring.
+spec::RunFile ring_run(int cp, int64_t micro_batches = 1, int data = 1, int64_t layers = 2) {
+  spec::RunFile run = context_run(cp, micro_batches, data, layers);
+  run.strategy.context = "ring";
+  run.model.kv_heads = 2;
   return run;
 }
 
 TEST(ContextParallel, ProvesWithEveryTechnique) {
   int index = 0, proved = 0;
-  for (const int cp : {2, 3, 4, 6}) {
+  for (const int cp : {2, 3, 4, 5, 6}) {
     for (const int pp : {1, 2, 3}) {
       for (const int dp : {1, 2}) {
         for (const int fsdp : {1, 2}) {
@@ -48,6 +59,7 @@ TEST(ContextParallel, ProvesWithEveryTechnique) {
                 if (ranks > 16 || (fsdp > 1 && zero == 0) || ++index % one_in(13, 97) != 0) continue;
                 spec::RunFile run = context_run(cp, micro_batches, dp * fsdp, 3, index % 2 == 0);
                 run.model.kv_heads = cp == 4 ? 4 : index % 3 == 0 ? 1 : 6;
+                if (cp == 5 || proved % 2 == 1) run.strategy.context = "ring";
                 run.mesh.pp = pp, run.mesh.fsdp = fsdp;
                 run.strategy.zero = zero;
                 run.strategy.recompute = recompute;
@@ -78,6 +90,33 @@ TEST(ContextParallel, ProvesWhereWeightsAreFrozen) {
 TEST(ContextParallel, IsReadByPeople) {
   testing_support::expect_golden("tests/strategies/golden/context_parallel_cp2.txt",
                                  to_text(steps_of(context_run(2, 1, 1, 1), 2)[0]));
+}
+
+TEST(ContextParallel, IsReadByPeople_InARing) {
+  testing_support::expect_golden("tests/strategies/golden/context_parallel_ring_cp2.txt",
+                                 to_text(steps_of(ring_run(2, 1, 1, 1), 2)[0]));
+}
+
+// Of a layer and a micro-batch a rank sends 2(P-1)/P T h_kv e forward, as much in backward and when it recomputes, and
+// 2 T h_kv 4 of gradients.
+TEST(ContextParallel, SendsWhatItsEquationSays_InARing) {
+  for (const int cp : {2, 4, 5}) {
+    for (const bool recomputes : {false, true}) {
+      spec::RunFile run = ring_run(cp, 3);
+      run.model.context = 40;
+      if (recomputes) run.strategy.recompute = "full";
+      const spec::ModelTable table = spec::program_table(run, 1);
+      double sent = 0;
+      for (const Op& op : steps_of(run, cp)[0].ops) {
+        if (!is_pass(op)) continue;
+        for (const spec::InnerCollective& inner : table.blocks[static_cast<size_t>(op.block)].inner)
+          sent += runs_of_inner_collective(inner, op) * static_cast<double>(inner.bytes) * (cp - 1) / cp;
+      }
+      const double keys = 24.0 / 12 * 2, passed = 2 * (cp - 1) * 40 * keys * 4 / cp;
+      const double expected = 2 * 3 * ((recomputes ? 3 : 2) * passed + 2 * 40 * keys * 4);
+      EXPECT_NEAR(sent, expected, 2 * 3);  // the table's bytes are whole
+    }
+  }
 }
 
 // Of a layer and a micro-batch a rank sends 4 (1 + kv/heads) T/P h e (P-1)/P, and half as much more with recompute.
@@ -111,6 +150,21 @@ TEST(ContextParallel, HoldsAPartOfTheActivations) {
   EXPECT_NEAR(activations(4), whole / 4, 0.1 * whole);
 }
 
+TEST(ContextParallel, HoldsAPartOfTheActivations_InARing) {
+  spec::RunFile run = ring_run(1);
+  run.model.context = 512;
+  const auto graphs = [&](int cp) {
+    run.mesh.cp = cp;
+    double bytes = 0;
+    for (const auto& [value, info] : steps_of(run, cp)[0].values)
+      if (value.kind == ValueKind::kGraph) bytes += static_cast<double>(info.bytes);
+    return bytes;
+  };
+  const double whole = graphs(1);
+  EXPECT_NEAR(graphs(2), whole / 2, 0.1 * whole);
+  EXPECT_NEAR(graphs(4), whole / 4, 0.1 * whole);
+}
+
 TEST(ContextParallel, RefusesHeadsThatRanksDontDivide_AndSaysWhichDo) {
   spec::RunFile run = context_run(5);
   EXPECT_ERROR(
@@ -125,6 +179,13 @@ TEST(ContextParallel, RefusesHeadsThatRanksDontDivide_AndSaysWhichDo) {
   run.mesh.cp = 2, run.mesh.tp = 2;
   EXPECT_EQ(not_supported(run),
             "mesh.cp = 2 beside mesh.tp = 2 is not in this version\n  fix: mesh.tp = 1, or mesh.cp = 1");
+}
+
+TEST(ContextParallel, RefusesARingOnADevice) {
+  EXPECT_ERROR(spec::refuse_on_device(ring_run(2)), Code::kBadConfig,
+               "strategy.context = \"ring\" works on CPUs alone so far\n"
+               "  fix: strategy.context = \"all_to_all\", or device.kind = \"cpu\"");
+  EXPECT_NO_THROW(spec::refuse_on_device(context_run(2)));
 }
 
 // The same change to the programs of all ranks, or of the last one alone, at every op that it applies to.
@@ -184,6 +245,52 @@ TEST(ContextParallel, MutantsAreFound) {
       EXPECT_GE(exchanged, axis == std::string("dp") ? 1 : 0);
     }
   }
+}
+
+// All ranks of the axis run each pass of a ring together: none leaves one out, runs it twice, alone, with the ranks of
+// another axis, or while the others run that of another micro-batch.
+TEST(ContextParallel, MutantsOfTheRingAreFound) {
+  const spec::RunFile run = ring_run(2, 2, 2);
+  const auto in_ring = [](const Op& op) { return is_pass(op) && op.axis != kNoAxis; };
+  const auto drop = [&](Program& step, size_t i) {
+    if (!in_ring(step.ops[i])) return false;
+    step.ops.erase(step.ops.begin() + static_cast<long>(i));
+    return true;
+  };
+  const auto twice = [&](Program& step, size_t i) {
+    if (!in_ring(step.ops[i])) return false;
+    const Op copy = step.ops[i];
+    step.ops.insert(step.ops.begin() + static_cast<long>(i), copy);
+    return true;
+  };
+  const auto along = [&](const char* axis) {
+    return [&, axis](Program& step, size_t i) {
+      if (!in_ring(step.ops[i])) return false;
+      step.ops[i].axis = axis == nullptr ? kNoAxis : step.mesh.find(axis);
+      return true;
+    };
+  };
+  for (const bool all_ranks : {true, false}) {
+    EXPECT_GT(expect_found(run, 4, "a pass is missing", all_ranks, drop), 3);
+    EXPECT_GT(expect_found(run, 4, "a pass is there twice", all_ranks, twice), 3);
+    EXPECT_GT(expect_found(run, 4, "a rank computes alone", all_ranks, along(nullptr)), 3);
+    EXPECT_GT(expect_found(run, 4, "keys pass around data ranks", all_ranks, along("dp")), 3);
+  }
+  EXPECT_GT(expect_found(run, 4, "a block that needs no ring has one", true,
+                         [&](Program& step, size_t i) {
+                           Op& op = step.ops[i];
+                           if (op.kind != OpKind::kForward || in_ring(op)) return false;
+                           op.axis = step.context_axis;
+                           return true;
+                         }),
+            3);
+  EXPECT_GT(expect_found(run, 4, "ranks of a ring run passes of two micro-batches", false,
+                         [&](Program& step, size_t i) {
+                           if (!in_ring(step.ops[i])) return false;
+                           step.ops[i].micro_batch = 1 - step.ops[i].micro_batch;
+                           return true;
+                         }),
+            3);
 }
 
 TEST(ContextParallel, MutantsOfTheDimensionAreFound) {

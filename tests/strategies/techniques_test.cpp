@@ -15,16 +15,17 @@ std::string refused(const std::string& setting) {
 }
 
 TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
-  EXPECT_EQ(refused("strategy.context=ring"),
-            "strategy.context = \"ring\" is not in this version\n  fix: strategy.context = \"all_to_all\"");
+  EXPECT_EQ(refused("strategy.context=hybrid"),
+            "strategy.context = \"hybrid\" is not in this version\n"
+            "  fix: strategy.context = \"all_to_all\" or \"ring\"");
   EXPECT_EQ(refused("mesh.ep=2"), "mesh.ep = 2 is not in this version\n  fix: mesh.ep = 1");
   EXPECT_EQ(refused("model.kind=bert"),
             "model.kind = \"bert\" is not in this version\n  fix: model.kind = \"gpt\" or \"llama\" or \"moe\"");
   EXPECT_EQ(refused("comm.transport=inproc"),
             "comm.transport = \"inproc\" is not in this version\n  fix: comm.transport = \"auto\" or \"shm\"");
   spec::RunFile run;
-  run.strategy.context = "ring";
-  EXPECT_ERROR(trainable_layout(run, 2), Code::kBadConfig, "strategy.context = \"ring\" is not in this version");
+  run.strategy.context = "hybrid";
+  EXPECT_ERROR(trainable_layout(run, 2), Code::kBadConfig, "strategy.context = \"hybrid\" is not in this version");
   EXPECT_NO_THROW(spec::resolve_mesh(run, 2));
 }
 
@@ -76,22 +77,19 @@ TEST(Techniques, SizeThePoolsOfTheirBuffers) {
 TEST(Techniques, AreAddedByName_AsLongAsTheyAreHeld) {
   const size_t before = techniques().size();
   {
-    const AddedTechnique own({.name = "made up", .supports = {{"strategy.context", {std::string("ring")}}}},
+    const AddedTechnique own({.name = "made up", .supports = {{"strategy.context", {std::string("hybrid")}}}},
                              "recompute");
     const auto row = std::ranges::find(techniques(), "made up", &Technique::name);
     ASSERT_NE(row, techniques().end());
     EXPECT_EQ((row - 1)->name, "recompute");
-    EXPECT_EQ(refused("strategy.context=ring"), "");
-    EXPECT_EQ(refused("strategy.context=hybrid"),
-              "strategy.context = \"hybrid\" is not in this version\n"
-              "  fix: strategy.context = \"all_to_all\" or \"ring\"");
+    EXPECT_EQ(refused("strategy.context=hybrid"), "");
     EXPECT_ERROR(AddedTechnique({.name = "made up"}, "recompute"), Code::kBadConfig,
                  "there is a technique \"made up\"");
     EXPECT_ERROR(AddedTechnique({.name = "other"}, "recompte"), Code::kBadConfig, "no technique \"recompte\"",
                  "micro-batches, ");
   }
   EXPECT_EQ(techniques().size(), before);
-  EXPECT_NE(refused("strategy.context=ring"), "");
+  EXPECT_NE(refused("strategy.context=hybrid"), "");
 }
 
 }  // namespace

@@ -40,11 +40,28 @@ TEST_P(ContextTraffic, OfALayerIsThatOfItsEquation) {
   run.strategy.precision = precision;
   run.train.micro_batch = 1;
   run.mesh.cp = cp;
+  run.strategy.context = "all_to_all";
   const int64_t e = precision == "fp32" ? 4 : 2;
   const int64_t of_rank = 4 * (kTokens / cp) * (kWidth + kWidth / 2) * e * (cp - 1) / cp;
   EXPECT_EQ(of_a_layer(run), cp * of_rank);
   run.strategy.recompute = "full";
   EXPECT_EQ(of_a_layer(run), cp * of_rank * 3 / 2);
+}
+
+// 2(P-1)/P T h_kv e forward, again in backward, and 2 T h_kv 4 of gradients, which are summed in fp32.
+TEST_P(ContextTraffic, OfALayerInARingIsThatOfItsEquation) {
+  const auto& [cp, precision] = GetParam();
+  spec::RunFile run = tiny_run();
+  run.model.width = kWidth, run.model.heads = 8, run.model.head_width = 8, run.model.kv_heads = 4, run.model.ffn = 64;
+  run.model.context = kTokens;
+  run.strategy.precision = precision;
+  run.train.micro_batch = 1;
+  run.mesh.cp = cp;
+  run.strategy.context = "ring";
+  const int64_t e = precision == "fp32" ? 4 : 2, keys = kWidth / 2, passed = 2 * (cp - 1) * kTokens * keys * e / cp;
+  EXPECT_EQ(of_a_layer(run), cp * (2 * passed + 2 * kTokens * keys * 4));
+  run.strategy.recompute = "full";
+  EXPECT_EQ(of_a_layer(run), cp * (3 * passed + 2 * kTokens * keys * 4));
 }
 
 // Each number of ranks and each precision once; the product with HERD_FULL_TESTS=1.

@@ -74,24 +74,25 @@ DrawnRun drawn_run(uint64_t seed) {
   run.train.batch = run.train.micro_batch * data * (run.mesh.pp > 1 ? in(2, 6) : in(1, 2));
   if (run.mesh.tp == 1 && out.ranks <= 2 && seed % 3 == 1) {  // ranks that share tokens, of which some are padding
     run.mesh.cp = 2;
+    if (seed / 3 % 2 == 1) run.strategy.context = "ring";
     out.ranks *= 2;
     m.heads *= 2;
     m.kv_heads = seed % 2 == 0 ? m.heads : 1;
     m.context |= 1;
   }
   char text[500];
-  std::snprintf(text, sizeof text,
-                "seed %lu: %d ranks tp%ld cp%ld pp%ld %s zero%d seq%d keep%d %s %s/%s off %s codec %s | %s L%ld D%ld "
-                "H%ld K%ld d%ld "
-                "F%ld T%ld V%ld mb%ld "
-                "batch%ld drop%g tied%d %s",
-                seed, out.ranks, run.mesh.tp, run.mesh.cp, run.mesh.pp,
-                run.mesh.pp > 1 ? run.strategy.pipeline.c_str() : "-", static_cast<int>(run.strategy.zero),
-                run.strategy.sequence_parallel, run.strategy.keep_gathered, run.strategy.recompute.c_str(),
-                run.strategy.precision.c_str(), run.strategy.gradient_precision.c_str(), run.strategy.offload.c_str(),
-                run.strategy.compression.c_str(), m.kind.c_str(), m.layers, m.width, m.heads, m.kv_heads, m.head_width,
-                m.ffn, m.context, m.vocab, run.train.micro_batch, run.train.batch, m.dropout, m.tie_embeddings,
-                m.norm.c_str());
+  std::snprintf(
+      text, sizeof text,
+      "seed %lu: %d ranks tp%ld cp%ld %s pp%ld %s zero%d seq%d keep%d %s %s/%s off %s codec %s | %s L%ld D%ld "
+      "H%ld K%ld d%ld "
+      "F%ld T%ld V%ld mb%ld "
+      "batch%ld drop%g tied%d %s",
+      seed, out.ranks, run.mesh.tp, run.mesh.cp, run.strategy.context.c_str(), run.mesh.pp,
+      run.mesh.pp > 1 ? run.strategy.pipeline.c_str() : "-", static_cast<int>(run.strategy.zero),
+      run.strategy.sequence_parallel, run.strategy.keep_gathered, run.strategy.recompute.c_str(),
+      run.strategy.precision.c_str(), run.strategy.gradient_precision.c_str(), run.strategy.offload.c_str(),
+      run.strategy.compression.c_str(), m.kind.c_str(), m.layers, m.width, m.heads, m.kv_heads, m.head_width, m.ffn,
+      m.context, m.vocab, run.train.micro_batch, run.train.batch, m.dropout, m.tie_embeddings, m.norm.c_str());
   out.text = text;
   return out;
 }

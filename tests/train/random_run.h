@@ -34,6 +34,7 @@ struct Combination {
   bool dropout = true;
   double lr = 1e-3, norms = 1e-4;  // how far 32-bit norms may be apart
   int cp = 1;
+  std::string context = "all_to_all";
   int data_ranks() const { return ranks / pp / tp / cp; }
 };
 
@@ -90,7 +91,8 @@ inline spec::RunFile drawn(const Combination& c) {
   spec::RunFile run = tiny_run();
   run.model.layers = in(1, 5);
   if (c.stages_per_rank > 1) run.model.layers = c.pp * c.stages_per_rank + in(0, 2) - 2;  // the ends are stages too
-  run.model.heads = c.tp * c.cp == 1 ? in(1, 6) : c.tp * c.cp * in(1, 2);
+  const int shared = c.tp * (c.context == "ring" ? 1 : c.cp);  // ranks that must divide heads
+  run.model.heads = shared == 1 ? in(1, 6) : shared * in(1, 2);
   run.model.head_width = in(3, 64 / run.model.heads);
   run.model.width = run.model.heads * run.model.head_width;
   run.model.kv_heads = run.model.heads;
@@ -115,14 +117,14 @@ inline spec::RunFile drawn(const Combination& c) {
   run.mesh.pp = std::min<int64_t>(c.pp, run.model.layers + 2);
   run.strategy.pipeline = c.order;
   if (c.stages_per_rank > 1) run.strategy.stages_per_rank = c.stages_per_rank;
-  run.mesh.tp = c.tp, run.mesh.cp = c.cp;
+  run.mesh.tp = c.tp, run.mesh.cp = c.cp, run.strategy.context = c.context;
   run.strategy.offload = c.offload;
   run.strategy.sequence_parallel = c.sequence;
   run.strategy.keep_gathered = c.seed % 2 == 0;
   if (!c.dropout) run.model.dropout = 0;
   run.optimizer.lr = c.lr;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
-  draw_kind(c.kind, run.model, c.tp * c.cp, in);
+  draw_kind(c.kind, run.model, shared, in);
   if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
     run.strategy.interleave_micro_batches = static_cast<int64_t>(2 + (c.seed / 3) % 2);
   if (c.seed % 7 < 4) draw_codec(c, run);
@@ -135,11 +137,11 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
   return "seed " + std::to_string(c.seed) + ": zero " + std::to_string(c.zero) + ", recompute " + c.recompute + ", " +
          c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
          " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + " " +
-         std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + ", cp " + std::to_string(c.cp) +
-         (c.sequence ? " rows, " : ", ") + (run.strategy.keep_gathered ? "" : "gathered again, ") + "interleave " +
-         std::to_string(run.strategy.interleave_micro_batches) + ", codec " + run.strategy.compression + " but " +
-         run.strategy.compression_exclude + ", offload " + c.offload + ", " + std::to_string(c.micro_batches) +
-         " micro-batches | " + m.kind +
+         std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + ", cp " + std::to_string(c.cp) + " " +
+         c.context + (c.sequence ? " rows, " : ", ") + (run.strategy.keep_gathered ? "" : "gathered again, ") +
+         "interleave " + std::to_string(run.strategy.interleave_micro_batches) + ", codec " + run.strategy.compression +
+         " but " + run.strategy.compression_exclude + ", offload " + c.offload + ", " +
+         std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
          (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts" : "") +
          ", layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
          std::to_string(m.heads) + " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) +
