@@ -26,7 +26,10 @@ KeyTable::KeyTable(std::vector<Key> keys) : keys_(std::move(keys)) {
                                         "\n  fix: at least one element, and whole rows");
     }
     offsets_.push_back(offsets_.back() + key.elements);
-    words.insert(words.end(), {key.elements, key.row_elements, key.decay ? 1 : 0});
+    words.insert(words.end(), {key.elements, key.row_elements, key.decay ? 0 : 1});
+    if (!key.decay) continue;
+    words.push_back(static_cast<int64_t>(key.decay->size()));
+    for (const kernels::ElementRange& range : *key.decay) words.insert(words.end(), {range.begin, range.end});
   }
   fingerprint_ = kernels::hash(words.data(), static_cast<int64_t>(words.size() * sizeof(int64_t)));
 }

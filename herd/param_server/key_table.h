@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ namespace herd::param_server {
 struct Key {
   int64_t elements = 0;
   int64_t row_elements = 1;  // length of a row, the unit of sparse pushes
-  bool decay = true;         // weight decay applies
+  // Elements to which weight decay applies, ascending and disjoint; without a list, to all.
+  std::optional<std::vector<kernels::ElementRange>> decay = {};
 };
 
 class KeyTable {

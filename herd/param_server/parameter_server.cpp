@@ -103,12 +103,14 @@ void ServerState::serve() {
                 [&] { return stopping_ || local_worker_ < 0 || workers_[static_cast<size_t>(local_worker_)].gone; });
 }
 
-void ServerState::stop() {
+void ServerState::stop(const std::string& reason) {
   const std::lock_guard lock(mutex_);
+  if (stopping_) return;
   stopping_ = true;
+  table_.fail(Error(Code::kAborted, reason));
   changed_.notify_all();
   for (Worker& worker : workers_) {
-    if (worker.connection && !worker.gone) worker.connection->abort("the server was closed");
+    if (worker.connection && !worker.gone) worker.connection->abort(reason);
   }
 }
 
@@ -383,13 +385,15 @@ ParameterServer::ParameterServer(const comm::Communicator& world, const ServerLa
 }
 
 ParameterServer::~ParameterServer() {
-  if (std::uncaught_exceptions() > exceptions_) state_->stop();
+  if (std::uncaught_exceptions() > exceptions_) abort("the server was closed");
   wait();
 }
 
 void ParameterServer::wait() {
   if (thread_->thread.joinable()) thread_->thread.join();
 }
+
+void ParameterServer::abort(const std::string& reason) { state_->stop(reason); }
 
 int64_t ParameterServer::version(int64_t index) const { return state_->version(index); }
 

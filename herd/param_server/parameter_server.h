@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "herd/comm/communicator.h"
 #include "herd/param_server/key_table.h"
@@ -39,6 +40,8 @@ class ParameterServer {
 
   // Returns when all workers have left or are lost.
   void wait();
+  // Fails the calls of all workers with kAborted and this reason; wait() then returns soon. Threads: any.
+  void abort(const std::string& reason);
   // Counts the updates of a key so far.
   int64_t version(int64_t index) const;
 

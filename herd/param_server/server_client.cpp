@@ -75,7 +75,7 @@ ServerClient::ServerClient(const comm::Communicator& world, const ServerLayout& 
 }
 
 ServerClient::~ServerClient() {
-  const bool lost = std::uncaught_exceptions() > exceptions_;
+  const bool lost = aborted_ || std::uncaught_exceptions() > exceptions_;
   for (const auto& server : servers_) {
     try {
       if (server->local != nullptr) {
@@ -86,6 +86,16 @@ ServerClient::~ServerClient() {
       }
     } catch (const Error&) {  // a server that is gone needs no farewell
     }
+  }
+}
+
+void ServerClient::abort(const std::string& reason) {
+  if (aborted_.exchange(true)) return;
+  for (const auto& server : servers_) {
+    if (server->local != nullptr)
+      server->local->leave(reason);
+    else
+      server->connection->abort(reason);
   }
 }
 

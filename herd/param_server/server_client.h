@@ -2,11 +2,13 @@
 // Threads: one at a time.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "herd/comm/communicator.h"
@@ -44,6 +46,8 @@ class ServerClient {
   int64_t pull(int64_t index, std::span<float> weights);
   // How long a pull waits for other workers, and a call for an answer; 60 s at first.
   void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
+  // Fails the calls of this worker, which counts as lost from then on, with kAborted and this reason. Threads: any.
+  void abort(const std::string& reason);
   const KeyTable& keys() const { return keys_; }
 
  private:
@@ -56,6 +60,7 @@ class ServerClient {
   KeyTable keys_;
   std::vector<std::unique_ptr<Server>> servers_;
   std::chrono::milliseconds deadline_{60000};
+  std::atomic<bool> aborted_{false};
   int exceptions_ = 0;  // in flight when this was made
 };
 

@@ -35,6 +35,11 @@ struct ServerOptions {
   std::variant<kernels::SgdHyper, kernels::AdamWHyper> optimizer = kernels::SgdHyper{};
   // Writes the first weights of elements [first, first + weights.size()) of a key; none: zeros.
   std::function<void(int64_t index, int64_t first, std::span<float> weights)> initial = {};
+  bool average = true;         // of the gradients of a round; false: their sum
+  int64_t updates_before = 0;  // of each key, before this server; AdamW counts them, versions do not
+  // Returns the memory of moment k of this server's piece of a key, which outlives the server: SGD's momentum or
+  // AdamW's first moment is 0, AdamW's second is 1. None: memory of the server, zeros at first.
+  std::function<std::span<float>(int64_t index, int k)> moments = {};
   // True: the update goes on with the other workers when one is lost. Asynchronous servers do so anyway.
   bool survive_lost_workers = false;
 };

@@ -23,7 +23,7 @@ class ServerState {
 
   // Connects to the workers, and serves them until all have left.
   void serve();
-  void stop();  // serve() returns soon; workers that are still there get kAborted
+  void stop(const std::string& reason);  // serve() returns soon; workers that are still there get kAborted
 
   // What the worker of this process calls. They throw as the functions of ServerClient do.
   void push(int64_t index, std::span<const float> gradient, double rate);

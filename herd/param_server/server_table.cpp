@@ -73,6 +73,10 @@ void ServerTable::check_failed() const {
   if (failed_) throw *failed_;
 }
 
+void ServerTable::fail(const Error& error) {
+  if (!failed_) failed_.emplace(error);
+}
+
 void ServerTable::check_push(int worker, int64_t index) const {
   check_failed();
   const Entry* known = find(index);
@@ -126,7 +130,12 @@ void ServerTable::update_complete_rounds(int64_t index, Entry& known) {
   }
 }
 
-// Averages what was pushed, in the order of workers, and takes one step.
+Floats ServerTable::moment(int64_t index, int k) const {
+  if (!options_.moments) return zeros(piece(index).size());
+  return Floats(options_.moments(index, k).data(), [](float*) {});
+}
+
+// Adds what was pushed, or averages it, in the order of workers, and takes one step.
 void ServerTable::update(int64_t index, Entry& known, Round& round) {
   std::vector<const void*> sources;
   Floats sum;
@@ -138,7 +147,7 @@ void ServerTable::update(int64_t index, Entry& known, Round& round) {
   void* const target = sum.get();
   if (sources.size() > 1) {
     kernels::reduce({&target, 1}, sources, piece(index).size(), DType::kF32, ReduceOp::kSum,
-                    1.0 / static_cast<double>(sources.size()));
+                    options_.average ? 1.0 / static_cast<double>(sources.size()) : 1.0);
   }
   step(index, known, sum.get(), round.rate);
   for (Floats& gradient : round.gradients) {
@@ -153,19 +162,22 @@ void ServerTable::step(int64_t index, Entry& known, const float* gradient, doubl
     std::memcpy(copy.get(), known.weights.get(), static_cast<size_t>(count) * sizeof(float));
     known.weights = std::move(copy);
   }
-  const kernels::ElementRange all{0, count};
-  const std::span<const kernels::ElementRange> decay(&all, keys_.at(index).decay ? 1 : 0);
+  const Key& key = keys_.at(index);
+  const kernels::ElementRange all{0, key.elements};
+  const std::span<const kernels::ElementRange> decay = key.decay ? std::span(*key.decay) : std::span(&all, 1);
+  const int64_t offset = piece(index).begin;
   if (const auto* sgd = std::get_if<kernels::SgdHyper>(&options_.optimizer)) {
     kernels::SgdHyper hyper = *sgd;
     if (!std::isnan(rate)) hyper.rate = rate;
-    if (hyper.momentum != 0 && known.moment1 == nullptr) known.moment1 = zeros(count);
-    kernels::sgd({known.weights.get(), gradient, known.moment1.get(), count, 0}, hyper, decay);
+    if (hyper.momentum != 0 && known.moment1 == nullptr) known.moment1 = moment(index, 0);
+    kernels::sgd({known.weights.get(), gradient, known.moment1.get(), count, offset}, hyper, decay);
   } else {
     kernels::AdamWHyper hyper = std::get<kernels::AdamWHyper>(options_.optimizer);
     if (!std::isnan(rate)) hyper.rate = rate;
-    hyper.t = known.version + 1;
-    if (known.moment1 == nullptr) known.moment1 = zeros(count), known.moment2 = zeros(count);
-    kernels::adamw({known.weights.get(), gradient, known.moment1.get(), known.moment2.get(), count, 0}, hyper, decay);
+    hyper.t = options_.updates_before + known.version + 1;
+    if (known.moment1 == nullptr) known.moment1 = moment(index, 0), known.moment2 = moment(index, 1);
+    kernels::adamw({known.weights.get(), gradient, known.moment1.get(), known.moment2.get(), count, offset}, hyper,
+                   decay);
   }
   ++known.version;
 }

@@ -40,8 +40,9 @@ class ServerTable {
   int64_t version(int64_t index) const;
   // Takes the worker out of the rounds. `lost` says why, empty where it left in good order.
   void remove_worker(int worker, const std::string& lost);
-  // Throws what ended the training here: a lost worker.
+  // Throws what ended the training here: a lost worker, or fail().
   void check_failed() const;
+  void fail(const Error& error);  // ends the training; the first error counts
   // Returns the workers that the update of the next version waits for.
   std::vector<int> missing(int64_t index) const;
 
@@ -65,6 +66,7 @@ class ServerTable {
   const Entry* find(int64_t index) const;
   void update_complete_rounds(int64_t index, Entry& entry);
   void update(int64_t index, Entry& entry, Round& round);
+  Floats moment(int64_t index, int k) const;
   void step(int64_t index, Entry& entry, const float* gradient, double rate);
 
   KeyTable keys_;

@@ -210,5 +210,40 @@ TEST(ParameterServer, RefusesARankThatIsNoServer) {
   });
 }
 
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "";
+}
+
+// Whoever ends the training tells the others at once, also those that wait in a pull, and no destructor waits.
+TEST(ParameterServer, AbortEndsTheCallsOfAllWorkers) {
+  std::atomic<int> ended{0};
+  run_inproc(3, [&](Communicator& world) {
+    const KeyTable table(kKeys);
+    const ServerLayout layout = colocated_servers(world.size(), world.size());
+    ParameterServer server(world, layout, table, sgd());
+    ServerClient client(world, layout, table, &server);
+    const std::vector<float> gradient(5000, 1);
+    std::vector<float> weights(5000);
+    if (world.rank() == 1) {
+      std::this_thread::sleep_for(50ms);
+      client.abort("rank 1: the disk is full");
+      server.abort("rank 1: the disk is full");
+      EXPECT_THAT(error_of([&] { client.push(1, gradient); }), testing::HasSubstr("the disk is full"));
+    } else {
+      client.push(1, gradient);
+      EXPECT_THAT(error_of([&] { client.pull(1, weights); }), testing::HasSubstr("the disk is full"));
+      client.abort("rank 1: the disk is full");
+      server.abort("rank 1: the disk is full");
+    }
+    ++ended;
+  });
+  EXPECT_EQ(ended, 3);
+}
+
 }  // namespace
 }  // namespace herd

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "tests/support/expect_error.h"
@@ -74,6 +76,53 @@ TEST(ServerTable, UpdatesAtEachPush_WhereItIsAsynchronous) {
   for (int i = 0; i < 5; ++i) push(table, 0, 1);
   EXPECT_EQ(table.pull(1, 0)->version, 5);
   EXPECT_EQ(table.pull(1, 0)->weights[0], -5);
+}
+
+TEST(ServerTable, AddsARound_WhereItDoesNotAverage) {
+  ServerTable table = table_of(2, {.average = false});
+  push(table, 0, 1);
+  push(table, 1, 3);
+  EXPECT_EQ(table.pull(0, 0)->weights[0], -4);
+}
+
+// A server that goes on where another has stopped has the bits of one that never stopped, whatever it holds of a key.
+TEST(ServerTable, GoesOnWithMomentsThatItIsGiven) {
+  const std::vector<kernels::ElementRange> decay = {{0, 700}, {1500, 2500}};
+  const KeyTable keys{{.elements = 3000, .decay = decay}};
+  const auto gradient_of = [](int round, int64_t i) { return static_cast<float>((i * 7 + round) % 5) - 2.0f; };
+  std::vector<float> expected(3000);
+  for (int64_t i = 0; i < 3000; ++i) expected[static_cast<size_t>(i)] = 0.01f * static_cast<float>(i % 11);
+  std::vector<float> weights = expected, m(3000), v(3000), m2(3000), v2(3000);
+  for (int t = 1; t <= 4; ++t) {
+    std::vector<float> g(3000);
+    for (int64_t i = 0; i < 3000; ++i) g[static_cast<size_t>(i)] = gradient_of(t, i);
+    kernels::adamw({expected.data(), g.data(), m.data(), v.data(), 3000, 0}, {.t = t}, decay);
+  }
+  for (const int64_t before : {0, 2}) {
+    for (int server = 0; server < 2; ++server) {
+      const kernels::ElementRange piece = keys.piece(0, server, 2);
+      ServerTable table(
+          keys, server, 2, 1,
+          {.optimizer = kernels::AdamWHyper{},
+           .initial = [&](int64_t, int64_t first,
+                          std::span<float> out) { std::copy_n(weights.begin() + first, out.size(), out.begin()); },
+           .updates_before = before,
+           .moments =
+               [&](int64_t, int k) {
+                 return std::span(k == 0 ? m2 : v2)
+                     .subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.size()));
+               }});
+      for (int t = static_cast<int>(before) + 1; t <= before + 2; ++t) {
+        auto gradient = table.take_buffer(0);
+        for (int64_t i = 0; i < piece.size(); ++i) gradient[i] = gradient_of(t, piece.begin + i);
+        table.push(0, 0, std::move(gradient), kNoRate);
+      }
+      std::copy_n(table.pull(0, 0)->weights.get(), piece.size(), weights.begin() + piece.begin);
+    }
+  }
+  EXPECT_EQ(weights, expected);
+  EXPECT_EQ(m2, m);
+  EXPECT_EQ(v2, v);
 }
 
 TEST(ServerTable, TakesTheRateOfTheRound) {
