@@ -39,11 +39,15 @@ TierBytes tier_bytes(const program::Peak& peak) {
 }
 
 // Adds the bytes that a rank sends on each axis: 2(n-1)/n of an all-reduce's message, (n-1)/n of a gather's or a
-// reduce-scatter's, and what it sends to other stages.
+// reduce-scatter's, what it sends to other stages, and to and from parameter servers.
 void add_traffic(const Program& step, std::map<std::string, double>& sent) {
   for (const program::Op& op : step.ops) {
     if (op.kind == OpKind::kSend)
       sent[program::axis_name(step.mesh, op.axis)] += static_cast<double>(step.values.at(op.reads[0]).bytes);
+    if (program::is_served(op)) {
+      sent[program::axis_name(step.mesh, op.axis)] += static_cast<double>(program::served_bytes_sent(step, op));
+      continue;
+    }
     if (!is_collective(op)) continue;
     const double n = step.mesh.size(op.axis), whole = static_cast<double>(message_bytes(step, op));
     sent[program::axis_name(step.mesh, op.axis)] +=

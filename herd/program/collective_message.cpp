@@ -12,6 +12,17 @@ int64_t message_bytes(const Program& step, const Op& op) {
   return std::max(in, out);
 }
 
+int64_t served_bytes(const Program& step, const Op& op) {
+  return step.values.at(op.kind == OpKind::kPush ? op.reads.at(0) : op.writes.at(0)).bytes;
+}
+
+int64_t served_bytes_sent(const Program& step, const Op& op) {
+  const Value& room =
+      op.kind == OpKind::kPush ? op.writes.at(0) : op.reads.at(0);  // for a part of each rank's gradient
+  const int64_t ranks = step.mesh.size(op.axis), part = step.values.at(room).bytes / ranks;
+  return op.kind == OpKind::kPush ? served_bytes(step, op) - part : (ranks - 1) * part;
+}
+
 OpKind traffic_kind(const Op& op) {
   return !op.writes.empty() && op.writes[0].codec == Codec::kTopK ? OpKind::kAllGather : op.kind;
 }

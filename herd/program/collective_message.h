@@ -14,6 +14,14 @@ int64_t message_bytes(const Program& step, const Op& op);
 // Returns the collective by which an op moves its message. An all-reduce of top-k lists gathers the lists of all ranks.
 OpKind traffic_kind(const Op& op);
 
+// Tells whether an op is a message to or from parameter servers: a push, or a pull.
+inline bool is_served(const Op& op) { return op.kind == OpKind::kPush || op.kind == OpKind::kPull; }
+// Returns the bytes of the gradient that an op pushes, or of the weights that it pulls. REQUIRES is_served(op).
+int64_t served_bytes(const Program& step, const Op& op);
+// Returns the bytes that the rank sends for a push, or as a server for the pulls of the other ranks. REQUIRES
+// is_served(op).
+int64_t served_bytes_sent(const Program& step, const Op& op);
+
 // Tells whether a value is of this kind, whole along every axis, plain, and on the device.
 inline bool is_plain_whole(const Value& value, ValueKind kind) {
   return value == Value{kind, value.index, value.micro_batch};

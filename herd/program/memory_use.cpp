@@ -11,6 +11,7 @@ MemoryUse use_of(ValueKind kind) {
     case ValueKind::kWeight:
       return MemoryUse::kWeights;
     case ValueKind::kGradient:
+    case ValueKind::kPushed:
       return MemoryUse::kGradients;
     case ValueKind::kState:
     case ValueKind::kResidual:

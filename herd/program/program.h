@@ -72,6 +72,9 @@ enum class OpKind : uint8_t {
   kLogits,    // w.., x<b>.m -> logits.m. It stands in place of the loss in a pass that continues texts.
   kAdd,       // dx.m, dx.m.partial(axis) -> dx.m. It adds what another rank's blocks contribute.
   kAllToAll,  // x.shard -> x.shard(axis:heads), or back. It changes the dimension along which an axis cuts a value.
+  kPush,      // g -> p. It gives this rank's gradient to the parameter servers of an axis.
+  // p, s -> w, s. It gets weights from the servers, which update a group once all ranks of the axis have pushed.
+  kPull,
 };
 
 // Names a queue of ops that start first in, first out. Different lanes run beside each other.
@@ -106,6 +109,7 @@ enum class ValueKind : uint8_t {
   kCache,     // cache<b>: keys and values of the tokens that block b's attention has seen
   kLogits,    // logits.m: logits of the last token of each sequence, in fp32
   kResidual,  // e<group>: what encoding gradients has lost so far, with room to exchange them
+  kPushed,    // p<group>: room of the parameter servers of this rank for gradients that ranks have pushed
 };
 
 // Names how numbers are written. The model computes with plain ones; encoded ones are shorter, to be moved.

@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kOps[] = {
     "load",           "forward", "loss",   "recompute", "backward", "backward_weight", "all_gather", "all_reduce",
     "reduce_scatter", "norm",    "clip",   "step",      "send",     "receive",         "fetch",      "evict",
-    "release",        "encode",  "decode", "logits",    "add",      "all_to_all"};
+    "release",        "encode",  "decode", "logits",    "add",      "all_to_all",      "push",       "pull"};
 constexpr std::string_view kLanes[] = {"compute",  "gather",  "reduce",   "activations", "peer-in",
                                        "peer-out", "copy-in", "copy-out", "host",        "io"};
 constexpr std::string_view kCodecs[] = {"plain", "bf16", "int8", "int4", "topk"};
@@ -36,6 +36,7 @@ constexpr ValueSpelling kValues[] = {
     {"cache", "caches", true, false},
     {"logits", "logits", false, true},
     {"e", "residuals", true, false},
+    {"p", "pushed gradients", true, false, Tier::kHost},
 };
 
 template <typename Enum, size_t n>
@@ -178,7 +179,7 @@ std::string subject(const Program& step, const Op& op) {
   if (op.kind == OpKind::kRelease || op.kind == OpKind::kFetch || op.kind == OpKind::kEvict) {
     for (const Value& value : op.writes) append(out, value_name(step.mesh, value));
   } else if (op.block < 0) {  // names groups without placement and tier: "w7"
-    for (const Value& value : op.writes) {
+    for (const Value& value : op.kind == OpKind::kPush ? op.reads : op.writes) {
       if (value.kind == ValueKind::kState || value.kind == ValueKind::kResidual) continue;
       append(out, value_name(step.mesh, {value.kind, value.index, value.micro_batch, kWhole, Codec::kPlain,
                                          usual_tier(value.kind), value.tensor}));
@@ -234,6 +235,7 @@ Value norm(int group) { return value_of(ValueKind::kNorm, group, -1); }
 Value factor() { return value_of(ValueKind::kFactor, 0, -1); }
 Value cache(int block) { return value_of(ValueKind::kCache, block, -1); }
 Value residual(int group) { return value_of(ValueKind::kResidual, group, -1); }
+Value pushed(int group) { return value_of(ValueKind::kPushed, group, -1); }
 Value logits(int micro_batch) { return value_of(ValueKind::kLogits, 0, micro_batch); }
 
 Value placed(Value value, Placement placement) {

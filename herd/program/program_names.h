@@ -56,6 +56,7 @@ Value factor();
 Value cache(int block);
 Value logits(int micro_batch);
 Value residual(int group);
+Value pushed(int group);
 
 Value placed(Value value, Placement placement);  // returns the value with another placement
 Value in_codec(Value value, Codec codec);        // returns the value with another codec

@@ -92,6 +92,20 @@ std::string cuts_text(const Mesh& mesh, const std::map<int, Cut>& cuts);
 // REQUIRES an op that is no collective, message or release.
 std::vector<Symbol> run_local(const Model& model, OpContext& context);
 
+// Holds what the parameter servers of an axis know of a parameter group. Their round r has the r-th push of each rank,
+// and makes version r + 1 of the weights.
+struct ServedGroup {
+  std::map<int, std::vector<Symbol>> pushes;  // by rank
+  size_t checked_rounds = 0;
+};
+
+// Returns the symbols that a push writes, and adds it to the group.
+std::vector<Symbol> run_push(const Model& model, OpContext& context, ServedGroup& served);
+// Returns the symbols that a pull of a rank of `members` writes: weights of the round that the rank has pushed last.
+// REQUIRES that the other ranks have pushed as often.
+std::vector<Symbol> run_pull(const Model& model, OpContext& context, ServedGroup& served,
+                             const std::vector<int>& members);
+
 // Returns the symbols that each rank of a collective writes. `contexts` are those of all ranks of the axis, in its
 // order. Adds what is wrong to the first of them.
 std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<OpContext>& contexts);

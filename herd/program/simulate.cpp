@@ -164,7 +164,10 @@ class Simulator {
         const int earlier = position - position % n - d.distance * n + d.op;
         if (earlier >= 0) task.after.push_back(last_task[static_cast<size_t>(earlier)]);
       }
-      if (const bool message = op.kind == OpKind::kSend || op.kind == OpKind::kReceive; message || is_collective(op)) {
+      if (is_served(op)) {
+        add_served(step, op, task, issued);
+      } else if (const bool message = op.kind == OpKind::kSend || op.kind == OpKind::kReceive;
+                 message || is_collective(op)) {
         Meeting& meeting = meetings_[message ? message_key(step, op, issued) : meeting_key(step, op, issued)];
         meeting.arrivals.push_back(add_task(task));
         task.after.clear();
@@ -191,6 +194,35 @@ class Simulator {
       last_task[static_cast<size_t>(position)] = static_cast<int>(tasks_.size()) - 1;
     }
     last_task_.push_back(std::move(last_task));
+  }
+
+  // Adds a push, which waits for nobody, or a pull, which begins when all ranks have pushed. The servers lie among the
+  // ranks, and the one that moves most sets the pace: a push moves as much as a reduce-scatter of all that it gets, and
+  // a pull as much as an all-gather of that.
+  void add_served(const Program& step, const Op& op, sim::Task& task, std::map<std::string, int>& issued) {
+    const bool push = op.kind == OpKind::kPush;
+    const std::vector<int> members = step.mesh.ranks(op.axis, step.rank);
+    const Value& room = push ? op.writes.at(0) : op.reads.at(0);
+    const std::string key = "servers of " + std::to_string(op.axis) + " of " + std::to_string(members.front()) + "/" +
+                            std::to_string(room.index);
+    const int number = issued[key + (push ? " push" : " pull")]++;
+    int64_t served = 0;
+    for (const int member : members) {
+      if (static_cast<size_t>(member) < programs_.size())
+        served = std::max(served, programs_[static_cast<size_t>(member)].values.at(room).bytes);
+    }
+    CollectivePrice price = cost_.price(push ? OpKind::kReduceScatter : OpKind::kAllGather, served, step.mesh, op.axis);
+    if (!push && op.reads.size() > 1) {  // the update of what this rank serves
+      const double bytes = 2.0 * static_cast<double>(step.values.at(op.reads[1]).bytes);
+      price.work_us += pass_work({}, bytes, calibration_).work_us;
+      price.host_bytes += bytes;
+    }
+    task.latency_us = price.latency_us;
+    task.work_us = price.work_us;
+    if (price.work_us > 0)
+      task.uses = {{cores_, 1}, {bus_, bus_rate(price.host_bytes, price.work_us, calibration_.reduce_us_per_byte > 0)}};
+    Meeting& meeting = meetings_[key + "#" + std::to_string(number)];
+    (push ? meeting.arrivals : meeting.work).push_back(add_task(task));
   }
 
   // Returns the bytes per microsecond that a task takes of the memory bus. A time that was measured while the other

@@ -363,6 +363,7 @@ class LocalOp {
         check_complete(context_.op.reads[i], context_.reads[i]);
       }
     }
+    if (model_.expected().proof.num_servers > 0) wrong("updates weights, which parameter servers do");
     const int factors = model_.expected().proof.clipped ? 1 : 0;
     if (counts[ValueKind::kGradient] != 1 || counts[ValueKind::kState] != 1 || counts[ValueKind::kWeight] > 1 ||
         counts[ValueKind::kFactor] != factors) {

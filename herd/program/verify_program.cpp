@@ -1,5 +1,7 @@
 #include "herd/program/verify_program.h"
 
+#include <algorithm>
+
 #include "herd/program/collective_message.h"
 #include "herd/program/op_dependencies.h"
 #include "herd/program/passes.h"
@@ -183,6 +185,7 @@ class SymbolicMachine {
     if (is_collective(op)) return run_collective_op(rank, position);
     if (is_pass(op) && op.axis != kNoAxis) return run_joint_op(rank, position);
     if (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) return run_message(rank, position);
+    if (op.kind == OpKind::kPush || op.kind == OpKind::kPull) return run_server_op(rank, position);
     if (op.kind == OpKind::kRelease)
       release(rank, position);
     else
@@ -275,6 +278,33 @@ class SymbolicMachine {
     receives_.erase(receive);
     complete(ranks.first, sent);
     complete(ranks.second, received);
+    return true;
+  }
+
+  // Runs a push or a pull; false for a pull that waits for pushes of other ranks.
+  bool run_server_op(int rank, int position) {
+    const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
+    const Mesh& mesh = model_.expected().mesh;
+    const Proof& proof = model_.expected().proof;
+    const bool has_servers = proof.num_servers > 0 && op.axis == proof.shard_axis && mesh.index(op.axis, rank) >= 0;
+    if (!has_servers) add_finding_at(rank, position, "is on " + axis_name(mesh, op.axis) + ", which has no servers");
+    if (!has_servers || op.reads.empty()) {
+      complete(rank, position);
+      return true;
+    }
+    const std::vector<int> members = mesh.ranks(op.axis, rank);
+    ServedGroup& served = servers_[{op.axis, members.front(), op.reads[0].index}];
+    if (op.kind == OpKind::kPull) {
+      const size_t own_pushes = served.pushes[rank].size();
+      const auto lags = [&](int member) { return served.pushes[member].size() < own_pushes; };
+      if (std::any_of(members.begin(), members.end(), lags)) return false;
+    }
+    OpContext context = read(rank, position);
+    const std::vector<Symbol> results =
+        op.kind == OpKind::kPush ? run_push(model_, context, served) : run_pull(model_, context, served, members);
+    for (const std::string& text : context.wrong) add_finding_at(rank, position, text);
+    write(rank, position, results);
+    complete(rank, position);
     return true;
   }
 
@@ -436,10 +466,14 @@ class SymbolicMachine {
                           std::to_string(kSteps) + " steps");
       }
     }
+    const Proof& proof = model_.expected().proof;
+    const int place = proof.shard_axis == kNoAxis ? 0 : model_.expected().mesh.index(proof.shard_axis, rank);
+    const bool keeps_states = proof.num_servers == 0 || place < proof.num_servers;
     for (const int group : model_.groups_of(rank)) {
       if (weights[group] == 0) add_finding(rank, -1, "keeps no weights of group " + std::to_string(group));
       const bool frozen = model_.expected().frozen_groups.contains(group);
-      if (states[group] == 0 && !frozen) add_finding(rank, -1, "keeps no state of group " + std::to_string(group));
+      if (keeps_states && states[group] == 0 && !frozen)
+        add_finding(rank, -1, "keeps no state of group " + std::to_string(group));
       if (states[group] > 0 && frozen) add_finding(rank, -1, "keeps a state of frozen group " + std::to_string(group));
     }
   }
@@ -449,7 +483,8 @@ class SymbolicMachine {
   std::vector<RankState> ranks_;
   // (axis, first member, lane) -> rank -> position of an op that waits.
   std::map<std::tuple<int, int, Lane>, std::map<int, int>> waiting_;
-  std::map<std::pair<int, int>, int> sends_, receives_;  // (from, to) -> position of an op that waits
+  std::map<std::pair<int, int>, int> sends_, receives_;       // (from, to) -> position of an op that waits
+  std::map<std::tuple<int, int, int>, ServedGroup> servers_;  // (axis, first member, parameter group)
   std::vector<Finding> findings_;
 };
 

@@ -8,6 +8,8 @@
 //   activation  is what made it (block, tensor, micro-batch, data rank, step). It must be whole, a shard or partial
 //               along the tensor axis, and cut by rows or by heads along the context axis, as the blocks that make and
 //               read it need. Its gradient is the set of its readers.
+//   pushed      is a round of the parameter servers, which must hold what a gradient must, and its step's alone. The
+//               pull of step t gets the weights that rounds 0 to t make.
 //   factor      is the set of groups whose norms it has seen, each with all contributions.
 //   cache       is (block, data rank) and a version. A pass that continues caches must read version t of its own
 //               block's cache in step t, and leave t+1.
@@ -47,6 +49,7 @@ struct Proof {
   bool blocks_split = true;   // true: ranks of the tensor axis share blocks as block_splits says; false: none is shared
   bool tokens_cut = true;  // true: ranks of the context axis share tokens as block_by_heads says; false: none is shared
   int shard_axis = kNoAxis;  // axis that cuts persistent shards
+  int num_servers = 0;       // of the ranks along shard_axis, so many of the first are parameter servers, too
   bool clipped = true;       // true: every kStep reads a factor that has seen every group
   bool released = true;      // true: only persistent values are left at the end of a step
 };

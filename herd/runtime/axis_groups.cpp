@@ -3,6 +3,7 @@
 #include <set>
 
 #include "herd/base/error.h"
+#include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
 
 namespace herd::runtime {
@@ -18,7 +19,7 @@ std::set<Key> used_by_any(Communicator& world, const program::Program& step) {
   const size_t axes = step.mesh.axes.size(), lanes = static_cast<size_t>(program::Lane::kIo) + 1;
   std::vector<int64_t> used(axes * lanes, 0);
   for (const program::Op& op : step.ops) {
-    if (op.axis == kNoAxis) continue;
+    if (op.axis == kNoAxis || is_served(op)) continue;
     const auto lane = static_cast<size_t>(op.peer < 0 ? op.lane : kMessages);
     used[static_cast<size_t>(op.axis) * lanes + lane] = 1;
   }

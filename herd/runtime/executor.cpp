@@ -5,10 +5,12 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/bridge/budget_allocator.h"
+#include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
 #include "herd/runtime/deferred_release_internal.h"
 #include "herd/runtime/device_lane.h"
@@ -92,12 +94,14 @@ std::unique_ptr<Lane> make_cpu_lane(program::Lane lane) {
 }
 
 LaneFactory cpu_lanes_of(const program::Program& step) {
-  const bool encoded = std::any_of(step.ops.begin(), step.ops.end(), [](const program::Op& op) {
-    return op.lane == program::Lane::kReduce && !op.writes.empty() && program::keeps_residuals(op.writes[0].codec);
-  });
-  if (!encoded) return make_cpu_lane;
-  return [](program::Lane lane) {
-    return lane == program::Lane::kReduce ? thread_lane("herd-reduce") : make_cpu_lane(lane);
+  std::set<program::Lane> blocking;
+  for (const program::Op& op : step.ops) {
+    const bool encoded =
+        op.lane == program::Lane::kReduce && !op.writes.empty() && program::keeps_residuals(op.writes[0].codec);
+    if (encoded || is_served(op)) blocking.insert(op.lane);
+  }
+  return [blocking](program::Lane lane) {
+    return blocking.contains(lane) ? thread_lane("herd-" + std::string(program::lane_name(lane))) : make_cpu_lane(lane);
   };
 }
 

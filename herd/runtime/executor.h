@@ -38,7 +38,8 @@ using LaneFactory = std::function<std::unique_ptr<Lane>(program::Lane)>;
 // Returns inline_lane for compute, ready_lane for collectives and messages, thread_lane for the rest (lane.h).
 std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);
 
-// Returns the lanes of a step: those of make_cpu_lane(), but a thread for reductions that work between their messages.
+// Returns the lanes of a step: those of make_cpu_lane(), but threads for reductions that work between their messages,
+// and for pushes and pulls.
 LaneFactory cpu_lanes_of(const program::Program& step);
 // Returns those of a step on a device: the calling thread's stream for compute, threads with streams of their own for
 // the rest, plain threads for the host's arithmetic and files. On the CPU they are those of cpu_lanes_of().

@@ -191,6 +191,9 @@ BindingTable ModelBindings::table() {
   table[OpKind::kNorm] = without_event([this](const Op& op, int64_t) { norm(op); });
   table[OpKind::kClip] = without_event([this](const Op& op, int64_t) { clip(op); });
   table[OpKind::kStep] = without_event([this](const Op& op, int64_t number) { step(op, number); });
+  table[OpKind::kPush] =
+      without_event([this](const Op& op, int64_t step) { options_.served->push(op.reads.at(0).index, step); });
+  table[OpKind::kPull] = without_event([this](const Op& op, int64_t) { options_.served->pull(op.writes.at(0).index); });
   table[OpKind::kRelease] = without_event([this](const Op& op, int64_t) { release(op); });
   return table;
 }

@@ -29,6 +29,7 @@
 #include "herd/runtime/encoded_gradients.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/flat_parameters.h"
+#include "herd/runtime/served_parameters.h"
 #include "herd/spec/model_table.h"
 
 namespace herd::runtime {
@@ -86,6 +87,7 @@ class ModelBindings {
     std::string algorithm = {};
     int algorithm_axis = kNoAxis;
     EncodedGradients* encoded = nullptr;  // what the step's codec keeps; null where its gradients have none
+    ServedParameters* served = nullptr;   // the step's parameter servers; null where ranks update by themselves
     int64_t width = 0;                    // elements of an activation for each token; only receives need it
     double link_bytes_per_us = 0;         // rate to which copies between device and host are slowed; 0 = not slowed
     // Shapes of tensors whose extents it lists; null where `width` says those of all. It must outlive the bindings.

@@ -3,6 +3,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/strategies/replicas.h"
+#include "herd/strategies/server_sync.h"
 #include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
@@ -61,7 +62,7 @@ program::Program DataParallel::rewrite(program::Program step) const {
 Technique data_parallel_row() {
   return {.name = "data parallel",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            if (step.layout.gradient_ranks() == 1) return nullptr;
+            if (step.layout.gradient_ranks() == 1 || uses_servers(step.run, step.layout)) return nullptr;
             const int axis = shard_axis(step.run, step.layout);
             return std::make_unique<DataParallel>(axis == kNoAxis ? step.layout.gradient_axis : axis,
                                                   step.run.strategy.bucket);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "herd/program/program_names.h"
+#include "herd/strategies/server_sync.h"
 #include "herd/strategies/tensor_parallel.h"
 #include "herd/strategies/zero1.h"
 
@@ -71,14 +72,15 @@ program::Program GradientClipping::rewrite(program::Program step) const {
   return step;
 }
 
-bool needs_norm(const spec::RunFile& run) {
+bool needs_norm(const spec::RunFile& run, const spec::Layout& layout) {
+  if (uses_servers(run, layout)) return false;
   return run.optimizer.clip > 0 || run.health.check_finite || run.strategy.precision == "fp16";
 }
 
 Technique gradient_clipping_row() {
   return {.name = "clip",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            if (!needs_norm(step.run)) return nullptr;
+            if (!needs_norm(step.run, step.layout)) return nullptr;
             std::set<int> cut, copied;
             for (const spec::BlockShape& block : step.model.blocks) {
               if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
@@ -88,7 +90,8 @@ Technique gradient_clipping_row() {
                                 step.split ? step.layout.tensor_axis : kNoAxis, step.layout.key_copies_axis};
             return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut, copied);
           },
-          .extend_proof = [](const StepContext& step, program::Proof& proof) { proof.clipped = needs_norm(step.run); }};
+          .extend_proof = [](const StepContext& step,
+                             program::Proof& proof) { proof.clipped = needs_norm(step.run, step.layout); }};
 }
 
 }  // namespace herd::strategies

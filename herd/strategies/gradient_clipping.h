@@ -44,8 +44,9 @@ class GradientClipping final : public Strategy {
 };
 
 // Tells whether a step needs the gradient's norm: to clip, to stop where it is not finite, or to skip a step that
-// overflowed fp16. Otherwise no rank waits for the others before it updates.
-bool needs_norm(const spec::RunFile& run);
+// overflowed fp16. Otherwise no rank waits for the others before it updates. Ranks that push to servers have no norm;
+// each checks what it pushes.
+bool needs_norm(const spec::RunFile& run, const spec::Layout& layout);
 
 Technique gradient_clipping_row();
 

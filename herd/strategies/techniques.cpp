@@ -14,6 +14,7 @@
 #include "herd/strategies/precision.h"
 #include "herd/strategies/recompute.h"
 #include "herd/strategies/replicas.h"
+#include "herd/strategies/server_sync.h"
 #include "herd/strategies/shared_groups.h"
 #include "herd/strategies/split_backward.h"
 #include "herd/strategies/tensor_parallel.h"
@@ -44,6 +45,7 @@ std::vector<Technique>& table() {
       zero2_row(),
       zero3_row(),
       replicas_row(),
+      server_sync_row(),
       compression_row(),
       tied_groups_row(),
       sequence_parallel_groups_row(),

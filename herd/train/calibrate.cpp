@@ -192,6 +192,7 @@ class Measurements {
   // a rate of 0 an update changes no bit of a weight where gradients and states are finite. What these hold is void
   // until the first step.
   double update_us_per_element() {
+    if (parameters_.num_states() != optimizer_.num_states()) return 0;  // servers keep the states, and update
     std::vector<int> groups;
     int64_t count = 0;
     for (int g = 0; g < parameters_.num_groups() && count < kMaxElements; ++g) {

@@ -30,13 +30,11 @@ void for_each_box(const nn::ParameterSpec& spec, int64_t begin, int64_t end,
 
 using PartOf = kernels::ElementRange (runtime::FlatParameters::*)(int group) const;
 
-// Adds the elements of each parameter of a group that lie in the rank's part, or in what it saves of it. `memory` holds
-// the part; `low`, where it is defined, holds the lower halves.
-void add_pieces(const runtime::FlatParameters& parameters, int group, PartOf part_of, const at::Tensor& memory,
-                const at::Tensor& low, const std::function<std::string(const std::string&)>& name,
-                std::vector<NamedTensor>& out) {
-  const int64_t first = parameters.part(group).begin;
-  const kernels::ElementRange part = (parameters.*part_of)(group);
+// Adds the elements of each parameter of a group that lie in `part`. `memory` begins at element `first` of the group,
+// as does `low`, which holds the lower halves where it is defined.
+void add_pieces(const runtime::FlatParameters& parameters, int group, kernels::ElementRange part, int64_t first,
+                const at::Tensor& memory, const at::Tensor& low,
+                const std::function<std::string(const std::string&)>& name, std::vector<NamedTensor>& out) {
   for (const nn::Parameter& parameter : parameters.group(group).parameters()) {
     const auto& spec = parameter.spec();
     const int64_t begin = std::max(part.begin, parameter.offset());
@@ -72,8 +70,8 @@ std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, P
   for (int g = 0; g < parameters.num_groups(); ++g) {
     if (!parameters.holds(g)) continue;
     const at::Tensor master = parameters.own_master(g);
-    add_pieces(parameters, g, part_of, master.defined() ? master : parameters.own_weights(g),
-               parameters.own_low_halves(g), same_name, tensors);
+    add_pieces(parameters, g, (parameters.*part_of)(g), parameters.part(g).begin,
+               master.defined() ? master : parameters.own_weights(g), parameters.own_low_halves(g), same_name, tensors);
   }
   return tensors;
 }
@@ -85,7 +83,7 @@ std::vector<NamedTensor> tensors_of(const runtime::FlatParameters& parameters, c
     for (int g = 0; g < parameters.num_groups(); ++g) {
       if (!parameters.holds(g) || parameters.group(g).frozen()) continue;
       add_pieces(
-          parameters, g, part_of, parameters.own_state(k, g), {},
+          parameters, g, (parameters.*part_of)(g), parameters.part(g).begin, parameters.own_state(k, g), {},
           [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);
     }
   return tensors;
@@ -105,6 +103,20 @@ std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters
   return tensors_of(parameters, optimizer, &runtime::FlatParameters::saved_part);
 }
 
+std::vector<NamedTensor> served_tensors(const runtime::ServedParameters& served,
+                                        const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
+  std::vector<NamedTensor> tensors;
+  for (int k = 0; k < served.num_moments(); ++k) {
+    for (const int g : served.groups()) {
+      const kernels::ElementRange part = served.served(g);
+      add_pieces(
+          parameters, g, part, part.begin, served.moment(k, g), {},
+          [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);
+    }
+  }
+  return tensors;
+}
+
 std::vector<NamedTensor> residual_tensors(const runtime::EncodedGradients& encoded,
                                           const runtime::FlatParameters& parameters, int rank) {
   std::vector<NamedTensor> tensors;
@@ -119,7 +131,7 @@ std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, co
     for (const nn::Parameter& parameter : parameters.group(g).parameters()) {
       names.insert(parameter.spec().name);
       if (parameter.frozen()) continue;
-      for (int k = 0; k < parameters.num_states(); ++k) names.insert(state_name(parameter.spec().name, optimizer, k));
+      for (int k = 0; k < optimizer.num_states(); ++k) names.insert(state_name(parameter.spec().name, optimizer, k));
     }
   }
   return names;

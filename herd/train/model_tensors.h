@@ -26,6 +26,9 @@ std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters);
 // Returns what this rank has lost by encoding gradients, each a tensor of its own (storage/residual_name.h).
 std::vector<NamedTensor> residual_tensors(const runtime::EncodedGradients& encoded,
                                           const runtime::FlatParameters& parameters, int rank);
+// Returns the optimizer's states that the server of this rank keeps.
+std::vector<NamedTensor> served_tensors(const runtime::ServedParameters& served,
+                                        const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 // Names all tensors of the run, also those of which this rank has nothing.
 std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 

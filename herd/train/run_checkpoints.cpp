@@ -103,6 +103,10 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint, const std::stri
   for (const auto& [name, tensor] : reader.manifest().tensors) {
     if (is_residual_name(name)) names.insert(name);
   }
+  if (states_.served != nullptr) {
+    const auto served = served_tensors(*states_.served, states_.parameters, states_.optimizer);
+    tensors.insert(tensors.end(), served.begin(), served.end());
+  }
   const std::string residuals = add_residuals(reader.manifest(), tensors);
   load_tensors(reader, tensors, names);
   if (run_.health.check_finite) check_finite(tensors, "the checkpoint " + checkpoint.string());
@@ -148,6 +152,10 @@ void RunCheckpoints::save(const Position& done) {
   if (states_.encoded != nullptr) {
     const auto residuals = residual_tensors(*states_.encoded, states_.parameters, comm_.rank());
     tensors.insert(tensors.end(), residuals.begin(), residuals.end());
+  }
+  if (states_.served != nullptr) {
+    const auto served = served_tensors(*states_.served, states_.parameters, states_.optimizer);
+    tensors.insert(tensors.end(), served.begin(), served.end());
   }
   if (const auto& scale = states_.bindings.loss_scale()) note_loss_scale(*scale, notes);
   saving([&] {

@@ -16,6 +16,7 @@
 #include "herd/runtime/encoded_gradients.h"
 #include "herd/runtime/flat_parameters.h"
 #include "herd/runtime/model_bindings.h"
+#include "herd/runtime/served_parameters.h"
 #include "herd/runtime/weight_refresher.h"
 #include "herd/spec/run_file.h"
 #include "herd/storage/small_file.h"
@@ -38,6 +39,7 @@ class RunCheckpoints {
     const optim::Optimizer& optimizer;
     runtime::ModelBindings& bindings;              // holds the loss scale
     runtime::EncodedGradients* encoded = nullptr;  // null where gradients are summed without residuals
+    runtime::ServedParameters* served = nullptr;   // null where ranks update by themselves
   };
   // Borrows `run`, `folder` and `peers`, too.
   RunCheckpoints(const spec::RunFile& run, OwnedFolder& folder, Communicator& comm, CheckpointPeers& peers,

@@ -60,6 +60,7 @@
 #include "herd/train/run_description.h"
 #include "herd/train/run_optimizer.h"
 #include "herd/train/run_report.h"
+#include "herd/train/run_servers.h"
 #include "herd/train/shared_error.h"
 #include "herd/train/step_record.h"
 #include "herd/train/stop_signal.h"
@@ -153,6 +154,7 @@ struct Trainer::State {
   std::unique_ptr<runtime::FlatParameters> parameters;
   std::unique_ptr<runtime::WeightRefresher> weights;
   std::unique_ptr<runtime::EncodedGradients> encoded;  // null where gradients are summed without residuals
+  std::unique_ptr<runtime::ServedParameters> served;   // null where ranks update by themselves
   std::unique_ptr<runtime::ModelBindings> bindings;
   MeasuredMemory memory;  // outlives the executor, which calls it
   std::unique_ptr<runtime::Executor> executor;
@@ -191,6 +193,10 @@ struct Trainer::State {
   std::string why_stopped() const {
     return is_over_time() ? "stopped by train.max_minutes = " + format_number(run.train.max_minutes)
                           : "stopped by a signal";
+  }
+  // Peers that wait for this rank's pushes hear of an error as soon as those that wait for its collectives.
+  void abort_servers(const std::exception& error) const {
+    if (served) served->abort("rank " + std::to_string(comm.rank()) + ": " + error.what());
   }
   bool root() const { return comm.rank() == 0; }
   void say(const std::string& text) const {
@@ -242,6 +248,7 @@ TrainResult Trainer::run() {
   try {
     return state_->train();
   } catch (const std::exception& error) {
+    state_->abort_servers(error);
     tell_peers(state_->comm, error);
     state_->report_failure(error);
     // A rank that does not answer won't write its part of a checkpoint: nobody waits for the save that is under way.
@@ -297,12 +304,13 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (!s.device.is_cpu()) s.say("on " + device_text(s.device, ranks_here.size()));
   if (!s.device.is_cpu() && comm.size() > 1) use_engine(run, s.device, comm);
   s.groups = std::make_unique<runtime::AxisGroups>(comm, step);
-  s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed,
-                                                           s.file_place());
+  s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, own_state_types(run, s.layout),
+                                                           seed, s.file_place());
   if (const NvmeFile* file = s.parameters->file()) {
     for (const std::string& note : file->notes()) s.say(note);
   }
   s.encoded = encoded_gradients(run, table, *s.parameters, step);
+  s.served = served_parameters(run, s.layout, *s.parameters, step, s.rate);
   s.weights = std::make_unique<runtime::WeightRefresher>(*s.parameters, *s.groups, step);
   const program::Calibration calibration = [&] {
     BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm,
@@ -329,6 +337,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (run.strategy.precision == "fp16") s.bindings->set_loss_scale(optim::LossScale());
   runtime::OpListener listener = peer_listener(comm);
   listener.failed = [&s, tell = listener.failed](const Error& error) {
+    s.abort_servers(error);
     if (!s.bindings->is_nonfinite()) tell(error);  // all ranks throw that one, and look for its cause together
   };
   s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()), std::move(listener),
@@ -343,8 +352,9 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   }
   s.checkpoints = std::make_unique<RunCheckpoints>(
       run, *s.owned, comm, *s.peers,
-      RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings, s.encoded.get()});
+      RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings, s.encoded.get(), s.served.get()});
   s.resumed = s.checkpoints->start(s.before.changes);
+  if (s.served) s.served->start(comm, s.resumed.step);
   if (s.root()) {
     s.owned->take_over();
     s.write("config.toml", spec::to_toml(run));
@@ -362,6 +372,7 @@ runtime::ModelBindings::Options Trainer::State::options() const {
           .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
           .algorithm_axis = strategies::all_reduced_axis(run, layout),
           .encoded = encoded.get(),
+          .served = served.get(),
           .width = run.model.width,
           .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
           .table = &table};

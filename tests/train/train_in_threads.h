@@ -28,6 +28,7 @@
 #include "herd/train/model_tensors.h"
 #include "herd/train/run_codec.h"
 #include "herd/train/run_optimizer.h"
+#include "herd/train/run_servers.h"
 #include "herd/train/take_weights.h"
 #include "tests/support/temporary_folder.h"
 
@@ -87,7 +88,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
     const std::filesystem::path file = files.path() / ("rank" + std::to_string(comm.rank()) + ".nvme");
-    runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed, {file, "test"});
+    runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), seed, {file, "test"});
     if (run.model.weights != "none") {
       std::vector<NamedTensor> weights = own_weights(parameters);
       take_weights(*convert::open_weights(run.model.weights), weights);
@@ -95,10 +96,13 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     }
     const auto encoded = encoded_gradients(run, table, parameters, step);
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
+    const auto served = served_parameters(run, layout, parameters, step, rate);
+    if (served) served->start(comm, 0);
     const runtime::ModelBindings::Options options{.seed = seed,
                                                   .clip = run.optimizer.clip,
                                                   .loss_scale = loss_scale,
                                                   .encoded = encoded.get(),
+                                                  .served = served.get(),
                                                   .width = run.model.width,
                                                   .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
                                                   .table = &table};
@@ -110,6 +114,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       const uint64_t before = comm.bytes_moved();
       executor.run(s);
       executor.drain();
+      if (served) comm.barrier();  // servers send until the last rank has its weights
       if (s + 1 == steps)
         out.sent[static_cast<size_t>(comm.rank())] = static_cast<int64_t>(comm.bytes_moved() - before);
       std::vector<double> totals = {bindings.output().loss_sum, static_cast<double>(bindings.output().count)};

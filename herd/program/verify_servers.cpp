@@ -1,0 +1,88 @@
+// Defines what pushes and pulls do to symbols, and checks them.
+#include <algorithm>
+
+#include "herd/program/collective_message.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_symbols_internal.h"
+
+namespace herd::program {
+namespace {
+
+std::string name_of(const Model& model, const Value& value) { return value_name(model.expected().mesh, value); }
+
+// Checks that a round has each contribution to the gradient of its step exactly once.
+void check_round(const Model& model, OpContext& context, const ServedGroup& served, const std::vector<int>& members,
+                 int round) {
+  std::set<Atom> found;
+  const std::string what = "pulls what round " + std::to_string(round) + " of the servers makes, ";
+  for (const int member : members) {
+    const Symbol& symbol = served.pushes.at(member)[static_cast<size_t>(round)];
+    if (symbol.version != round)
+      context.wrong.push_back(what + "in which rank " + std::to_string(member) + " has pushed a gradient of step " +
+                              std::to_string(symbol.version));
+    for (const Atom& atom : symbol.atoms) {
+      if (!found.insert(atom).second)
+        context.wrong.push_back(what + "which has a contribution of block " + std::to_string(std::get<0>(atom)) +
+                                " twice");
+    }
+  }
+  const std::set<Atom> all = model.contributions(context.op.reads[0].index, context.rank);
+  if (found != all)
+    context.wrong.push_back(what + "which has " + std::to_string(found.size()) + " contributions, not the " +
+                            std::to_string(all.size()) + " that belong to it");
+}
+
+}  // namespace
+
+std::vector<Symbol> run_push(const Model& model, OpContext& context, ServedGroup& served) {
+  const Op& op = context.op;
+  const int group = op.reads[0].index;
+  const bool fits = op.reads.size() == 1 && is_plain_whole(op.reads[0], ValueKind::kGradient) &&
+                    op.writes == std::vector<Value>{pushed(group)};
+  if (!fits) context.wrong.push_back("must read one whole gradient, and write that it is pushed");
+  const Symbol& gradient = context.reads[0];
+  if (gradient.index != group || gradient.shards != 1)
+    context.wrong.push_back("pushes another gradient than " + name_of(model, op.reads[0]));
+  if (gradient.version != context.step)
+    context.wrong.push_back("pushes " + name_of(model, op.reads[0]) + " of step " + std::to_string(gradient.version));
+  served.pushes[context.rank].push_back(gradient);
+  return std::vector<Symbol>(op.writes.size(), {.kind = ValueKind::kPushed, .index = group, .version = context.step});
+}
+
+std::vector<Symbol> run_pull(const Model& model, OpContext& context, ServedGroup& served,
+                             const std::vector<int>& members) {
+  const Op& op = context.op;
+  std::vector<Symbol> out(op.writes.size());
+  const int group = op.reads[0].index;
+  const bool serves = model.expected().mesh.index(op.axis, context.rank) < model.expected().proof.num_servers;
+  const size_t values = serves ? 2 : 1;
+  const bool fits = op.reads.size() == values && op.writes.size() == values && op.reads[0] == pushed(group) &&
+                    op.writes[0] == weight(group);
+  const bool keeps = !serves || (fits && op.reads[1].kind == ValueKind::kState && op.reads[1].index == group &&
+                                 op.writes[1] == op.reads[1]);
+  if (!fits || !keeps) {
+    context.wrong.push_back(serves
+                                ? "must read that a gradient is pushed, and its state, and write weights and state"
+                                : "must read that a gradient is pushed, and write weights, as its rank serves nothing");
+    return out;
+  }
+  const Symbol& push = context.reads[0];
+  if (push.index != group || push.version != context.step)
+    context.wrong.push_back("pulls " + name_of(model, op.writes[0]) + " after a push of step " +
+                            std::to_string(push.version));
+  if (serves) {
+    const Symbol& state = context.reads[1];
+    if (state.index != group || state.version != context.step)
+      context.wrong.push_back("reads " + name_of(model, op.reads[1]) + " of version " + std::to_string(state.version) +
+                              " in step " + std::to_string(context.step));
+    out[1] = state;
+    out[1].version = context.step + 1;
+  }
+  const size_t rounds = served.pushes[context.rank].size();
+  for (; served.checked_rounds < rounds; ++served.checked_rounds)
+    check_round(model, context, served, members, static_cast<int>(served.checked_rounds));
+  out[0] = {.kind = ValueKind::kWeight, .index = group, .version = static_cast<int>(rounds)};
+  return out;
+}
+
+}  // namespace herd::program

@@ -1,0 +1,74 @@
+// Holds what a rank needs to train with parameter servers (param_server/parameter_server.h), for ops kPush and kPull:
+// a client, and on the first ranks a server in a thread of its own, which updates this rank's share of all elements.
+// The values p<group> and s<group> of the Program are the server's memory, on the host. Threads: push() and pull() from
+// any, at once; abort() from any; the rest from one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "herd/comm/communicator.h"
+#include "herd/kernels/element_range.h"
+#include "herd/optim/learning_rate.h"
+#include "herd/param_server/parameter_server.h"
+#include "herd/param_server/server_client.h"
+#include "herd/program/program.h"
+#include "herd/runtime/flat_parameters.h"
+
+namespace herd::runtime {
+
+class ServedParameters {
+ public:
+  struct Options {
+    std::variant<kernels::SgdHyper, kernels::AdamWHyper> optimizer;
+    int num_moments = 0;  // of the optimizer
+    int num_servers = 1;  // ranks that serve, the first of those that push
+    optim::LearningRate rate;
+    bool check_finite = true;  // true: a gradient with NaN or infinity is not pushed
+    std::chrono::milliseconds deadline{60000};
+  };
+  // Allocates this rank's share of the moments, zeros. Borrows `parameters`. REQUIRES a step with pushes.
+  ServedParameters(const FlatParameters& parameters, const program::Program& step, const Options& options);
+  ~ServedParameters();  // leaves, and waits until the other workers have left, too
+
+  // Starts the servers with the weights and moments of now. `updates_before` counts the steps so far. Collective.
+  void start(Communicator& comm, int64_t updates_before);
+  // Throws kBadConfig for a gradient that is not finite; else as ServerClient.
+  void push(int group, int64_t step);
+  void pull(int group);
+  // Ends the training for all workers, since this rank ends it. Throws nothing.
+  void abort(const std::string& reason) noexcept;
+
+  std::vector<int> groups() const;
+  int num_moments() const { return static_cast<int>(moments_.size()); }
+  // Elements of the group that this rank's server updates, and moment k of these. REQUIRES a group of groups().
+  kernels::ElementRange served(int group) const;
+  at::Tensor moment(int k, int group) const;
+
+ private:
+  bool serves() const { return rank_index_ < static_cast<int>(layout_.servers.size()); }
+  int64_t key_of(int group) const { return keys_of_groups_.at(group); }
+
+  const FlatParameters& parameters_;
+  Options options_;
+  ServerLayout layout_;
+  std::map<int, int64_t> keys_of_groups_;
+  std::vector<int> groups_of_keys_;
+  KeyTable keys_;
+  int rank_index_ = 0;                       // place among the workers; the first of them serve
+  std::vector<int64_t> offsets_;             // by key: where its moments begin
+  std::vector<at::Tensor> moments_;          // by k
+  std::mutex mutex_;                         // the client serves one call at a time
+  std::unique_ptr<ParameterServer> server_;  // null where this rank does not serve
+  std::unique_ptr<ServerClient> client_;
+};
+
+}  // namespace herd::runtime

@@ -1,0 +1,42 @@
+#include "herd/train/run_servers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "herd/base/error.h"
+#include "herd/strategies/server_sync.h"
+#include "herd/train/run_optimizer.h"
+
+namespace herd::train {
+
+std::vector<at::ScalarType> own_state_types(const spec::RunFile& run, const spec::Layout& layout) {
+  if (strategies::uses_servers(run, layout)) return {};
+  return state_types(run.optimizer);
+}
+
+std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile& run, const spec::Layout& layout,
+                                                             const runtime::FlatParameters& parameters,
+                                                             const program::Program& step,
+                                                             const optim::LearningRate& rate) {
+  if (!strategies::uses_servers(run, layout)) return nullptr;
+  runtime::ServedParameters::Options options{.optimizer = {}, .rate = rate, .check_finite = run.health.check_finite};
+  if (!parameters.device().is_cpu())
+    throw Error(Code::kBadConfig, "strategy.sync = \"" + run.strategy.sync +
+                                      "\" does not go with a rank that computes on " + parameters.device().str() +
+                                      ": gradients are pushed from the host's memory\n  fix: device.kind = \"cpu\", or "
+                                      "strategy.sync = \"all_reduce\"");
+  options.num_servers = strategies::num_servers(run, layout);
+  options.num_moments = make_optimizer(run.optimizer)->num_states();
+  options.deadline = std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
+  const spec::RunFile::Optimizer& o = run.optimizer;
+  if (o.kind == "sgd") {
+    options.optimizer = kernels::SgdHyper{.momentum = o.momentum, .weight_decay = o.weight_decay};
+  } else {
+    options.optimizer =
+        kernels::AdamWHyper{.beta1 = o.betas[0], .beta2 = o.betas[1], .epsilon = o.eps, .weight_decay = o.weight_decay};
+  }
+  return std::make_unique<runtime::ServedParameters>(parameters, step, options);
+}
+
+}  // namespace herd::train

@@ -1,0 +1,266 @@
+// Parameter servers as a rewrite: it proves with what it goes with, refuses the rest, and mutants of it are found.
+#include "herd/strategies/server_sync.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "herd/program/collective_message.h"
+#include "herd/program/memory_bound.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_text.h"
+#include "tests/golden.h"
+#include "tests/strategies/small_run.h"
+#include "tests/support/expect_error.h"
+
+namespace herd::strategies {
+namespace {
+
+using program::Op;
+using program::OpKind;
+using program::Program;
+using program::Value;
+using program::ValueKind;
+
+spec::RunFile served_run(int dp, int64_t servers = 0, const char* recompute = "none", int64_t micro_batches = 2) {
+  spec::RunFile run = small_run(2, recompute, micro_batches * dp, true);
+  run.strategy.sync = "server";
+  run.strategy.servers = servers;
+  run.optimizer.clip = 0;
+  return run;
+}
+
+program::Expectation served_expectation(const spec::RunFile& run, int ranks) {
+  program::Expectation expected = expectation_of(run, ranks);
+  expected.proof.clipped = false;
+  expected.proof.shard_axis = trainable_layout(run, ranks).data_axis;
+  expected.proof.num_servers = num_servers(run, trainable_layout(run, ranks));
+  return expected;
+}
+
+TEST(ServerSync, Proves_WithWhatItGoesWith) {
+  for (const int dp : {2, 3}) {
+    for (const char* recompute : {"none", "full", "selective"}) {
+      for (const int64_t micro_batches : {1, 3}) {
+        for (const int64_t servers : {0, 1, 2}) {
+          const auto steps = steps_of(served_run(dp, servers, recompute, micro_batches), dp);
+          EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+        }
+      }
+    }
+  }
+  spec::RunFile frozen = served_run(2);
+  frozen.model.frozen = "h.1.*";
+  steps_of(frozen, 2);
+}
+
+TEST(ServerSync, IsReadByPeople) {
+  testing_support::expect_golden("tests/strategies/golden/server_dp2.txt", to_text(steps_of(served_run(2), 2)[0]));
+}
+
+TEST(ServerSync, LeavesTheStepAsItIs_WhereNoRanksShareIt) {
+  spec::RunFile plain = served_run(1);
+  plain.strategy.sync = "all_reduce";
+  EXPECT_EQ(steps_of(served_run(1), 1), steps_of(plain, 1));
+}
+
+// Of M bytes of gradients of n ranks each of k servers keeps M/k of weights and of each state, and has room for n *
+// M/k. A worker moves 2M, a server 2n * M/k; what a rank gives to itself moves nothing. Source: Jiang et al. 2020, "A
+// Unified Architecture for Accelerating Distributed DNN Training in Heterogeneous GPU/CPU Clusters", OSDI (BytePS).
+TEST(ServerSync, KeepsAndSendsTheBytesOfItsEquations) {
+  for (const int n : {2, 3, 4}) {
+    for (int k = 1; k <= n; ++k) {
+      const spec::RunFile run = served_run(n, k);
+      const auto groups = static_cast<double>(spec::program_table(run, 1).groups.size());
+      const auto steps = steps_of(run, n);
+      for (int rank = 0; rank < n; ++rank) {
+        const Program& step = steps[static_cast<size_t>(rank)];
+        double gradients = 0, pushed = 0, served = 0, sent = 0;
+        for (const auto& [value, info] : step.values) {
+          const auto bytes = static_cast<double>(info.bytes);
+          if (value.kind == ValueKind::kGradient) gradients += bytes;
+          if (value.kind == ValueKind::kPushed) pushed += bytes;
+          if (value.kind == ValueKind::kState) served += bytes;
+        }
+        for (const Op& op : step.ops) {
+          if (is_served(op)) sent += static_cast<double>(served_bytes_sent(step, op));
+        }
+        const bool serves = rank < k;
+        const double share = serves ? gradients / k : 0;
+        EXPECT_NEAR(pushed, n * share, groups);
+        EXPECT_NEAR(served, 3 * share, groups);
+        EXPECT_NEAR(sent, gradients - share + (n - 1) * share, 2 * n * groups) << n << " ranks, " << k << " servers";
+        EXPECT_EQ(static_cast<double>(peak_bound(step, program::Tier::kHost).bytes),
+                  pushed + served + 16 * step.micro_batches);
+      }
+    }
+  }
+}
+
+TEST(ServerSync, RefusesWhatDoesNotGoWithIt_AndSaysWhatToSet) {
+  const auto expect_refused = [](const std::function<void(spec::RunFile&)>& change, int ranks, const std::string& rule,
+                                 const std::string& fix) {
+    spec::RunFile run = served_run(2);
+    change(run);
+    EXPECT_ERROR(steps_of(run, ranks), Code::kBadConfig, "strategy.sync = \"server\" does not go with " + rule,
+                 "fix: " + fix + ", or strategy.sync = \"all_reduce\"");
+  };
+  expect_refused([](auto& run) { run.optimizer.clip = 1; }, 2, "optimizer.clip > 0", "optimizer.clip = 0");
+  for (const int zero : {1, 2, 3})
+    expect_refused([&](auto& run) { run.strategy.zero = zero; }, 2, "strategy.zero = " + std::to_string(zero),
+                   "strategy.zero = 0");
+  expect_refused([](auto& run) { run.mesh.tp = 2; }, 4, "mesh.tp = 2", "mesh.tp = 1");
+  expect_refused([](auto& run) { run.mesh.pp = 2; }, 4, "mesh.pp = 2", "mesh.pp = 1");
+  expect_refused([](auto& run) { run.mesh.cp = 2; }, 4, "mesh.cp = 2", "mesh.cp = 1");
+  expect_refused([](auto& run) { run.strategy.servers = 3; }, 2, "strategy.servers = 3", "strategy.servers = 0");
+  expect_refused([](auto& run) { run.device.kind = "cuda"; }, 2, "device.kind = \"cuda\"", "device.kind = \"cpu\"");
+  expect_refused([](auto& run) { run.mesh.fsdp = 2; }, 2, "mesh.fsdp = 2", "mesh.fsdp = 1");
+  for (const char* precision : {"bf16", "fp16"})
+    expect_refused([&](auto& run) { run.strategy.precision = precision; }, 2,
+                   "strategy.precision = \"" + std::string(precision) + "\"", "strategy.precision = \"fp32\"");
+  for (const char* offload : {"states", "window", "nvme"})
+    expect_refused([&](auto& run) { run.strategy.offload = offload; }, 2,
+                   "strategy.offload = \"" + std::string(offload) + "\"", "strategy.offload = \"none\"");
+  expect_refused([](auto& run) { run.strategy.compression = "int8"; }, 2, "strategy.compression = \"int8\"",
+                 "strategy.compression = \"none\"");
+  expect_refused([](auto& run) { run.optimizer.momentum_precision = "bf16"; }, 2,
+                 "optimizer.momentum_precision = \"bf16\"", "optimizer.momentum_precision = \"fp32\"");
+}
+
+// Changes each op of one rank, and of all ranks, in turn. With one server a rank serves and the other does not.
+class ServerMutants : public testing::TestWithParam<int> {};
+
+TEST_P(ServerMutants, AreFound) {
+  const spec::RunFile run = served_run(2, GetParam());
+  const auto steps = steps_of(run, 2);
+  const program::Expectation expected = served_expectation(run, 2);
+  ASSERT_EQ(first_finding(steps, expected), "");
+  const auto expect_found = [&](const char* what, const std::function<bool(std::vector<Op>&, size_t)>& change) {
+    int mutants = 0;
+    for (const size_t changed_ranks : {1u, 2u}) {
+      for (size_t i = 0; i < steps[0].ops.size(); ++i) {
+        auto mutant = steps;
+        bool changed = false;
+        for (size_t r = 0; r < changed_ranks; ++r) changed = change(mutant[r].ops, i) || changed;
+        if (!changed) continue;
+        ++mutants;
+        EXPECT_NE(first_finding(mutant, expected), "")
+            << what << " on " << changed_ranks << " ranks: " << describe(steps[0], steps[0].ops[i]);
+      }
+    }
+    EXPECT_GT(mutants, 0) << what;
+  };
+  const auto is = [](const std::vector<Op>& ops, size_t i, OpKind kind) {
+    return i < ops.size() && ops[i].kind == kind;
+  };
+  const auto at = [](std::vector<Op>& ops, size_t i) { return ops.begin() + static_cast<long>(i); };
+  expect_found("a push left out", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPush)) return false;
+    ops.erase(at(ops, i));
+    return true;
+  });
+  expect_found("a pull left out", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPull)) return false;
+    ops.erase(at(ops, i));
+    return true;
+  });
+  expect_found("a push twice", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPush)) return false;
+    const Op again = ops[i];
+    ops.insert(at(ops, i), again);
+    return true;
+  });
+  expect_found("a pull twice", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPull)) return false;
+    const Op again = ops[i];
+    ops.insert(at(ops, i), again);
+    return true;
+  });
+  const auto pull_of = [](const std::vector<Op>& ops, size_t push) {  // the pull that follows a push
+    return std::find_if(ops.begin() + static_cast<long>(push), ops.end(),
+                        [&](const Op& op) { return op.kind == OpKind::kPull; }) -
+           ops.begin();
+  };
+  expect_found("a pull before the push, so of the version before", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPush)) return false;
+    std::swap(ops[i], ops[static_cast<size_t>(pull_of(ops, i))]);
+    return true;
+  });
+  expect_found("a push before the last backward", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPush)) return false;
+    const Value pushed = ops[i].reads[0];
+    const auto adds = [&](const Op& op) { return std::ranges::find(op.writes, pushed) != op.writes.end(); };
+    size_t j = i;
+    while (j > 0 && !adds(ops[j - 1])) --j;
+    const Op push = ops[i];
+    ops.erase(at(ops, i));
+    ops.insert(at(ops, j - 1), push);
+    return true;
+  });
+  expect_found("a pull before the last use of the weights", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPush)) return false;
+    const auto pull = static_cast<size_t>(pull_of(ops, i));
+    const Value weights = ops[pull].writes[0];
+    const auto uses = [&](const Op& op) { return std::ranges::find(op.reads, weights) != op.reads.end(); };
+    size_t j = i;
+    while (j > 0 && !uses(ops[j - 1])) --j;
+    if (j == 0) return false;
+    std::rotate(at(ops, j - 1), at(ops, i), at(ops, pull + 1));
+    return true;
+  });
+  expect_found("the push of another group", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPush)) return false;
+    const auto other = std::find_if(ops.begin(), ops.end(), [&](const Op& op) {
+      return op.kind == OpKind::kPush && op.reads[0] != ops[i].reads[0];
+    });
+    std::swap(other->reads, ops[i].reads);
+    return true;
+  });
+  expect_found("the weights of another group", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPull)) return false;
+    const auto other = std::find_if(ops.begin(), ops.end(), [&](const Op& op) {
+      return op.kind == OpKind::kPull && op.writes[0] != ops[i].writes[0];
+    });
+    std::swap(other->writes, ops[i].writes);
+    return true;
+  });
+  expect_found("a pull that waits for no push", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPull)) return false;
+    std::erase_if(ops[i].reads, [](const Value& value) { return value.kind == ValueKind::kPushed; });
+    return true;
+  });
+  expect_found("a server that misses the group", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPull) || ops[i].reads.size() < 2) return false;
+    ops[i].reads.pop_back(), ops[i].writes.pop_back();
+    return true;
+  });
+  // The round of the next step then has the gradient of this one.
+  expect_found("a push after the pull of every group", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPush)) return false;
+    const Op push = ops[i];
+    ops.erase(at(ops, i));
+    ops.push_back(push);
+    return true;
+  });
+  expect_found("another axis", [&](std::vector<Op>& ops, size_t i) {
+    if (i >= ops.size() || !is_served(ops[i])) return false;
+    ops[i].axis = kNoAxis;
+    return true;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Servers, ServerMutants, testing::Values(1, 2));
+
+TEST(ServerSync, IsExpectedWhereTheRunAsksForIt) {
+  const spec::RunFile run = served_run(2);
+  spec::RunFile all_reduce = run;
+  all_reduce.strategy.sync = "all_reduce";
+  all_reduce.health.check_finite = false;
+  EXPECT_NE(first_finding(steps_of(all_reduce, 2), served_expectation(run, 2)), "")
+      << "each rank updates, but the proof has servers";
+}
+
+}  // namespace
+}  // namespace herd::strategies

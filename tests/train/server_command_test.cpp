@@ -1,0 +1,67 @@
+// Runs of herd train with parameter servers: their checkpoints hold the servers' states, and runs of any layout take
+// them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "layout_moves.h"
+
+namespace herd::train {
+namespace {
+
+const std::vector<std::string> kRun = run_to_move({"optimizer.lr=3e-4", "optimizer.clip=0"});
+const std::string kServed = "strategy.sync=server";
+
+void expect_same_losses(const std::vector<StepMetrics>& steps, const std::vector<StepMetrics>& expected,
+                        double within) {
+  ASSERT_EQ(steps.size(), expected.size());
+  for (size_t i = 0; i < steps.size(); ++i)
+    EXPECT_NEAR(steps[i].loss, expected[i].loss, within * expected[i].loss) << "step " << i;
+}
+
+TEST(ServerCommand, ResumesToTheSameLosses_AtTheSameAndAtOtherLayouts) {
+  RunFolder folder;
+  ASSERT_EQ(folder.train("plain", 1, kRun).status, 0);
+  const auto expected = metrics_of(folder.root / "plain");
+  const std::pair<Layout, Layout> moves[] = {{{2, {kServed}}, {2, {kServed}}},
+                                             {{3, {kServed, "strategy.servers=2"}}, {2, {"strategy.zero=2"}}},
+                                             {{1}, {3, {kServed}}}};
+  int index = 0;
+  for (const auto& [first, second] : moves) {
+    const std::string name = "move" + std::to_string(index++);
+    const Ended begun = folder.train(name, first.ranks, with(kRun, first.overrides));
+    ASSERT_EQ(begun.status, 0) << begun.output;
+    const auto losses = metrics_of(folder.root / name);
+    expect_same_losses(losses, expected, 2e-6);
+    fs::remove_all(folder.root / name / "checkpoints" / checkpoint_folder_name(steps_to_move()));
+    const Ended resumed = folder.train(name, second.ranks, with(kRun, second.overrides));
+    ASSERT_EQ(resumed.status, 0) << resumed.output;
+    EXPECT_THAT(resumed.output, testing::HasSubstr("resumed from"));
+    const bool same_layout = first.ranks == second.ranks && first.overrides == second.overrides;
+    expect_same_losses(metrics_of(folder.root / name), losses, same_layout ? 0 : 2e-6);
+  }
+}
+
+TEST(ServerCommand, SendsAsMuchAsItPredicts) {
+  RunFolder folder;
+  const std::vector<std::string> run = {"model.width=256",    "model.context=64", "model.layers=4",
+                                        "model.vocab=2048",   "train.batch=4",    "train.steps=4",
+                                        "train.eval_every=0", "optimizer.clip=0"};
+  ASSERT_EQ(folder.train("plain", 2, run).status, 0);
+  const Ended ended = folder.train("served", 2, with(run, {kServed}));
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  // A server sends what the last step makes until the other rank has it, after this rank has counted the step.
+  const auto steps = metrics_of(folder.root / "served");
+  const auto sent = [&](const char* name) {
+    double sum = 0;
+    for (const StepMetrics& step : metrics_of(folder.root / name)) sum += static_cast<double>(step.bytes_sent);
+    return sum;
+  };
+  EXPECT_LE(sent("served"), 1.01 * sent("plain"));
+  EXPECT_GE(sent("served"), (1 - 1.0 / static_cast<double>(steps.size())) * sent("plain"));
+  const StepMetrics& served = steps.back();
+  const auto predicted = static_cast<double>(served.predicted_device_bytes_peak);
+  EXPECT_NEAR(static_cast<double>(served.device_bytes_peak), predicted, 0.03 * predicted);
+}
+
+}  // namespace
+}  // namespace herd::train

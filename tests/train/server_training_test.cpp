@@ -1,0 +1,99 @@
+// Runs whose ranks push to parameter servers train as those that all-reduce: the same bits where sums have the same
+// order.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/sample.h"
+#include "train_in_threads.h"
+
+namespace herd::train {
+namespace {
+
+spec::RunFile run_with(const std::string& sync, const std::string& optimizer = "") {
+  return tiny_run("clip = 0\n" + optimizer + "[strategy]\nsync = \"" + sync + "\"\n");
+}
+
+double most_apart(const Trained& a, const Trained& b) {
+  EXPECT_EQ(a.losses.size(), b.losses.size());
+  double worst = std::abs(a.validation - b.validation) / b.validation;
+  for (size_t i = 0; i < std::min(a.losses.size(), b.losses.size()); ++i)
+    worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / b.losses[i]);
+  return worst;
+}
+
+// Servers add in the order of ranks. Of two terms there is one order. How many ranks serve changes no bit.
+TEST(ServerTraining, EqualsAllReduce_WithOneToThreeServers) {
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    const int steps = ranks == 2 ? 30 : 6;
+    const Trained reduced = train_in_threads(run_with("all_reduce"), ranks, steps);
+    std::optional<Trained> first;
+    for (int servers = 1; servers <= std::min(ranks, 3); ++servers) {
+      spec::RunFile run = run_with("server");
+      run.strategy.servers = servers;
+      const Trained served = train_in_threads(run, ranks, steps);
+      EXPECT_LE(most_apart(served, reduced), ranks <= 2 ? 0 : 2e-6) << ranks << " ranks, " << servers << " servers";
+      EXPECT_LT(served.losses.back(), served.losses.front());
+      if (!first) first = served;
+      EXPECT_EQ(most_apart(served, *first), 0) << ranks << " ranks, " << servers << " servers";
+    }
+  }
+}
+
+// Sizes that servers share unevenly; batches that ranks do.
+TEST(ServerTraining, EqualsOneRank_AtAwkwardSizes) {
+  spec::RunFile run = run_with("server");
+  run.model.width = 12, run.model.heads = 3, run.model.head_width = 4, run.model.ffn = 37, run.model.vocab = 101;
+  run.model.kv_heads = 3, run.model.layers = 3;
+  run.train.micro_batch = 1, run.train.batch = 5;
+  const Trained one = train_in_threads(run, 1, 6);
+  for (const int servers : {1, 2, 3}) {
+    run.strategy.servers = servers;
+    EXPECT_LE(most_apart(train_in_threads(run, 3, 6), one), 2e-6) << servers << " servers";
+  }
+}
+
+// Of M gradient bytes a worker sends M and gets M, and each of k servers gets and sends n * M/k (BytePS, OSDI 2020);
+// what a rank gives to itself moves nothing.
+TEST(ServerTraining, SendsTheBytesOfItsEquation) {
+  spec::RunFile run = run_with("server");
+  run.model.width = 64, run.model.heads = 4, run.model.head_width = 16;
+  run.health.check_finite = false;
+  const spec::ModelTable table = spec::program_table(run, 1);
+  double whole = 0;
+  for (size_t g = 0; g < table.groups.size(); ++g)
+    whole += 4.0 * static_cast<double>(table.group_elements(static_cast<int>(g)));
+  for (const auto& [ranks, servers] : {std::pair{2, 1}, {2, 2}, {3, 1}, {3, 2}, {4, 3}}) {
+    run.strategy.servers = servers;
+    const std::vector<int64_t> sent = train_in_threads(run, ranks, 3).sent;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const double share = rank < servers ? whole / servers : 0, expected = whole - share + (ranks - 1) * share;
+      EXPECT_NEAR(static_cast<double>(sent[static_cast<size_t>(rank)]), expected, 0.02 * expected + 4096 * 4)
+          << "rank " << rank << " of " << ranks << ", " << servers << " servers";
+    }
+  }
+}
+
+TEST(ServerTraining, EqualsAllReduce_WithEveryOptimizerAndRecompute) {
+  for (const char* more :
+       {"kind = \"sgd\"\nmomentum = 0.9\n", "kind = \"sgd\"\nmomentum = 0\n", "weight_decay = 0\n"}) {
+    spec::RunFile served = run_with("server", more), reduced = run_with("all_reduce", more);
+    served.strategy.recompute = reduced.strategy.recompute = "full";
+    EXPECT_EQ(most_apart(train_in_threads(served, 2, 8), train_in_threads(reduced, 2, 8)), 0) << more;
+  }
+}
+
+TEST(ServerTraining, StopsAtAGradientThatIsNotFinite) {
+  spec::RunFile run = run_with("server");
+  run.optimizer.lr = 1e30;
+  EXPECT_ERROR(train_in_threads(run, 2, 8), Code::kBadConfig, "is not finite on rank", "fix: lower optimizer.lr");
+}
+
+}  // namespace
+}  // namespace herd::train
