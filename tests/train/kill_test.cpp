@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <tuple>
 
 #include "herd/storage/checkpoint_folder.h"
 #include "killed_job.h"
@@ -23,12 +24,13 @@ struct Precision {
   double on_other_ranks = 1e-6;  // relative difference of losses; on as many and at the same stage there is none
 };
 
-spec::RunFile small_run(const Precision& precision) {
+spec::RunFile small_run(const Precision& precision, double clip) {
   spec::RunFile run = spec::parse_run_text(
       "[model]\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 8\nvocab = 40\ndropout = 0.1\n[data]\nkind = \"random\"\n"
       "[train]\nsteps = " +
           std::to_string(kSteps) + "\nbatch = 12\nmicro_batch = 2\n[optimizer]\nlr = 1e-2\n",
       "test");
+  run.optimizer.clip = clip;
   run.strategy.precision = precision.name;
   run.optimizer.momentum_precision = precision.momentum;
   return run;
@@ -37,21 +39,22 @@ spec::RunFile small_run(const Precision& precision) {
 struct Move {
   JobLayout from, to;
   Precision precision = {};
+  double clip = 1;  // no rank clips what it pushes to servers
 };
 
-const std::map<int64_t, double>& undisturbed(const JobLayout& layout, const Precision& precision) {
-  static std::map<std::pair<JobLayout, std::string>, std::map<int64_t, double>> all;
-  auto& losses = all[{layout, precision.name}];
+const std::map<int64_t, double>& undisturbed(const JobLayout& layout, const Precision& precision, double clip) {
+  static std::map<std::tuple<JobLayout, std::string, double>, std::map<int64_t, double>> all;
+  auto& losses = all[{layout, precision.name, clip}];
   if (losses.empty()) {
     TemporaryFolder folder;
-    losses = run_job(folder.path(), small_run(precision), layout).losses;
+    losses = run_job(folder.path(), small_run(precision, clip), layout).losses;
   }
   return losses;
 }
 
 void expect_undisturbed(const JobEnd& end, const Move& move) {
   const bool same = move.from == move.to;
-  const auto& expected = undisturbed(same ? move.from : JobLayout{1, 0}, move.precision);
+  const auto& expected = undisturbed(same ? move.from : JobLayout{1, 0}, move.precision, move.clip);
   const double tolerance = same ? 0 : move.precision.on_other_ranks;
   for (const auto& [step, loss] : end.losses)
     EXPECT_NEAR(loss, expected.at(step), tolerance * expected.at(step)) << "step " << step;
@@ -61,15 +64,15 @@ class KilledJob : public testing::TestWithParam<Move> {
  protected:
   // The step that the job went on from after the death.
   static int64_t resume_after(const Death& death) {
-    const auto& [from, to, precision] = GetParam();
+    const auto& [from, to, precision, clip] = GetParam();
     TemporaryFolder folder;
-    const JobEnd killed = run_job(folder.path(), small_run(precision), from, death);
+    const JobEnd killed = run_job(folder.path(), small_run(precision, clip), from, death);
     for (Rank rank = 0; rank < from.ranks; ++rank) {
       EXPECT_EQ(killed.killed(rank), rank == death.rank) << "rank " << rank;
       EXPECT_EQ(killed.ranks[static_cast<size_t>(rank)].error.empty(), rank == death.rank) << "rank " << rank;
     }
     expect_undisturbed(killed, GetParam());
-    const JobEnd resumed = run_job(folder.path(), small_run(precision), to);
+    const JobEnd resumed = run_job(folder.path(), small_run(precision, clip), to);
     for (const RankEnd& rank : resumed.ranks) EXPECT_EQ(rank.status, 0) << rank.error;
     EXPECT_EQ(static_cast<int64_t>(resumed.losses.size()), kSteps - resumed.resumed_from);
     expect_undisturbed(resumed, GetParam());
@@ -93,7 +96,7 @@ class KilledJob : public testing::TestWithParam<Move> {
 TEST_P(KilledJob, ResumesOnOtherRanks_WhereverInAStepARankDies) {
   const JobLayout from = GetParam().from;
   TemporaryFolder folder;
-  const int ops = run_job(folder.path(), small_run(GetParam().precision), from).ops;
+  const int ops = run_job(folder.path(), small_run(GetParam().precision, GetParam().clip), from).ops;
   ASSERT_GT(ops, 10);
   const int all = ops * from.ranks, stride = full() ? 1 : all / 4 + 1;
   for (int which = stride / 2; which < all; which += stride) {
@@ -107,7 +110,7 @@ TEST_P(KilledJob, ResumesOnOtherRanks_WhereverInAStepARankDies) {
 TEST_P(KilledJob, ResumesOnOtherRanks_AtWhateverByteOfACheckpointARankDies) {
   const JobLayout from = GetParam().from;
   TemporaryFolder folder;
-  const JobEnd whole = run_job(folder.path(), small_run(GetParam().precision), from);
+  const JobEnd whole = run_job(folder.path(), small_run(GetParam().precision, GetParam().clip), from);
   expect_undisturbed(whole, GetParam());
   std::mt19937 random(11);
   for (const auto& [rank, calls] : whole.calls) {
@@ -129,7 +132,8 @@ TEST_P(KilledJob, ResumesOnOtherRanks_AtWhateverByteOfACheckpointARankDies) {
 
 std::string name_of(const testing::TestParamInfo<Move>& move) {
   const auto name = [](const JobLayout& job) {
-    return std::to_string(job.ranks) + "RanksZero" + std::to_string(job.zero);
+    return std::to_string(job.ranks) + "Ranks" +
+           (job.servers > 0 ? "Servers" + std::to_string(job.servers) : "Zero" + std::to_string(job.zero));
   };
   return name(move.param.from) + "To" + name(move.param.to) + "In" + move.param.precision.name;
 }
@@ -138,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Moves, KilledJob,
                          testing::Values(Move{{3, 3}, {2, 1}}, Move{{2, 2}, {3, 3}}, Move{{2, 0}, {1, 0}},
                                          Move{{2, 1}, {4, 2}}, Move{{2, 3}, {2, 3}, {"bf16", "bf16"}},
                                          Move{{3, 1}, {2, 2}, {"bf16", "fp32", 4 * 0x1p-8}},
-                                         Move{{2, 1}, {2, 1}, {"fp16", "fp32"}},
+                                         Move{{2, 1}, {2, 1}, {"fp16", "fp32"}}, Move{{3, 0, 2}, {2, 1}, {}, 0},
                                          Move{{2, 0}, {3, 3}, {"fp16", "fp32", 4 * 0x1p-11}}),
                          name_of);
 

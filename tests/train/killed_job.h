@@ -36,6 +36,7 @@
 #include "herd/train/model_tensors.h"
 #include "herd/train/peer_listener.h"
 #include "herd/train/run_optimizer.h"
+#include "herd/train/run_servers.h"
 
 namespace herd::train {
 
@@ -50,6 +51,7 @@ struct Death {
 
 struct JobLayout {
   int ranks = 1, zero = 0;
+  int servers = 0;  // with parameter servers; 0 = all-reduce
   auto operator<=>(const JobLayout&) const = default;
 };
 
@@ -121,15 +123,16 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
   const auto peers = checkpoint_peers(comm, std::chrono::seconds(30));
   LethalFileSystem files(is_victim ? death.position : -1, root / file_of("calls", comm.rank()));
   runtime::AxisGroups groups(comm, step);
-  runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed);
+  runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), seed);
+  const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
+  const auto served = served_parameters(run, layout, parameters, step, rate);
   runtime::WeightRefresher weights(parameters, groups, step);
   runtime::ModelBindings bindings(
-      model.blocks, parameters, groups,
-      runtime::parameter_update(parameters, adamw,
-                                {.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant}),
+      model.blocks, parameters, groups, runtime::parameter_update(parameters, adamw, rate),
       {.seed = seed,
        .clip = run.optimizer.clip,
        .loss_scale = run.strategy.precision == "fp16" ? std::optional(optim::LossScale()) : std::nullopt,
+       .served = served.get(),
        .width = run.model.width});
   const program::Op* deadly = nullptr;
   runtime::BindingTable ops = bindings.table();
@@ -141,20 +144,32 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
       };
     }
   }
-  runtime::Executor executor(step, ops, peer_listener(comm));
+  runtime::OpListener listener = peer_listener(comm);
+  listener.failed = [&served, tell = listener.failed](const Error& error) {
+    if (served) served->abort(error.message());
+    tell(error);
+  };
+  runtime::Executor executor(step, ops, listener);
   if (is_victim && death.op >= 0) deadly = &executor.program().ops[static_cast<size_t>(death.op)];
 
+  const auto with_served = [&](std::vector<NamedTensor> tensors) {
+    if (!served) return tensors;
+    const auto more = served_tensors(*served, parameters, adamw);
+    tensors.insert(tensors.end(), more.begin(), more.end());
+    return tensors;
+  };
   CheckpointSaver saver({.root = root / "checkpoints", .keep = 2, .herd_version = "test"}, *peers, files);
   int64_t first = 0;
   if (const auto found = find_resumable(root / "checkpoints", *peers)) {
     CheckpointReader reader(*found);
-    std::vector<NamedTensor> tensors = own_tensors(parameters, adamw);
+    std::vector<NamedTensor> tensors = with_served(own_tensors(parameters, adamw));
     load_tensors(reader, tensors, tensor_names(parameters, adamw));
     weights.refresh();
     first = reader.manifest().step;
     if (bindings.loss_scale())
       bindings.set_loss_scale(optim::LossScale(std::stod(reader.manifest().notes.at("loss_scale"))));
   }
+  if (served) served->start(comm, first);
   std::ofstream log;
   if (comm.rank() == 0) {
     log.open(root / "losses");
@@ -176,7 +191,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
     std::map<std::string, std::string> notes;
     if (const auto& scale = bindings.loss_scale()) notes["loss_scale"] = std::to_string(scale->scale());
     saver.save({.step = s + 1, .samples = (s + 1) * layout.batch, .config = spec::to_toml(run), .notes = notes},
-               saved_tensors(parameters, adamw));
+               with_served(saved_tensors(parameters, adamw)));
   }
   saver.wait();
 }
@@ -187,6 +202,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
 inline JobEnd run_job(const std::filesystem::path& root, spec::RunFile run, const JobLayout& layout,
                       const Death& death = {}) {
   run.strategy.zero = layout.zero;
+  if (layout.servers > 0) run.strategy.sync = "server", run.strategy.servers = layout.servers;
   ForkWorld world(layout.ranks, [&](Communicator& comm) { killed_job::run_rank(comm, run, root, death); });
   JobEnd end;
   end.ranks = world.wait();

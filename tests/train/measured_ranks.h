@@ -11,6 +11,7 @@
 #include "herd/comm/fork_world.h"
 #include "herd/program/memory_bound.h"
 #include "herd/train/run_codec.h"
+#include "herd/train/run_servers.h"
 #include "train_in_threads.h"
 
 namespace herd::train {
@@ -59,10 +60,12 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     const std::filesystem::path file = files.path() / ("rank" + std::to_string(comm.rank()) + ".nvme");
-    runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), 1, {file, "test"});
+    runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), 1, {file, "test"});
     const auto encoded = encoded_gradients(run, table, parameters, step);
     if (run.chain) DeviceMemory::reset_peak();  // a module's initial weights are on the host, without a budget
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
+    const auto served = served_parameters(run, layout, parameters, step, rate);
+    if (served) served->start(comm, 0);
     std::optional<optim::LossScale> loss_scale;
     if (run.strategy.precision == "fp16") loss_scale = optim::LossScale();
     runtime::ModelBindings bindings(model.blocks, parameters, groups,
@@ -71,6 +74,7 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
                                      .clip = run.optimizer.clip,
                                      .loss_scale = loss_scale,
                                      .encoded = encoded.get(),
+                                     .served = served.get(),
                                      .width = run.model.width,
                                      .table = &table});
     // Measured against a budget: what a rank holds beyond it for a moment, where it has none, is no harm.

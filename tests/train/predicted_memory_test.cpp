@@ -63,10 +63,17 @@ DrawnRun drawn_run(uint64_t seed) {
                                : seed % 2 == 0        ? "int8"
                                : seed % 5 < 2         ? "int4"
                                                       : "topk";
+  const bool servers = run.strategy.precision == "fp32" && run.strategy.zero == 0 && run.mesh.tp == 1 &&
+                       run.mesh.pp == 1 && data > 1 && seed % 3 == 2;
+  if (servers) {
+    run.strategy.sync = "server", run.optimizer.clip = 0;
+    run.strategy.servers = in(0, data);
+  }
   if (seed % 4 == 0) run.strategy.compression_levels = "quantiles";
   if (seed % 5 == 0) run.strategy.compression_exclude = "wte* h.0.*";
   run.strategy.compression_ratio = seed % 2 == 0 ? 0.01 : 0.2;
   run.strategy.offload = data * run.mesh.tp * run.mesh.pp <= 2 ? one_of("none", "none", "nvme", "states") : "none";
+  if (servers) run.strategy.offload = "none";
   run.strategy.prefetch = in(0, 2);
   run.strategy.keep_whole = in(0, 2);
   run.strategy.bucket = in(0, 1) == 1 ? 65536 : 25 << 20;
@@ -83,7 +90,7 @@ DrawnRun drawn_run(uint64_t seed) {
   char text[500];
   std::snprintf(
       text, sizeof text,
-      "seed %lu: %d ranks tp%ld cp%ld %s pp%ld %s zero%d seq%d keep%d %s %s/%s off %s codec %s | %s L%ld D%ld "
+      "seed %lu: %d ranks tp%ld cp%ld %s pp%ld %s zero%d seq%d keep%d %s %s/%s off %s codec %s sync %s | %s L%ld D%ld "
       "H%ld K%ld d%ld "
       "F%ld T%ld V%ld mb%ld "
       "batch%ld drop%g tied%d %s",
@@ -91,8 +98,9 @@ DrawnRun drawn_run(uint64_t seed) {
       run.mesh.pp > 1 ? run.strategy.pipeline.c_str() : "-", static_cast<int>(run.strategy.zero),
       run.strategy.sequence_parallel, run.strategy.keep_gathered, run.strategy.recompute.c_str(),
       run.strategy.precision.c_str(), run.strategy.gradient_precision.c_str(), run.strategy.offload.c_str(),
-      run.strategy.compression.c_str(), m.kind.c_str(), m.layers, m.width, m.heads, m.kv_heads, m.head_width, m.ffn,
-      m.context, m.vocab, run.train.micro_batch, run.train.batch, m.dropout, m.tie_embeddings, m.norm.c_str());
+      run.strategy.compression.c_str(), run.strategy.sync.c_str(), m.kind.c_str(), m.layers, m.width, m.heads,
+      m.kv_heads, m.head_width, m.ffn, m.context, m.vocab, run.train.micro_batch, run.train.batch, m.dropout,
+      m.tie_embeddings, m.norm.c_str());
   out.text = text;
   return out;
 }

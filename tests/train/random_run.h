@@ -81,6 +81,16 @@ inline void draw_codec(const Combination& c, spec::RunFile& run) {
   if (c.seed % 2 == 0) strategy.compression_exclude = "wte* h.0.*";
 }
 
+// Parameter servers, where the run has nothing that does not go with them.
+inline void draw_servers(const Combination& c, spec::RunFile& run) {
+  const bool goes = c.precision == "fp32" && c.zero == 0 && c.fsdp == 1 && c.tp == 1 && c.pp == 1 && c.cp == 1 &&
+                    c.offload == "none" && run.strategy.compression == "none";
+  if (!goes) return;
+  run.strategy.sync = "server";
+  run.strategy.servers = static_cast<int64_t>(c.seed / 7) % (c.ranks + 1);
+  run.optimizer.clip = 0;
+}
+
 // Width up to 64, of heads of any width; up to 5 layers; sizes mostly odd; dropout always on; a batch that the ranks
 // share unevenly more often than not, and which makes as many micro-batches as asked for.
 inline spec::RunFile drawn(const Combination& c) {
@@ -127,7 +137,10 @@ inline spec::RunFile drawn(const Combination& c) {
   draw_kind(c.kind, run.model, shared, in);
   if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
     run.strategy.interleave_micro_batches = static_cast<int64_t>(2 + (c.seed / 3) % 2);
-  if (c.seed % 7 < 4) draw_codec(c, run);
+  if (c.seed % 7 < 4)
+    draw_codec(c, run);
+  else
+    draw_servers(c, run);
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   return run;
 }
@@ -140,8 +153,9 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + ", cp " + std::to_string(c.cp) + " " +
          c.context + (c.sequence ? " rows, " : ", ") + (run.strategy.keep_gathered ? "" : "gathered again, ") +
          "interleave " + std::to_string(run.strategy.interleave_micro_batches) + ", codec " + run.strategy.compression +
-         " but " + run.strategy.compression_exclude + ", offload " + c.offload + ", " +
-         std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
+         " but " + run.strategy.compression_exclude + ", sync " + run.strategy.sync + " of " +
+         std::to_string(run.strategy.servers) + ", offload " + c.offload + ", " + std::to_string(c.micro_batches) +
+         " micro-batches | " + m.kind +
          (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts" : "") +
          ", layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
          std::to_string(m.heads) + " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) +

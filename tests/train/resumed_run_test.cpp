@@ -181,6 +181,7 @@ class DrawnRun {
     c.kind = seed % 2 == 0 ? "gpt" : "llama";
     run_ = drawn(c);
     if (c.zero == 0) {
+      run_.strategy.sync = "all_reduce";  // what servers get is not encoded
       run_.strategy.compression = seed % 8 == 4 ? "topk" : "int8";
       run_.strategy.compression_ratio = 0.2;
     }
