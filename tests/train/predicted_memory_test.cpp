@@ -81,7 +81,6 @@ DrawnRun drawn_run(uint64_t seed) {
   run.train.batch = run.train.micro_batch * data * (run.mesh.pp > 1 ? in(2, 6) : in(1, 2));
   if (run.mesh.tp == 1 && out.ranks <= 2 && seed % 3 == 1) {  // ranks that share tokens, of which some are padding
     run.mesh.cp = 2;
-    if (seed / 3 % 2 == 1) run.strategy.context = "ring";
     out.ranks *= 2;
     m.heads *= 2;
     m.kv_heads = seed % 2 == 0 ? m.heads : 1;
