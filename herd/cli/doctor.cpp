@@ -29,6 +29,7 @@ std::vector<Finding> examine(const DoctorOptions& options) {
   std::vector<Finding> findings = {{"herd", version()}};
   look_at_processor(findings);
   look_at_memory(findings, options.measure);
+  look_at_gpus(findings);
   look_at_kernel(findings);
   look_at_programs(findings);
   return findings;

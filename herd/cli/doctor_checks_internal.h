@@ -9,6 +9,7 @@ namespace herd::cli {
 
 void look_at_processor(std::vector<Finding>& findings);
 void look_at_memory(std::vector<Finding>& findings, bool measure);
+void look_at_gpus(std::vector<Finding>& findings);
 void look_at_kernel(std::vector<Finding>& findings);
 void look_at_programs(std::vector<Finding>& findings);
 

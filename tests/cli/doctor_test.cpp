@@ -17,14 +17,17 @@ TEST(HerdDoctor, ReportsTheMachineAsJson) {
   ChildProcess doctor({kHerd, "doctor", "--json", "--no-measure"});
   EXPECT_EQ(doctor.wait(), 0) << doctor.output();
   const auto report = nlohmann::json::parse(doctor.output());
-  for (const char* key : {"herd", "cores", "SIMD", "topology", "memory", "locked memory", "open files", "shared memory",
-                          "dead peers", "io_uring", "transports", "network", "torch", "launchers", "job"}) {
+  for (const char* key :
+       {"herd", "cores", "SIMD", "topology", "memory", "locked memory", "open files", "GPU", "shared memory",
+        "dead peers", "io_uring", "transports", "network", "torch", "launchers", "job"}) {
     ASSERT_TRUE(report.contains(key)) << key;
     EXPECT_FALSE(report[key]["value"].get<std::string>().empty()) << key;
     EXPECT_EQ(report[key]["health"] != "ok", report[key].contains("fix")) << key;
   }
   EXPECT_THAT(report["cores"]["value"].get<std::string>(), HasSubstr(" usable of "));
   EXPECT_FALSE(report.contains("copy bandwidth"));
+  const bool has_gpu = report["GPU"]["value"].get<std::string>().find(" x ") != std::string::npos;
+  for (const char* key : {"GPU IPC", "NCCL"}) EXPECT_EQ(report.contains(key), has_gpu) << key;
 }
 
 TEST(HerdDoctor, MeasuresCopyBandwidth) {
