@@ -15,6 +15,8 @@ MESHES = [
     ("1 rank, recompute", 1, ["strategy.recompute=full"]),
     ("dp 2", 2, ["mesh.dp=2"]),
     ("dp 2, ZeRO-1", 2, ["mesh.dp=2", "strategy.zero=1"]),
+    ("dp 2, staged", 2, ["mesh.dp=2", "comm.device_engine=staged"]),
+    ("tp 2, staged", 2, ["mesh.tp=2", "comm.device_engine=staged"]),
     ("dp 2, ZeRO-2", 2, ["mesh.dp=2", "strategy.zero=2"]),
     ("fsdp 2, ZeRO-3", 2, ["mesh.fsdp=2", "strategy.zero=3"]),
     ("tp 2", 2, ["mesh.tp=2"]),
