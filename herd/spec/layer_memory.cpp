@@ -8,15 +8,17 @@ namespace {
 constexpr int64_t kConvertedRows = 64;  // rows of a piece that are converted to fp32 at a time, as nn does
 constexpr int64_t kRotatedTokens = 64;  // tokens that are rotated at a time, as nn does
 constexpr int64_t kSummedParts = 16;    // parts in which nn sums the gradient of an RMSNorm's weights
-constexpr int64_t kExpertRows = 512;    // rows that an expert multiplies at a time, as nn does
-constexpr int64_t kScalar = 16;         // bytes of a factor that torch makes a tensor of
+constexpr int64_t kDeviceSummedParts = 1024,
+                  kRowsOfPart = 8;    // the same on a device, and rows that a part has at least
+constexpr int64_t kExpertRows = 512;  // rows that an expert multiplies at a time, as nn does
+constexpr int64_t kScalar = 16;       // bytes of a factor that torch makes a tensor of
 
 }  // namespace
 
-// A 16-bit value is multiplied with its mask of one byte, by a copy of either.
+// A 16-bit value is multiplied with its mask of one byte, by a copy of either. A device's kernel draws the mask.
 void LayerMemory::drop(HeldBytes& held, int64_t values, int64_t element) const {
   held.take(values * element);
-  if (element != 4) held.take_briefly(values + values * element + kScalar);
+  if (element != 4 && !s_.on_device) held.take_briefly(values + values * element + kScalar);
 }
 
 int64_t LayerMemory::gradient_scratch(int64_t rows, int64_t inputs, int64_t outputs, bool has_bias) const {
@@ -293,8 +295,9 @@ void LayerMemory::feed_backward(HeldBytes& held, Halves halves, const PartEnds& 
 
 void LayerMemory::norm_backward(HeldBytes& held, int64_t rows) const {
   held.take(rows * s_.D * s_.element + norm_weights());
-  held.take_briefly(s_.is_layernorm ? 2 * s_.threads * s_.D * s_.element
-                                    : 4 * s_.D * (std::min(kSummedParts, rows) + 1));
+  const int64_t parts =
+      s_.on_device ? std::clamp<int64_t>(rows / kRowsOfPart, 1, kDeviceSummedParts) : std::min(kSummedParts, rows);
+  held.take_briefly(s_.is_layernorm ? 2 * s_.threads * s_.D * s_.element : 4 * s_.D * (parts + 1));
 }
 
 void LayerMemory::forward(HeldBytes& held) const {

@@ -164,6 +164,7 @@ int64_t TableBuilder::saved_scores() const { return table_.attention == Attentio
 // Returns the bytes that adding the gradients of so many rows of a table takes: copies in the gradient's type, and of
 // one row in fp32.
 int64_t TableBuilder::row_gradient_scratch(int64_t rows) const {
+  if (on_device_) return rows * 4 * 8;  // sorted ids and their order, and what sorting needs
   return (gradient_element_ != element_ ? rows * D_ * gradient_element_ : 0) + (gradient_element_ != 4 ? 4 * D_ : 0);
 }
 
@@ -334,7 +335,8 @@ BlockShape TableBuilder::head(int dense) const {
   // Logits are written, read for the maximum, for the sum, and rewritten as their gradient.
   block.forward.memory_bytes = rows * static_cast<double>(vocab) * static_cast<double>(element_) * 5 +
                                (6.0 + 8 * dense) * static_cast<double>(rd);
-  const int64_t logit = element_ == 4 ? 4 : 4 + element_;  // bytes: fp32, and 16 bits that matrices are multiplied with
+  const bool widens = element_ != 4 && !(on_device_ && tp_ == 1);  // a device's kernel has no fp32 copy of all logits
+  const int64_t logit = element_ + (widens ? 4 : 0);
   const int64_t chunk = loss_chunk_rows(vocab, R_, on_device_);
   const LayerMemory memory = memory_of({});
   // The final norm's output and its gradient are there until the input's gradient is; dense layers have theirs.
@@ -349,7 +351,7 @@ BlockShape TableBuilder::head(int dense) const {
   block.pending_bytes = R_ * (vocab + (1 + 2 * dense) * D_) * element_ + memory.norm_weights();
   block.forward.scratch_bytes = held_most(chunk * vocab * logit, false) - block.input_bytes;
   block.first_half_scratch_bytes =
-      held_most(R_ * vocab * element_ + (element_ == 4 ? 0 : chunk * vocab * 4), true) - rd - block.pending_bytes;
+      held_most(R_ * vocab * element_ + (widens ? chunk * vocab * 4 : 0), true) - rd - block.pending_bytes;
   block.second_half_scratch_bytes = memory.gradient_scratch(R_, D_, vocab, false);
   add_logits(block, vocab);
   block.inner = inner(1, 0, nullptr);
@@ -391,7 +393,9 @@ void TableBuilder::add_logits(BlockShape& block, int64_t vocab) const {
 // copies in fp32, at other times.
 int64_t TableBuilder::loss_numbers(int64_t vocab, bool halves) const {
   const int64_t chunk = loss_chunk_rows(vocab, R_, on_device_), piece = std::min(kPieceRows, vocab);
-  return 9 * R_ + std::max({chunk * (tp_ > 1 ? 60 * tp_ + 48 : 32),
+  return 9 * R_ + std::max({chunk * (tp_ > 1      ? 60 * tp_ + 48
+                                     : on_device_ ? 8
+                                                  : 32),
                             halves ? 0 : memory_of({}).gradient_scratch(chunk, D_, vocab, false),
                             in_fp32_ ? 4 * (piece + chunk) * D_ : 0});
 }
