@@ -44,9 +44,14 @@ class Report:
             self.log_file.flush()
 
     def table(self):
-        cells = [("part", "what", "figure", "asked", "holds")]
-        cells += [(r["part"], r["what"], str(r["figure"]), r["asked"], {True: "yes", False: "NO", None: ""}[r["holds"]])
-                  for r in self.rows]
-        widths = [min(70, max(len(row[i]) for row in cells)) for i in range(5)]
-        lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in cells]
-        return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+        return table(self.rows)
+
+
+def table(rows):
+    """Rows as a table in Markdown."""
+    cells = [("part", "what", "figure", "asked", "holds")]
+    cells += [(r["part"], r["what"], str(r["figure"]), r["asked"], {True: "yes", False: "NO", None: ""}[r["holds"]])
+              for r in rows]
+    widths = [min(70, max(len(row[i]) for row in cells)) for i in range(5)]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in cells]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
