@@ -104,29 +104,36 @@ TEST(DeviceSteps, WhoseGradientsOverflowAreSkipped) {
   }
 }
 
-constexpr int kMoreSteps = 8;
-
-// Waits of the host in so many steps of a run that goes on, within two: its begin and its end wait only where the
-// device is not done by chance.
-int64_t waits_of_more_steps(const spec::RunFile& run) {
-  const auto waits = [&](int steps) {
-    const int64_t before = later::synchronisations();
-    train_in_threads(run, 1, steps);
-    return later::synchronisations() - before;
-  };
-  const int64_t of_one = waits(1);
-  return waits(1 + kMoreSteps) - of_one;
+// Waits of the host in so many steps of a run, by their reason.
+std::map<std::string, int64_t> waits_of(const spec::RunFile& run, int steps) {
+  std::map<std::string, int64_t> waits;
+  std::mutex mutex;
+  later::on_synchronisation([&](const char* reason) {
+    const std::lock_guard lock(mutex);
+    ++waits[reason];
+  });
+  train_in_threads(run, 1, steps);
+  later::on_synchronisation(nullptr);
+  return waits;
 }
 
+// A step waits where its end is asked for, and where it is drained; of both one waits. What a run waits for at its
+// begin and its end is the same for any number of steps, but for what the device has done by chance.
 TEST(DeviceSteps, WaitForTheDeviceOnce_ForTheLossAndTheNorm) {
   later::install(/*seed=*/3);
+  constexpr int kMoreSteps = 8;
   for (const std::vector<std::string>& keys :
        {std::vector<std::string>{"strategy.precision=fp16"}, llama({"strategy.precision=bf16"}),
         std::vector<std::string>{"optimizer.clip=0", "health.check_finite=false"}}) {
     spec::RunFile run = run_of({"", 1, keys});
     run.train.batch = 2;
     run.device.kind = "extension";
-    EXPECT_LE(waits_of_more_steps(run), kMoreSteps + 2) << keys[0];
+    const auto of_one = waits_of(run, 1);
+    for (const auto& [reason, waits] : waits_of(run, 1 + kMoreSteps)) {
+      const auto before = of_one.find(reason);
+      const int64_t more = waits - (before == of_one.end() ? 0 : before->second);
+      EXPECT_LE(more, reason == "synchronizeEvent" ? kMoreSteps + 4 : 0) << keys[0] << ": " << reason;
+    }
   }
 }
 
@@ -172,7 +179,7 @@ spec::RunFile run_drawn(const Combination& c) {
 constexpr uint64_t kLayouts = 300;
 std::vector<uint64_t> layouts_to_draw() {
   std::vector<uint64_t> seeds;
-  for (uint64_t seed = 1; seed <= kLayouts; seed += static_cast<uint64_t>(one_in(23, 97))) seeds.push_back(seed);
+  for (uint64_t seed = 1; seed <= kLayouts; seed += static_cast<uint64_t>(one_in(79, 97))) seeds.push_back(seed);
   return seeds;
 }
 
