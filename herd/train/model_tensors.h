@@ -10,6 +10,7 @@
 #include "herd/optim/optimizer.h"
 #include "herd/runtime/encoded_gradients.h"
 #include "herd/runtime/flat_parameters.h"
+#include "herd/runtime/served_parameters.h"
 
 namespace herd::train {
 
