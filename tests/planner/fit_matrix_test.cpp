@@ -52,7 +52,7 @@ TEST(FitMatrix, IsWrittenAndDrawn) {
   EXPECT_THAT(text, HasSubstr("64 ranks with a device each"));
   EXPECT_THAT(text, testing::ContainsRegex("gpt2-xl +1.56 B .* 2 +0\n"));
   EXPECT_THAT(text, testing::ContainsRegex("gpt3-175b +175 B .* - +-\n"));
-  EXPECT_THAT(svg, HasSubstr("gpt2-xl on 16GB: ZeRO-2, 13.0 GiB"));
+  EXPECT_THAT(svg, HasSubstr("gpt2-xl on 16GB: ZeRO-2, 13.1 GiB"));
   EXPECT_THAT(svg, HasSubstr("gpt3-175b on 80GB: does not fit, 124 GiB"));
 }
 

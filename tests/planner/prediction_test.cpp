@@ -434,11 +434,11 @@ TEST(Equations, RefuseWhatNoRowSaysTheyKnow) {
   EXPECT_ERROR(equations(known("gpt2", {"mesh.tp=2", "strategy.interleave_micro_batches=2"}), 2), Code::kBadConfig,
                "no equation covers strategy.interleave_micro_batches = 2\n");
   EXPECT_ERROR(equations(known("gpt2", {"mesh.ep=2"}), 2), Code::kBadConfig, "no equation covers mesh.ep = 2\n");
-  const spec::RunFile made_up = known("gpt2", {"strategy.context=ring"});
-  strategies::Technique row{.name = "made up", .supports = {{"strategy.context", {"ring"}}}};
+  const spec::RunFile made_up = known("gpt2", {"strategy.context=hybrid"});
+  strategies::Technique row{.name = "made up", .supports = {{"strategy.context", {"hybrid"}}}};
   {
     const strategies::AddedTechnique unknown(row, "compression");
-    EXPECT_ERROR(equations(made_up, 1), Code::kBadConfig, "no equation covers strategy.context = \"ring\"");
+    EXPECT_ERROR(equations(made_up, 1), Code::kBadConfig, "no equation covers strategy.context = \"hybrid\"");
   }
   row.in_equations = true;
   const strategies::AddedTechnique in_equations(row, "compression");

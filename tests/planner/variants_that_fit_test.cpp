@@ -26,9 +26,9 @@ spec::RunFile gpt(std::vector<std::string> overrides = {}) {
 }
 
 // What herd train compares with the budget.
-int64_t needed(const spec::RunFile& run, int ranks) {
+int64_t needed(const spec::RunFile& run, int ranks, spec::Kernels kernels = spec::Kernels::kCpu) {
   const spec::Layout layout = strategies::trainable_layout(run, ranks);
-  return peak_bound(strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, 0),
+  return peak_bound(strategies::compile_step(run, spec::model_table(run, layout.micro_batch, kernels), layout, 0),
                     program::Tier::kDevice)
       .bytes;
 }
@@ -188,7 +188,7 @@ TEST(Prefetch, StaysWithinTheBudget_AndAsStatedWhereItIs) {
   spec::RunFile run = gpt({"strategy.zero=3", "train.batch=256", "train.micro_batch=32"});
   spec::RunFile none = run;
   none.strategy.prefetch = 0;
-  EXPECT_EQ(with_numbers(run, 8, slow_network(), {.device = needed(none, 8)}).strategy.prefetch, 0);
+  EXPECT_EQ(with_numbers(run, 8, slow_network(), {.device = needed(none, 8, slow_network().device.kernels())}).strategy.prefetch, 0);
   run.strategy.prefetch = 5;
   EXPECT_EQ(with_numbers(run, 8, slow_network(), {}).strategy.prefetch, 5);
 }
@@ -217,7 +217,7 @@ TEST(KeepWhole, IsTheFewestGroupsWithinAHundredthOfTheBestThatFits) {
     return predict(fixed, 8, slow_network()).step_us;
   };
   fixed.strategy.keep_whole = 6;
-  const Budget budget{.device = needed(fixed, 8)};
+  const Budget budget{.device = needed(fixed, 8, slow_network().device.kernels())};
   const int64_t chosen = with_numbers(run, 8, slow_network(), budget).strategy.keep_whole;
   EXPECT_GT(chosen, 0);
   EXPECT_LE(chosen, 6);

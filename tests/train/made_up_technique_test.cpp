@@ -35,17 +35,17 @@ class MadeUp final : public Strategy {
 Technique made_up_row() {
   return {.name = "made up",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            const bool asks = step.run.strategy.context == "ring" && step.run.strategy.recompute == "none";
+            const bool asks = step.run.strategy.context == "hybrid" && step.run.strategy.recompute == "none";
             return asks ? std::make_unique<MadeUp>(step) : nullptr;
           },
-          .supports = {{"strategy.context", {"ring"}}},
+          .supports = {{"strategy.context", {"hybrid"}}},
           .alternatives = {
               {.key = "strategy.context", .automatic = true, .values = [](const spec::RunFile& run, const RankCounts&) {
-                 return strategies::values_if(run.strategy.context == "all_to_all", "ring");
+                 return strategies::values_if(run.strategy.context == "all_to_all", "hybrid");
                }}}};
 }
 
-spec::RunFile asking() { return tiny_run("[strategy]\ncontext = \"ring\"\n"); }
+spec::RunFile asking() { return tiny_run("[strategy]\ncontext = \"hybrid\"\n"); }
 
 int64_t needed(const spec::RunFile& run) {
   const spec::Layout layout = strategies::trainable_layout(run, 1);
@@ -55,7 +55,7 @@ int64_t needed(const spec::RunFile& run) {
 
 TEST(MadeUpTechnique, IsRefusedWithoutItsRow_AndTrainsWithIt) {
   EXPECT_ERROR(train_in_threads(asking(), 2, 1), Code::kBadConfig,
-               "strategy.context = \"ring\" is not in this version\n  fix: strategy.context = \"all_to_all\"");
+               "strategy.context = \"hybrid\" is not in this version\n  fix: strategy.context = \"all_to_all\"");
   const AddedTechnique row(made_up_row(), "recompute");
   const Trained plain = train_in_threads(tiny_run(), 2, 3), made_up = train_in_threads(asking(), 2, 3);
   EXPECT_EQ(made_up.losses, plain.losses);
