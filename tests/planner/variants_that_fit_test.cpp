@@ -188,7 +188,9 @@ TEST(Prefetch, StaysWithinTheBudget_AndAsStatedWhereItIs) {
   spec::RunFile run = gpt({"strategy.zero=3", "train.batch=256", "train.micro_batch=32"});
   spec::RunFile none = run;
   none.strategy.prefetch = 0;
-  EXPECT_EQ(with_numbers(run, 8, slow_network(), {.device = needed(none, 8, slow_network().device.kernels())}).strategy.prefetch, 0);
+  EXPECT_EQ(with_numbers(run, 8, slow_network(), {.device = needed(none, 8, slow_network().device.kernels())})
+                .strategy.prefetch,
+            0);
   run.strategy.prefetch = 5;
   EXPECT_EQ(with_numbers(run, 8, slow_network(), {}).strategy.prefetch, 5);
 }

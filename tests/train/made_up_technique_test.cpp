@@ -74,7 +74,7 @@ TEST(MadeUpTechnique, IsChosen_WhereItFitsAndTheRunAsItIsDoesNot) {
   ASSERT_GT(needed(tiny_run()), budget.device);
   spec::RunFile run = tiny_run("[strategy]\nauto = true\n");
   EXPECT_THAT(planner::resolve(run, 1, planner::small_server(1), budget).summary,
-              HasSubstr("strategy.auto: strategy.context=ring"));
+              HasSubstr("strategy.auto: strategy.context=hybrid"));
 }
 
 // A row that claims what its rewrite does not do.
