@@ -9,6 +9,7 @@ namespace {
 
 bool is_left_to_herd(const Key& key, const RunFile& run) {
   if (run.strategy.automatic && key.effect == Effect::kLayout) return true;
+  if (key.full_name() == "device.kind") return run.device.kind == "auto";
   return std::holds_alternative<AutoField>(key.field) && value_of(key, run) == KeyValue(kAuto);
 }
 

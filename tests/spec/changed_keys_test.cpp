@@ -85,6 +85,8 @@ TEST(ChangedKeys, AreSaidInOneLine) {
 TEST(ChangedKeys, AgreeWithWhatIsLeftToHerd) {
   const std::vector<std::string> chosen = {"strategy.zero=2", "strategy.prefetch=3", "train.micro_batch=4"};
   EXPECT_EQ(text_of(changes(chosen, {"strategy.zero=2", "train.micro_batch=4"})), "") << "prefetch is auto";
+  EXPECT_EQ(text_of(changes({"device.kind=cpu"}, {})), "") << "what was found is in the run";
+  EXPECT_NE(text_of(changes({"device.kind=cpu"}, {"device.kind=cuda"})), "");
   EXPECT_EQ(text_of(changes(chosen, {"strategy.auto=true"})), "");
   EXPECT_EQ(text_of(changes(chosen, {"strategy.auto=true", "optimizer.lr=1"})), "optimizer.lr 3e-04 -> 1.0");
 }
