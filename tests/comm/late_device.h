@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -25,6 +26,28 @@
 #include "herd/base/error.h"
 
 namespace herd::testing_support {
+
+// What is kept to the end of the process on purpose, such as the blocks of a pool and what a failed group shares, is
+// found here by a leak checker.
+class InUse {
+ public:
+  static InUse& get() {
+    static auto* const instance = new InUse;
+    return *instance;
+  }
+  void add(const void* memory) {
+    const std::lock_guard lock(mutex_);
+    memory_.insert(memory);
+  }
+  void remove(const void* memory) {
+    const std::lock_guard lock(mutex_);
+    memory_.erase(memory);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<const void*> memory_;
+};
 
 class LateDevice final : public DeviceDriver {
  public:
@@ -92,9 +115,14 @@ class LateDevice final : public DeviceDriver {
   int count() const override { return 4; }
   void* allocate_host(int64_t bytes) override {
     ++host_allocations;
-    return new std::byte[static_cast<size_t>(bytes)];
+    auto* const memory = new std::byte[static_cast<size_t>(bytes)];
+    InUse::get().add(memory);
+    return memory;
   }
-  void free_host(void* memory) override { delete[] static_cast<std::byte*>(memory); }
+  void free_host(void* memory) override {
+    InUse::get().remove(memory);
+    delete[] static_cast<std::byte*>(memory);
+  }
   StreamHandle create_stream(int) override {
     const std::lock_guard lock(mutex_);
     auto* handle = reinterpret_cast<StreamHandle>(++last_stream_);
@@ -165,7 +193,10 @@ class LateDevice final : public DeviceDriver {
       std::mutex mutex;
       std::shared_ptr<std::atomic<bool>> last;  // null: not recorded yet
     };
-    SharedEvent(LateDevice& owner, std::shared_ptr<Record> of) : device(owner), record_of(std::move(of)) {}
+    SharedEvent(LateDevice& owner, std::shared_ptr<Record> of) : device(owner), record_of(std::move(of)) {
+      InUse::get().add(this);
+    }
+    ~SharedEvent() override { InUse::get().remove(this); }
     DeviceHandle handle() const override { return handle_of(&record_of); }
     void record(StreamHandle stream) override {
       const auto reached = std::make_shared<std::atomic<bool>>(false);
