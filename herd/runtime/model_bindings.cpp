@@ -20,6 +20,7 @@
 #include "herd/bridge/host_memory.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/optim/clip.h"
+#include "herd/optim/device_clip.h"
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
 #include "herd/runtime/executor.h"
@@ -739,14 +740,10 @@ void ModelBindings::clip(const Op& op) {
 void ModelBindings::clip_on_device(const Op& op) {
   const std::vector<int> groups = indices(op.reads, ValueKind::kNorm);
   const at::Tensor sums = device_->squared_norms.narrow(0, groups.front(), groups.back() - groups.front() + 1);
-  kernels_of(sums).clip(on_stream(sums), {.sums = sums.const_data_ptr<double>(),
-                                          .count = sums.numel(),
-                                          .max_norm = options_.clip,
-                                          .loss_scale = options_.loss_scale ? options_.loss_scale->scale() : 1,
-                                          .skips_overflow = options_.stop_on_nonfinite ||
-                                                            (options_.loss_scale && options_.loss_scale->can_shrink()),
-                                          .norm = device_->totals.mutable_data_ptr<double>() + 2,
-                                          .factor = device_->factor.mutable_data_ptr<float>()});
+  const auto& scale = options_.loss_scale;
+  optim::clip_on_device(sums, options_.clip, scale ? scale->scale() : 1,
+                        options_.stop_on_nonfinite || (scale && scale->can_shrink()), device_->totals.narrow(0, 2, 1),
+                        device_->factor);
   device_->has_norm = true;
   device_->copy_to_host();
 }
