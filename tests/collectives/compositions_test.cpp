@@ -1,7 +1,7 @@
 // Hierarchies, tori and meshes: composed schedules verify on every shape, and move what their header says.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <numeric>
 
 #include "herd/schedule/traffic.h"
@@ -165,11 +165,11 @@ TEST(Compositions, ARankBuildsItsOwnStepsOfAVeryLargeWorld) {
   request.hosts = hosts_of(16384, 2048);
   for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
     request.collective = collective;
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();
     const Schedule s = build_schedule("hierarchical", request);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(took.count(), 1) << collective_name(collective);
-    RecordProperty(std::string(collective_name(collective)) + "_build_us", std::to_string(took.count() * 1e6));
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;  // of this process alone
+    EXPECT_LT(seconds, 1) << collective_name(collective);
+    RecordProperty(std::string(collective_name(collective)) + "_build_us", std::to_string(seconds * 1e6));
     EXPECT_GT(s.steps.size(), 10u);
   }
 }
