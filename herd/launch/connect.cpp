@@ -1,5 +1,8 @@
 // connect_store: finds the store of this process's job under each launcher, or hosts it in rank 0.
+#include <string_view>
+
 #include "herd/base/error.h"
+#include "herd/launch/address_internal.h"
 #include "herd/launch/keys.h"
 #include "herd/launch/local_meeting.h"
 #include "herd/launch/store_client.h"
@@ -46,9 +49,12 @@ class StoreHost {
 }  // namespace
 
 std::unique_ptr<Store> connect_store(const Environment& env) {
+  return connect_store(env, Clock::now() + kConnectTimeout);
+}
+
+std::unique_ptr<Store> connect_store(const Environment& env, SteadyTime deadline) {
   const bool launcher_hosts = env.source == "herd run";
   if (env.size == 1 && !launcher_hosts) return std::make_unique<MemoryStore>();
-  const SteadyTime deadline = Clock::now() + kConnectTimeout;
   const ClientIdentity identity{env.rank, env.size, static_cast<uint32_t>(env.num_restarts)};
   if (!launcher_hosts && env.rank == 0) {
     const bool meets_by_job_id = env.rendezvous.empty();
@@ -60,6 +66,38 @@ std::unique_ptr<Store> connect_store(const Environment& env) {
   MeetingPoint point{env.rendezvous, env.token};
   if (point.rendezvous.empty()) point = ask_local_meeting(env.job_id, deadline);
   return std::make_unique<StoreClient>(point.rendezvous, point.token, identity, deadline);
+}
+
+Environment numbered_environment(Environment settings, const std::string& init_method, int rank, int size) {
+  static constexpr std::string_view kTcp = "tcp://";
+  if (!init_method.starts_with(kTcp)) {
+    throw Error(Code::kBadConfig, "init_method = \"" + init_method +
+                                      "\" names no place where ranks meet\n  fix: \"tcp://HOST:PORT\", the address of "
+                                      "rank 0; without init_method, create() asks the launcher's environment");
+  }
+  if (size < 1 || rank < 0 || rank >= size) {
+    throw Error(Code::kBadConfig, "a world of " + std::to_string(size) + " ranks has no rank " + std::to_string(rank) +
+                                      "\n  fix: 0 <= rank < world_size");
+  }
+  settings.rank = rank;
+  settings.size = size;
+  settings.source = "init_method";
+  const std::string address = init_method.substr(kTcp.size());
+  const StoreAddress parsed = parse_address(address);
+  if (is_loopback(numeric_host(parsed)) && settings.token.empty()) {
+    settings.rendezvous.clear();
+    settings.job_id = "tcp-" + std::to_string(parsed.port);
+    return settings;
+  }
+  settings.rendezvous = address;
+  if (settings.token.empty()) {
+    throw Error(
+        Code::kBadConfig,
+        "ranks that meet at " + init_method +
+            " need a secret: whoever reaches that address could join them\n"
+            "  fix: HERD_TOKEN_FILE=PATH of a file with the output of openssl rand -hex 32, the same for all ranks");
+  }
+  return settings;
 }
 
 std::string job_secret(const Store& store, const Environment& environment) {

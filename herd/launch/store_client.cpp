@@ -27,11 +27,11 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr auto kHeartbeatPeriod = 200ms;               // time between heartbeats
-constexpr auto kLostAfter = 2s;                        // without a connection for this long, the store is lost
-constexpr auto kOperationLimit = 30s;                  // time limit of set, add and erase
-constexpr int kMaxRefusals = 3;                        // after so many failed handshakes the token is wrong
-constexpr auto kHandshakeLimit = 5s;                   // time limit of a handshake
+constexpr auto kHeartbeatPeriod = 200ms;  // time between heartbeats
+constexpr auto kLostAfter = 2s;           // without a connection for this long, the store that knew this client is lost
+constexpr auto kOperationLimit = 30s;     // time limit of set, add and erase
+constexpr int kMaxRefusals = 3;           // after so many failed handshakes the token is wrong
+constexpr auto kHandshakeLimit = 5s;      // time limit of a handshake
 constexpr auto kFirstPause = 50ms, kMaxPause = 400ms;  // pauses between tries to connect
 constexpr auto kClientFlushLimit = 200ms;              // time limit for sending the last messages
 
@@ -96,7 +96,7 @@ struct StoreClient::State {
   std::map<uint64_t, std::optional<Message>> pending;  // requests by id; the answer once it is here
   std::optional<Message> hello;                        // until it is answered
   uint64_t next_id = 1;
-  bool connected = false, ever_connected = false, tcp_open = false, ever_tcp = false, stopping = false;
+  bool connected = false, ever_connected = false, ever_tcp = false, stopping = false;
   int refusals = 0;
   Clock::time_point disconnected_since = Clock::now(), last_heard = Clock::now();
   Clock::time_point unanswered_since = {};  // time of the first heartbeat without an answer
@@ -118,7 +118,6 @@ StoreClient::State::State(const std::string& where, const std::string& job_token
       name("r" + make_token().substr(0, 32)),
       wake_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_fd.fd < 0) throw_errno(Code::kStorage, "eventfd", errno);
-  thread = std::thread([this] { run(); });
 }
 
 StoreClient::State::~State() {
@@ -127,7 +126,7 @@ StoreClient::State::~State() {
     stopping = true;
   }
   wake();
-  thread.join();
+  if (thread.joinable()) thread.join();
 }
 
 void StoreClient::State::run() {
@@ -195,15 +194,16 @@ void StoreClient::State::dial() {
 }
 
 void StoreClient::State::hang_up() {
+  const bool refused = stream != nullptr && stream->socket().refused_handshake();
   if (stream != nullptr) unsent = stream->unsent();
   stream.reset();
   next_dial = Clock::now() + pause;
   pause = std::min<Clock::duration>(2 * pause, kMaxPause);
   std::lock_guard lock(mutex);
-  if (tcp_open && !connected) ++refusals;
+  if (refused) ++refusals;  // a busy store that let a handshake time out refuses nobody
   if (connected) disconnected_since = Clock::now();
   unanswered_since = {};
-  tcp_open = connected = false;
+  connected = false;
 }
 
 void StoreClient::State::advance_connection() {
@@ -217,7 +217,7 @@ void StoreClient::State::advance_connection() {
     const bool reached = getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&peer), &size) == 0;
     socket.shake_hands();
     std::lock_guard lock(mutex);
-    if (reached) tcp_open = ever_tcp = true;
+    if (reached) ever_tcp = true;
     if (socket.is_open()) {
       connected = ever_connected = true;
       pause = kFirstPause;
@@ -277,7 +277,7 @@ void StoreClient::State::check_lost() {
              " refuses this job's token: it is the store of another job, or no store of herd\n"
              "  fix: the same token and the same rendezvous for all ranks of a job, and a port of its "
              "own for each job");
-  } else if (ever_connected && !connected && Clock::now() - disconnected_since > kLostAfter) {
+  } else if (ever_connected && !hello && !connected && Clock::now() - disconnected_since > kLostAfter) {
     lose(Code::kPeerLost, "the job's store at " + rendezvous + " is gone (connection lost " +
                               seconds(Clock::now() - disconnected_since) +
                               " ago): the launcher, or rank 0 under a foreign one, has ended");
@@ -345,6 +345,7 @@ void StoreClient::State::join_job(SteadyTime deadline) {
   std::unique_lock lock(mutex);
   const uint64_t id = post(Verb::kHello, key, this_place());
   hello = outbox.back();
+  thread = std::thread([this] { run(); });  // not before the hello is there: the store refuses heartbeats before it
   const auto answer = wait(lock, id, deadline);
   hello.reset();
   if (!answer) {

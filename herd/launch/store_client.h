@@ -65,6 +65,13 @@ class StoreClient final : public Store {
 // rank 0 hosts it in its own process. The store's destructor there waits, up to 10 s, for the other ranks'
 // goodbyes. A job of one rank that herd run did not start gets a MemoryStore. Waits 30 s for the store to appear.
 std::unique_ptr<Store> connect_store(const Environment& environment);
+std::unique_ptr<Store> connect_store(const Environment& environment, SteadyTime deadline);  // waits so long
+
+// Completes the settings of read_settings() for connect_store(), for ranks that a program numbers itself. `init_method`
+// is "tcp://HOST:PORT": rank 0 hosts the store there, and all ranks hold the token. Without a token, an address of
+// loopback is a name by which processes of this user meet (local_meeting.h). Throws kBadConfig for another form, a rank
+// out of range, or an address that others reach where there is no token.
+Environment numbered_environment(Environment settings, const std::string& init_method, int rank, int size);
 
 // Returns 32 bytes that only the processes of this job know, for the data plane's own authentication: those of a
 // StoreClient, or else of the environment's token. Throws kBadConfig where there is neither.

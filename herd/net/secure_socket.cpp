@@ -179,6 +179,7 @@ bool SecureSocket::check_result(int result) {
       return false;
     default:
       const std::string reason = libssl_reason();
+      refused_handshake_ = !open_;
       ended_ =
           open_ ? "the connection has ended (" + reason + ")" : "no handshake with this job's token (" + reason + ")";
       return false;
@@ -192,6 +193,7 @@ bool SecureSocket::shake_hands() {
   if (!check_result(SSL_do_handshake(tls_))) return false;
   if (SSL_session_reused(tls_) != 1) {  // no pre-shared key was used
     ended_ = "no handshake with this job's token (another kind of handshake)";
+    refused_handshake_ = true;
     return false;
   }
   // From here on one system call may bring several records; before, a stranger's bytes get no such room.

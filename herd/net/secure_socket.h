@@ -33,6 +33,9 @@ class SecureSocket {
   bool wants_write() const { return wants_write_; }  // the last call ended because the system's buffer was full
   bool holds_more() const;  // the socket has taken bytes from the system that read() has not returned yet
   const std::string& end_reason() const { return ended_; }  // says why the connection is over; "" while it is not
+  // Tells whether it is over since the two ends agree on no handshake, as with another key; not where the other end
+  // left.
+  bool refused_handshake() const { return refused_handshake_; }
   // Returns the name that the other end gave, for an accepted socket that is open.
   const std::string& peer_name() const { return peer_; }
   int descriptor() const { return socket_.fd; }
@@ -46,7 +49,7 @@ class SecureSocket {
   Descriptor socket_;
   ssl_st* tls_ = nullptr;
   std::string name_, peer_, ended_;
-  bool accepted_ = false, open_ = false, wants_write_ = false;
+  bool accepted_ = false, open_ = false, wants_write_ = false, refused_handshake_ = false;
 };
 
 }  // namespace herd::net

@@ -431,6 +431,29 @@ TEST(ConnectStore, IsMemoryForARankAlone) {
   EXPECT_EQ(store->add("n", 1), 1);
 }
 
+TEST(NumberedEnvironment, MeetsByNameAtLoopback_AndWithATokenAtAnAddress) {
+  Environment by_name = numbered_environment({}, "tcp://127.0.0.1:29500", 1, 4);
+  EXPECT_EQ(by_name.rendezvous, "");
+  EXPECT_EQ(by_name.job_id, "tcp-29500");
+  EXPECT_EQ(by_name.rank, 1);
+  EXPECT_EQ(by_name.size, 4);
+  Environment settings;
+  settings.token = std::string(64, 'a');
+  EXPECT_EQ(numbered_environment(settings, "tcp://127.0.0.1:29500", 0, 2).rendezvous, "127.0.0.1:29500");
+  EXPECT_EQ(numbered_environment(settings, "tcp://10.1.2.3:29500", 0, 2).rendezvous, "10.1.2.3:29500");
+}
+
+TEST(NumberedEnvironment, NamesWhatIsWrong) {
+  const auto message = [](const std::string& init_method, int rank, int size) {
+    return thrown([&] { numbered_environment({}, init_method, rank, size); }).message();
+  };
+  EXPECT_THAT(message("tcp://10.1.2.3:29500", 0, 2), AllOf(HasSubstr("need a secret"), HasSubstr("HERD_TOKEN_FILE")));
+  EXPECT_THAT(message("env://", 0, 2), HasSubstr("init_method = \"env://\" names no place"));
+  EXPECT_THAT(message("", 0, 2), HasSubstr("fix: \"tcp://HOST:PORT\""));
+  EXPECT_THAT(message("tcp://127.0.0.1:29500", 2, 2), HasSubstr("a world of 2 ranks has no rank 2"));
+  EXPECT_EQ(thrown([&] { numbered_environment({}, "tcp://127.0.0.1", 0, 2); }).code(), Code::kBadConfig);
+}
+
 // Serves one client by hand: reads its hello, and returns it with the stream.
 std::pair<std::unique_ptr<MessageStream>, Message> next_hello(net::Listener& listener) {
   const auto until = Clock::now() + 5s;
@@ -457,6 +480,35 @@ TEST(StoreOverSockets, SaysHelloAgain_WhereTheStoreClosedBeforeItAnswered) {
   EXPECT_NO_THROW(
       StoreClient("127.0.0.1:" + std::to_string(listener.port()), kToken, ClientIdentity{0, 2, 0}, Clock::now() + 4s));
   server.join();
+}
+
+// On a machine with many more ranks than cores, a handshake may take longer than either end waits.
+TEST(StoreOverSockets, AStoreThatIsTooBusyForItsHandshakesRefusesNobody) {
+  const int fd = open_port();
+  const int port = port_of(fd);
+  std::unique_ptr<StoreServer> store;
+  std::thread busy([&] {
+    for (int i = 0; i < 5; ++i) close(accept(fd, nullptr, nullptr));
+    close(fd);
+    store = std::make_unique<StoreServer>(StoreAddress{.port = port}, kToken);
+  });
+  EXPECT_NO_THROW(StoreClient("127.0.0.1:" + std::to_string(port), kToken, {0, 2, 0}, Clock::now() + 20s));
+  busy.join();
+}
+
+TEST(StoreOverSockets, AClientThatWasNotAnsweredYetTriesUntilItsDeadline) {
+  const net::SecureContext context(derive_store_key(kToken));
+  auto listener = std::make_unique<net::Listener>(context, std::vector<std::string>{"127.0.0.1"}, 0);
+  const int port = listener->port();
+  std::unique_ptr<StoreServer> store;
+  std::thread busy([&] {
+    next_hello(*listener);  // closes without an answer
+    listener.reset();
+    std::this_thread::sleep_for(2500ms);
+    store = std::make_unique<StoreServer>(StoreAddress{.port = port}, kToken);
+  });
+  EXPECT_NO_THROW(StoreClient("127.0.0.1:" + std::to_string(port), kToken, {0, 2, 0}, Clock::now() + 20s));
+  busy.join();
 }
 
 TEST(StoreOverSockets, RanksThatComeAtTheSameTimeDoNotCrowdEachOtherOut) {
