@@ -11,6 +11,7 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "herd/base/dtype.h"
 
@@ -80,6 +81,21 @@ requires requires(Range& range) {
   using Element = typename decltype(view)::element_type;
   return {const_cast<std::remove_const_t<Element>*>(view.data()), static_cast<int64_t>(view.size()),
           dtype_of<std::remove_const_t<Element>>()};
+}
+
+// What the forms of collectives that return their result make it of; at::Tensor has overloads of both in
+// herd/bridge/tensor_buffer.h. copy_of() returns the elements of x in new memory, empty_like() memory for `count` of
+// its type.
+template <typename Range>
+requires requires(const Range& range) { std::span(range); }
+auto copy_of(const Range& x, BufferTag) {
+  const auto view = std::span(x);
+  return std::vector<std::remove_const_t<typename decltype(view)::element_type>>(view.begin(), view.end());
+}
+template <typename Range>
+requires requires(const Range& range) { std::span(range); }
+auto empty_like(const Range& x, int64_t count, BufferTag) {
+  return std::vector<std::remove_const_t<typename decltype(std::span(x))::element_type>>(static_cast<size_t>(count));
 }
 
 // The concepts below let the compiler refuse what an operation must not write, or would outlive. T is what a parameter

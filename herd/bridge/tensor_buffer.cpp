@@ -1,6 +1,7 @@
 #include "herd/bridge/tensor_buffer.h"
 
 #include <sstream>
+#include <vector>
 
 #include "herd/base/error.h"
 #include "herd/bridge/device_stream.h"
@@ -102,6 +103,28 @@ Buffer to_buffer(const at::Tensor& tensor, BufferTag) {
   buffer.stream = current_stream(tensor.device());
   buffer.keep_alive = std::make_shared<at::Tensor>(tensor.detach());
   return buffer;
+}
+
+at::Tensor copy_of(const at::Tensor& x, BufferTag tag) {
+  to_buffer(x, tag);  // throws where it is none of a collective's
+  return x.detach().clone(at::MemoryFormat::Contiguous);
+}
+
+at::Tensor empty_like(const at::Tensor& x, int64_t count, BufferTag) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  if (sizes.empty()) sizes = {1};
+  int64_t row = 1;
+  for (size_t d = 1; d < sizes.size(); ++d) row *= sizes[d];
+  if (row > 0 && count % row != 0) {
+    std::ostringstream text;
+    text << "a tensor of sizes " << x.sizes() << " has rows of " << row
+         << " elements; this rank's part of the result has " << count
+         << ", no whole number of rows\n  fix: counts that are multiples of " << row
+         << ", a first dimension that the ranks divide, or the form with an output of your own";
+    throw Error(Code::kBadConfig, text.str());
+  }
+  if (row > 0) sizes[0] = count / row;
+  return at::empty(sizes, x.options().requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
 }
 
 }  // namespace herd

@@ -109,6 +109,10 @@ bool failed_by_peer(GroupState& group) {
   return board.ready() && board.rank != group.job_rank(group.rank());
 }
 
+bool are_counts(std::span<const int64_t> counts, size_t how_many) {
+  return counts.size() == how_many && std::all_of(counts.begin(), counts.end(), [](int64_t n) { return n >= 0; });
+}
+
 std::unique_ptr<GroupState> world_of(Context& context, const GivenFacts& given = {}) {
   GroupSettings settings;
   for (Rank rank = 0; rank < context.transport->size(); ++rank) settings.members.push_back(rank);
@@ -130,7 +134,7 @@ std::unique_ptr<GroupState> world_of(Context& context, const GivenFacts& given =
 
 }  // namespace
 
-Communicator Communicator::create(const std::string& topology) {
+Communicator Communicator::create_on(const std::string& topology) {
   open_missing_streams();  // a socket in place of the standard output would carry what the program prints
   const launch::Environment environment = launch::read_environment();
   const auto deadline = std::chrono::steady_clock::now() + 60s;
@@ -144,13 +148,20 @@ Communicator Communicator::create(const std::string& topology) {
   return Communicator(std::move(state));
 }
 
-Communicator Communicator::create(const StoreRendezvous& rendezvous) {
+Communicator Communicator::create(const Rendezvous& rendezvous) {
+  open_missing_streams();
   const auto deadline = std::chrono::steady_clock::now() + rendezvous.deadline;
-  const launch::Environment environment =
-      meet_in_store(launch::read_settings(), *rendezvous.store, {rendezvous.rank, rendezvous.size}, deadline);
+  const Rank rank = rendezvous.rank;
+  const int size = rendezvous.world_size;
+  std::shared_ptr<Store> store = rendezvous.store;
+  if (store == nullptr) {
+    store = launch::connect_store(
+        launch::numbered_environment(launch::read_settings(), rendezvous.init_method, rank, size), deadline);
+  }
+  const launch::Environment environment = meet_in_store(launch::read_settings(), *store, {rank, size}, deadline);
   auto state = make_shared_of_process<State>();
-  state->context = make_context(connect_world(environment, *rendezvous.store, deadline));
-  state->context->store = rendezvous.store;
+  state->context = make_context(connect_world(environment, *store, deadline));
+  state->context->store = std::move(store);
   state->group = world_of(*state->context, {environment.tuning_file, environment.topology});
   state->group->set_deadline(rendezvous.deadline);
   return Communicator(std::move(state));
@@ -625,6 +636,25 @@ std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> send
   std::vector<int64_t> all(sends.size() * sends.size());
   all_gather(sends, all, o);
   return all;
+}
+
+// Wrong counts give the size that equal parts have; the collective's own checks name the rule then.
+int64_t Communicator::gathered_elements(int64_t elements, const OpOptions& o) const {
+  if (!are_counts(o.counts, static_cast<size_t>(size()))) return elements * size();
+  return std::accumulate(o.counts.begin(), o.counts.end(), int64_t{0});
+}
+
+int64_t Communicator::scattered_elements(int64_t elements, const OpOptions& o) const {
+  if (!are_counts(o.counts, static_cast<size_t>(size()))) return elements / size();
+  return o.counts[static_cast<size_t>(rank())];
+}
+
+int64_t Communicator::exchanged_elements(int64_t elements, const OpOptions& o) const {
+  const auto n = static_cast<size_t>(size());
+  if (!are_counts(o.counts, n * n)) return elements;
+  int64_t sum = 0;
+  for (size_t from = 0; from < n; ++from) sum += o.counts[from * n + static_cast<size_t>(rank())];
+  return sum;
 }
 
 Rank Communicator::run_receive(const Buffer& x, Rank from, int tag, const OpOptions& o) {

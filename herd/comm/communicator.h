@@ -23,6 +23,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -108,11 +109,16 @@ class SymmetricMemory {
   std::shared_ptr<State> state_;
 };
 
-// Describes a world whose ranks meet in a store that the program brings, for instance PyTorch's.
-struct StoreRendezvous {
-  std::shared_ptr<Store> store = {};  // all its keys are the world's own
+// Describes a world whose ranks the program numbers itself, and where they meet: at `init_method`, or in a store that
+// the program brings, for instance PyTorch's.
+struct Rendezvous {
+  // "tcp://HOST:PORT", at which rank 0 serves a store that all ranks reach, with the same HERD_TOKEN_FILE or
+  // HERD_TOKEN. On a loopback address they need no token: the port is a name, by which processes of one user on this
+  // host meet.
+  std::string init_method = {};
+  std::shared_ptr<Store> store = {};  // all its keys are the world's own; in place of init_method
   Rank rank = 0;
-  int size = 1;
+  int world_size = 1;
   std::chrono::milliseconds deadline{60000};  // for the ranks to come, and then for operations
 };
 
@@ -137,12 +143,18 @@ class Communicator {
   // Collective. Throws kTimeout with the ranks that do not come. Throws kBadConfig on several hosts in a build without
   // UCX, and where the topology has other ranks or hosts. Throws kCorruptFile for a file that breaks the format's
   // rules.
-  static Communicator create(const std::string& topology = {});
-  // Makes the world of the ranks that meet in a store, whatever launcher has started them. It takes from the
-  // environment what create() does, but for who the rank is. Ranks on several hosts need the same HERD_TOKEN_FILE or
-  // HERD_TOKEN, since whoever reaches the store could read a secret in it; on one host rank 0 makes the secret.
-  // Collective. Throws kTimeout with the ranks that do not come, kBadConfig where ranks on several hosts have no token.
-  static Communicator create(const StoreRendezvous& rendezvous);
+  static Communicator create() { return create_on({}); }
+  template <std::convertible_to<std::string> Text>  // braces are a Rendezvous, never the arguments of a string
+  static Communicator create(const Text& topology) {
+    return create_on(topology);
+  }
+  // Makes the world of ranks that the program numbers itself, whatever launcher has started them:
+  //   auto comm = herd::Communicator::create({.init_method = "tcp://10.0.0.1:29500", .rank = 1, .world_size = 4});
+  // It takes from the environment what create() does, but for who the rank is. Ranks on several hosts need the same
+  // HERD_TOKEN_FILE or HERD_TOKEN, since whoever reaches the store could read a secret in it; on one host rank 0 makes
+  // the secret. Collective. Throws kTimeout with the ranks that do not come, kBadConfig for an init_method of another
+  // form, and on all ranks where those on several hosts have no token.
+  static Communicator create(const Rendezvous& rendezvous);
   // Makes the world over a given transport, for tests and benches. Collective over the transport's ranks.
   explicit Communicator(std::shared_ptr<transport::Transport> transport);
   // A communicator that was moved from throws kBadConfig whatever is called.
@@ -216,6 +228,15 @@ class Communicator {
     return issue_all_reduce(to_buffer(x, BufferTag{}), o, Wait::kLater);
   }
   template <Writable T>
+  void all_reduce(T&& x, ReduceOp op, std::source_location where = std::source_location::current()) {
+    all_reduce(x, {.op = op, .where = where});
+  }
+  template <WritableLater T>
+  [[nodiscard]] Work all_reduce_async(T&& x, ReduceOp op,
+                                      std::source_location where = std::source_location::current()) {
+    return all_reduce_async(std::forward<T>(x), {.op = op, .where = where});
+  }
+  template <Writable T>
   void broadcast(T&& x, Rank root, OpOptions o = {}) {
     issue_broadcast(to_buffer(x, BufferTag{}), root, o, Wait::kHere);
   }
@@ -230,6 +251,10 @@ class Communicator {
   template <WritableLater T>
   [[nodiscard]] Work reduce_async(T&& x, Rank root, OpOptions o = {}) {
     return issue_reduce(to_buffer(x, BufferTag{}), root, o, Wait::kLater);
+  }
+  template <Writable T>
+  void reduce(T&& x, Rank root, ReduceOp op, std::source_location where = std::source_location::current()) {
+    reduce(x, root, {.op = op, .where = where});
   }
   template <typename In, Writable Out>
   void all_gather(In&& in, Out&& out, OpOptions o = {}) {
@@ -246,6 +271,10 @@ class Communicator {
   template <Lasting In, WritableLater Out>
   [[nodiscard]] Work reduce_scatter_async(In&& in, Out&& out, OpOptions o = {}) {
     return issue_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kLater);
+  }
+  template <typename In, Writable Out>
+  void reduce_scatter(In&& in, Out&& out, ReduceOp op, std::source_location where = std::source_location::current()) {
+    reduce_scatter(in, out, {.op = op, .where = where});
   }
   // Collects at root a part of each rank, of one size or of counts[rank] elements, in rank order. Only root uses `out`.
   template <typename In, Writable Out>
@@ -273,6 +302,38 @@ class Communicator {
   template <Lasting In, WritableLater Out>
   [[nodiscard]] Work all_to_all_async(In&& in, Out&& out, OpOptions o = {}) {
     return issue_all_to_all(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kLater);
+  }
+  // Each of these returns its result in new memory, and leaves `x` as it is: a tensor for a tensor, else a std::vector.
+  // Tensors are gathered and cut along their first dimension, as torch's all_gather_into_tensor does. Throws
+  // kBadConfig where reduce_scattered() can't cut x into equal parts and o.counts gives no others.
+  template <typename T>
+  [[nodiscard]] auto all_reduced(const T& x, OpOptions o = {}) {
+    auto result = copy_of(x, BufferTag{});
+    all_reduce(result, o);
+    return result;
+  }
+  template <typename T>
+  [[nodiscard]] auto all_reduced(const T& x, ReduceOp op,
+                                 std::source_location where = std::source_location::current()) {
+    return all_reduced(x, {.op = op, .where = where});
+  }
+  template <typename T>
+  [[nodiscard]] auto all_gathered(const T& x, OpOptions o = {}) {
+    auto result = empty_like(x, gathered_elements(to_buffer(x, BufferTag{}).count, o), BufferTag{});
+    all_gather(x, result, o);
+    return result;
+  }
+  template <typename T>
+  [[nodiscard]] auto reduce_scattered(const T& x, OpOptions o = {}) {
+    auto result = empty_like(x, scattered_elements(to_buffer(x, BufferTag{}).count, o), BufferTag{});
+    reduce_scatter(x, result, o);
+    return result;
+  }
+  template <typename T>
+  [[nodiscard]] auto exchanged(const T& x, OpOptions o = {}) {
+    auto result = empty_like(x, exchanged_elements(to_buffer(x, BufferTag{}).count, o), BufferTag{});
+    all_to_all(x, result, o);
+    return result;
   }
   // Returns OpOptions::counts for all_to_all; sends[t] is what this rank sends to rank t, in elements. Collective.
   std::vector<int64_t> exchange_counts(std::span<const int64_t> sends, OpOptions o = {});
@@ -390,12 +451,17 @@ class Communicator {
   friend class TransferWait;
   struct State;
   explicit Communicator(std::shared_ptr<State> state);
+  static Communicator create_on(const std::string& topology);
   State& state() const;
   std::shared_ptr<Context> context() const;
   const GroupSettings& settings() const;
 
   // kHere: the calling thread runs it until it is done; kLater: the progress thread does
   enum class Wait { kHere, kLater };
+  // Return the elements of a result, for `elements` of this rank's input.
+  int64_t gathered_elements(int64_t elements, const OpOptions&) const;
+  int64_t scattered_elements(int64_t elements, const OpOptions&) const;
+  int64_t exchanged_elements(int64_t elements, const OpOptions&) const;
   using Buffers = std::vector<Buffer>;
 
   Work issue_all_reduce(const Buffer& x, const OpOptions&, Wait);
@@ -433,5 +499,5 @@ class Communicator {
 
 namespace herd {
 using comm::AlgorithmUse, comm::Communicator, comm::DeviceEngine, comm::DeviceEngineChoice, comm::OpOptions,
-    comm::StoreRendezvous, comm::SymmetricMemory, comm::Work;
+    comm::Rendezvous, comm::SymmetricMemory, comm::Work;
 }  // namespace herd

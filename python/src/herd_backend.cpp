@@ -200,10 +200,11 @@ HerdBackend::HerdBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
       communicator_ = std::make_shared<Communicator>(world->communicator.group(members, group_id));
       communicator_->set_deadline(options_->timeout);
     } else {
-      world_ = std::make_shared<World>(World{
-          Communicator::create(
-              {.store = std::make_shared<C10dStore>(store), .rank = rank, .size = size, .deadline = options_->timeout}),
-          rank, size});
+      world_ = std::make_shared<World>(World{Communicator::create({.store = std::make_shared<C10dStore>(store),
+                                                                   .rank = rank,
+                                                                   .world_size = size,
+                                                                   .deadline = options_->timeout}),
+                                             rank, size});
       communicator_ = std::shared_ptr<Communicator>(world_, &world_->communicator);
     }
   });

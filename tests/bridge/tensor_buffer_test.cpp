@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/comm/inproc_world.h"
 
@@ -117,6 +118,46 @@ TEST(TensorBuffer, ListsOfTensorsAreOneOperation) {
     EXPECT_TRUE(at::equal(list[0], numbers(0, {3, 4}) + numbers(1, {3, 4})));
     EXPECT_TRUE(at::equal(list[1], numbers(0, {}) + numbers(1, {})));
     EXPECT_EQ(comm.algorithms_used().size(), 1u);
+  });
+}
+
+TEST(TensorResults, AreNewTensorsInTheShapeOfTorchsOwn) {
+  run_inproc(3, [](Communicator& comm) {
+    const double r = comm.rank();
+    const at::Tensor x = at::full({2, 5}, r, at::kDouble).t().requires_grad_();  // its rows lie apart
+    const at::Tensor sum = comm.all_reduced(x);
+    HERD_CHECK(at::equal(sum, at::full({5, 2}, 3.0, at::kDouble)) && sum.is_contiguous(), "sum of 0, 1 and 2");
+    HERD_CHECK(!sum.requires_grad() && at::equal(x.detach(), at::full({5, 2}, r, at::kDouble)), "x is as it was");
+    HERD_CHECK(at::equal(comm.all_reduced(x, ReduceOp::kMax), at::full({5, 2}, 2.0, at::kDouble)), "largest");
+
+    const at::Tensor all = comm.all_gathered(at::full({1, 4}, r, at::kBFloat16));
+    HERD_CHECK(all.sizes() == at::IntArrayRef({3, 4}) && all.scalar_type() == at::kBFloat16, "one row a rank");
+    HERD_CHECK(all[2][3].item<double>() == 2, "in the order of ranks");
+    HERD_CHECK(comm.all_gathered(at::scalar_tensor(r)).sizes() == at::IntArrayRef({3}), "a scalar is a row");
+    const std::vector<int64_t> rows = {4, 0, 8};
+    const at::Tensor uneven =
+        comm.all_gathered(at::full({comm.rank() == 1 ? 0 : 1 + comm.rank() / 2, 4}, r), {.counts = rows});
+    HERD_CHECK(uneven.sizes() == at::IntArrayRef({3, 4}) && uneven[1][0].item<double>() == 2, "rows of counts");
+
+    const at::Tensor part = comm.reduce_scattered(at::arange(12).view({6, 2}));
+    HERD_CHECK(part.sizes() == at::IntArrayRef({2, 2}) && part[0][0].item<int64_t>() == 12 * comm.rank(), "own rows");
+    const at::Tensor turned = comm.exchanged(at::full({3, 1}, r));
+    HERD_CHECK(turned[2][0].item<double>() == 2, "a row from each rank");
+  });
+}
+
+TEST(TensorResults, RefuseRowsInPieces) {
+  run_inproc(2, [](Communicator& comm) {
+    try {
+      (void)comm.reduce_scattered(at::zeros({3, 2}));
+    } catch (const Error& error) {
+      HERD_CHECK(
+          error.code() == Code::kBadConfig &&
+              error.message().find("rows of 2 elements; this rank's part of the result has 3") != std::string::npos,
+          error.message());
+      return;
+    }
+    HERD_CHECK(false, "three elements are no whole number of rows of two");
   });
 }
 

@@ -169,7 +169,7 @@ TEST(WorldOverAStore, JoinsTheRanksThatMeetInIt) {
   std::vector<std::thread> ranks;
   for (Rank rank = 0; rank < 3; ++rank) {
     ranks.emplace_back([&, rank] {
-      Communicator world = Communicator::create({.store = store, .rank = rank, .size = 3, .deadline = 10s});
+      Communicator world = Communicator::create({.store = store, .rank = rank, .world_size = 3, .deadline = 10s});
       EXPECT_EQ(world.rank(), rank);
       std::vector<int64_t> x(1000, rank);
       world.all_reduce(x);
@@ -181,7 +181,7 @@ TEST(WorldOverAStore, JoinsTheRanksThatMeetInIt) {
 
 TEST(WorldOverAStore, NamesTheRankThatDoesNotCome) {
   EXPECT_ERROR(
-      Communicator::create({.store = std::make_shared<MemoryStore>(), .rank = 0, .size = 2, .deadline = 100ms}),
+      Communicator::create({.store = std::make_shared<MemoryStore>(), .rank = 0, .world_size = 2, .deadline = 100ms}),
       Code::kTimeout, "rank 1 never arrived");
 }
 

@@ -392,5 +392,34 @@ TEST(Operations, GoOnThroughAnotherHandleOfTheGroup) {
   });
 }
 
+TEST(Operations, ReturnTheirResultsToo) {
+  run_inproc(3, [](Communicator& comm) {
+    const Ints x = {comm.rank(), 10};
+    require(comm.all_reduced(x) == Ints{3, 30} && x == Ints{comm.rank(), 10}, "sums, and x as it was");
+    require(comm.all_reduced(x, ReduceOp::kMax) == Ints{2, 10}, "largest");
+    require(comm.all_reduced(std::span<const int32_t>(x), {.op = ReduceOp::kMin}) == Ints{0, 10}, "smallest");
+    require(comm.all_gathered(x) == Ints{0, 10, 1, 10, 2, 10}, "a part of each");
+    const std::vector<int64_t> counts = {1, 0, 2};
+    require(comm.all_gathered(Ints(static_cast<size_t>(counts[static_cast<size_t>(comm.rank())]), comm.rank()),
+                              {.counts = counts}) == Ints{0, 2, 2},
+            "uneven parts");
+    require(comm.reduce_scattered(Ints{1, 2, 3}) == Ints{3 * (comm.rank() + 1)}, "own part of the sum");
+    require(comm.exchanged(Ints(3, comm.rank())) == Ints{0, 1, 2}, "an element of each");
+    Ints y = x;
+    comm.all_reduce(y, ReduceOp::kMax);
+    require(y == Ints{2, 10}, "an op by itself");
+    comm.all_reduce_async(y, ReduceOp::kSum).wait();
+    require(y == Ints{6, 30}, "an op by itself, later");
+  });
+}
+
+TEST(Operations, ThatReturnResultsRefuseWhatTheOthersRefuse) {
+  const auto counts_of = [](std::vector<int64_t> counts) {
+    return errors_of(2, [counts](Communicator& comm) { (void)comm.all_gathered(Ints{1}, {.counts = counts}); });
+  };
+  for (const auto& counts : std::vector<std::vector<int64_t>>{{-1, 2}, {1}, {1, 2, 3}})
+    for (const auto& error : counts_of(counts)) EXPECT_EQ(error.code(), Code::kBadConfig) << error.message();
+}
+
 }  // namespace
 }  // namespace herd

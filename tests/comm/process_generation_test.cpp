@@ -107,5 +107,15 @@ TEST(ProcessGeneration, AForkedChildNeitherUsesNorClosesItsParentsGroup) {
   run_forked(2, use_world_beside_a_child, one_rank_per_host(2));
 }
 
+TEST(NumberedWorld, IsMadeOfRanksThatTheProgramNumbers) {
+  const std::string meeting = "tcp://127.0.0.1:" + std::to_string(20000 + getpid() % 10000);  // a name: nobody listens
+  run_forked(3, [meeting](Communicator& launched) {
+    auto comm =
+        Communicator::create({.init_method = meeting, .rank = 2 - launched.rank(), .world_size = launched.size()});
+    require(comm.rank() == 2 - launched.rank() && comm.size() == 3, "the rank that was asked for");
+    require(comm.all_gathered(std::vector<int32_t>{comm.rank()}) == std::vector<int32_t>{0, 1, 2}, "the world works");
+  });
+}
+
 }  // namespace
 }  // namespace herd::comm
