@@ -16,8 +16,8 @@ struct Net : torch::nn::Module {
 int main() {
   auto comm = herd::Communicator::create();
   auto net = std::make_shared<Net>();
-  herd::DistributedDataParallel<Net> ddp(net, comm);  // rank 0's weights go to all
-  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  herd::DistributedDataParallel ddp(net, comm);  // rank 0's weights go to all
+  torch::optim::SGD optimizer(ddp.parameters(), 0.1);
 
   torch::manual_seed(comm.rank());  // each rank draws its own samples
   for (int step = 0; step < 200; ++step) {

@@ -2,21 +2,22 @@
 // the gradient averaged over ranks.
 //
 //   auto net = std::make_shared<Net>();                         // or a TORCH_MODULE holder
-//   herd::DistributedDataParallel<Net> ddp(net, comm);          // rank 0's weights go to all
-//   torch::optim::AdamW optimizer(net->parameters());
+//   herd::DistributedDataParallel ddp(net, comm);               // rank 0's weights go to all
+//   torch::optim::AdamW optimizer(ddp.parameters());
 //   ...
 //   ddp(x).sub(y).square().mean().backward();                   // gradients are averaged when this returns
 //   optimizer.step(); optimizer.zero_grad();
 //
 // At the start ranks compare names, shapes and dtypes; kBadConfig names a rank that built another module. Parameters
 // shared by two modules count once. Gradients lie in the reducer's buckets (gradient_reducer.h). no_sync() accumulates
-// gradients, set_weight() serves batches of different sizes, without_batch() a rank that is out of batches. Every rank
-// runs the same number of forwards in training, those under no_sync() aside, before a backward that reduces. A
-// parameter that is converted, unfrozen, added or replaced later would not be averaged: the next forward throws
-// kBadConfig with its name. Threads: as GradientReducer.
+// gradients, DataParallelOptions::codec sends them in a shorter form, set_weight() serves batches of different sizes,
+// without_batch() a rank that is out of batches. Every rank runs the same number of forwards in training, those under
+// no_sync() aside, before a backward that reduces. A parameter that is converted, unfrozen, added or replaced later
+// would not be averaged: the next forward throws kBadConfig with its name. Threads: as GradientReducer.
 #pragma once
 
 #include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
 
 #include <memory>
 #include <string>
@@ -100,6 +101,8 @@ class DistributedDataParallel {
     return module_->forward(std::forward<Args>(args)...);
   }
   const Pointer& module() const { return module_; }
+  auto* operator->() const { return shared_module().get(); }  // its forward() reduces nothing
+  std::vector<at::Tensor> parameters() const { return shared_module()->parameters(); }
 
   // While the returned guard lives, backward adds to the local gradients; the first backward after it averages the sum.
   [[nodiscard]] NoSync no_sync() { return NoSync(base_.reducer()); }
@@ -108,16 +111,24 @@ class DistributedDataParallel {
   void without_batch() { base_.join_without_batch(); }
 
  private:
-  static std::shared_ptr<torch::nn::Module> shared(const Pointer& module) {
+  static auto shared(const Pointer& module) {
     if constexpr (kPlain)
       return module;
     else
       return module.ptr();
   }
+  auto shared_module() const { return shared(module_); }
 
   Pointer module_;
   DataParallelModule base_;
 };
+
+template <typename Module>
+DistributedDataParallel(std::shared_ptr<Module>, Communicator&, const DataParallelOptions& = {})
+    -> DistributedDataParallel<Module>;
+template <typename Holder>  // of TORCH_MODULE
+requires requires(const Holder& holder) { holder.ptr(); }
+DistributedDataParallel(Holder, Communicator&, const DataParallelOptions& = {})->DistributedDataParallel<Holder>;
 
 }  // namespace herd::ddp
 

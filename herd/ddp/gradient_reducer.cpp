@@ -6,12 +6,15 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <cmath>
+#include <future>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/bridge/tensor_buffer.h"
+#include "herd/comm/encoded_sum.h"
 #include "herd/ddp/gradient_buckets.h"
 
 namespace herd::ddp {
@@ -43,6 +46,27 @@ std::string joined(const std::vector<std::string>& names) {
   return names.size() > 8 ? text + " and " + std::to_string(names.size() - 8) + " more" : text;
 }
 
+void check_codec(const std::vector<NamedParameter>& parameters, const ReducerOptions& options) {
+  const kernels::CodecSettings& codec = *options.codec;
+  const std::string name(kernels::codec_row(codec.kind).name);
+  if (!options.algorithm.empty()) {
+    throw Error(Code::kBadConfig, "a sum in the form of " + name + " has its own algorithm, not \"" +
+                                      options.algorithm + "\"\n  fix: leave out the codec or the algorithm");
+  }
+  if (codec.block < 2 || codec.block % 2 != 0 || !(codec.ratio > 0 && codec.ratio <= 1)) {
+    throw Error(Code::kBadConfig,
+                "a codec has an even block of 2 elements or more and a ratio in (0, 1], not block = " +
+                    std::to_string(codec.block) + " and ratio = " + std::to_string(codec.ratio));
+  }
+  for (const NamedParameter& parameter : parameters) {
+    if (parameter.tensor.scalar_type() == at::kFloat && parameter.tensor.is_cpu()) continue;
+    throw Error(Code::kBadConfig, "the gradient of " + parameter.name + " is " +
+                                      std::string(dtype_name(dtype_of(parameter.tensor.scalar_type()))) + " on " +
+                                      parameter.tensor.device().str() + ", and " + name +
+                                      " encodes fp32 on the CPU\n  fix: leave out the codec");
+  }
+}
+
 }  // namespace
 
 // Holds the gradients in their buckets, and the reduction that runs.
@@ -59,6 +83,22 @@ struct GradientReducer::State {
     uintptr_t hook = 0;
   };
 
+  // Sums a bucket in the form of a codec.
+  struct Encoded {
+    Encoded(const GradientBucket& layout, const kernels::CodecSettings& codec, const Communicator& comm)
+        : parts{codec, layout.elements, comm.size()},
+          residual(static_cast<size_t>(parts.residual_elements())),
+          message(parts.is_sparse() ? 0 : static_cast<size_t>(parts.message_bytes())),
+          incoming(static_cast<size_t>(parts.incoming_bytes())),
+          flags(static_cast<size_t>(layout.num_flags())),
+          sum(parts, {{layout.first_flag(), layout.elements}}, comm.rank(), {residual, message, incoming, flags}) {}
+    kernels::EncodedParts parts;
+    std::vector<float> residual;
+    std::vector<uint8_t> message, incoming;
+    std::vector<float> flags;
+    comm::EncodedSum sum;
+  };
+
   struct Bucket {
     GradientBucket layout;
     std::string name;
@@ -66,6 +106,8 @@ struct GradientReducer::State {
     size_t num_ready = 0;
     bool missing = false;  // this rank lacks a gradient that it must have
     Work work;
+    std::unique_ptr<Encoded> encoded;       // null without a codec
+    std::shared_future<void> encoded_work;  // sums it, after the bucket before it
 
     // The flags are the last elements of the bucket. read_flags() copies them to the host.
     at::Tensor flags() const { return flat.narrow(0, layout.first_flag(), layout.num_flags()); }
@@ -74,6 +116,7 @@ struct GradientReducer::State {
 
   Communicator comm;
   ReducerOptions options;
+  std::optional<Communicator> encoded_group;  // its operations are issued by a thread of their own
   std::vector<Gradient> gradients;
   std::vector<Bucket> buckets;
   mutable std::mutex mutex;
@@ -92,6 +135,8 @@ struct GradientReducer::State {
   void mark_ready(Gradient& gradient);
   void set_flags(Bucket& bucket) const;
   void start_complete_buckets();
+  void start_encoded(Bucket& bucket, const std::string& name);
+  void wait_for_buckets();
   void set_aside(Gradient& gradient) const;
   void finish(bool has_batch);
   void throw_missing(const std::vector<std::string>& missing_here) const;
@@ -167,8 +212,37 @@ void GradientReducer::State::start_complete_buckets() {
     if (bucket.num_ready < bucket.layout.parameters.size()) return;
     set_flags(bucket);
     const std::string name = bucket.name + " of forward " + std::to_string(forwards);
+    if (bucket.encoded != nullptr) {
+      start_encoded(bucket, name);
+      continue;
+    }
     bucket.work = comm.all_reduce_async(
         bucket.flat, {.op = share ? ReduceOp::kSum : ReduceOp::kAverage, .name = name, .algorithm = options.algorithm});
+  }
+}
+
+void GradientReducer::State::start_encoded(Bucket& bucket, const std::string& name) {
+  const std::shared_future<void> before =
+      next_bucket > 0 ? buckets[next_bucket - 1].encoded_work : std::shared_future<void>();
+  const double factor = share ? 1 : 1.0 / comm.size();
+  bucket.encoded_work =
+      std::async(std::launch::async, [this, &bucket, before, name, factor] {
+        if (before.valid()) before.get();
+        const std::span<float> values(bucket.flat.data_ptr<float>(), static_cast<size_t>(bucket.layout.elements));
+        bucket.encoded->sum.encode(values);
+        bucket.encoded->sum.exchange(*encoded_group, {.name = name});
+        bucket.encoded->sum.decode(values);
+        for (float& value : values) value = static_cast<float>(value * factor);
+      }).share();
+}
+
+// All buckets are waited for before the first failure is thrown, since their threads use them.
+void GradientReducer::State::wait_for_buckets() {
+  for (Bucket& bucket : buckets)
+    if (bucket.encoded_work.valid()) bucket.encoded_work.wait();
+  for (Bucket& bucket : buckets) {
+    if (bucket.encoded_work.valid()) std::exchange(bucket.encoded_work, {}).get();
+    bucket.work.wait();
   }
 }
 
@@ -196,7 +270,7 @@ void GradientReducer::State::finish(bool has_batch) {
     mark_ready(gradient);
   }
   start_complete_buckets();
-  for (Bucket& bucket : buckets) bucket.work.wait();
+  wait_for_buckets();
   running = false;
   share.reset();
   forwards_per_reduction = forwards - reduced_forwards;
@@ -263,6 +337,8 @@ GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communi
     }
     shapes.push_back({parameter.tensor.numel(), dtype});
   }
+  if (state_->options.codec) check_codec(parameters, state_->options);
+  if (state_->options.codec && comm.size() > 1) state_->encoded_group = comm.split(0, comm.rank(), "encoded gradients");
   auto layouts = plan_gradient_buckets(shapes, state_->options.first_bucket_bytes, state_->options.bucket_bytes);
   state_->gradients.resize(parameters.size());
   for (GradientBucket& layout : layouts) {
@@ -280,6 +356,7 @@ GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communi
       gradient.bucket = index;
     }
     bucket.name = "grad.bucket" + std::to_string(index);
+    if (state_->encoded_group) bucket.encoded = std::make_unique<State::Encoded>(layout, *state_->options.codec, comm);
     bucket.layout = std::move(layout);
     state_->buckets.push_back(std::move(bucket));
   }

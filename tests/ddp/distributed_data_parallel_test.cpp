@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 
+#include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/comm/inproc_world.h"
 
@@ -393,6 +394,94 @@ std::string error_after(const std::function<void(Net&)>& change, const DataParal
     ddp(torch::ones({2, 5}).to(net->first.scalar_type()));
   });
   return errors[0];
+}
+
+TEST(DistributedDataParallel, SendsGradientsInAShorterForm_AndMakesUpForWhatThatLoses) {
+  using kernels::CodecKind;
+  const auto data = make_data();
+  const at::Tensor alone = train_alone(data);
+  struct Case {
+    kernels::CodecSettings codec;
+    double apart;  // of weights of up to 1, after ten steps
+  };
+  for (const Case& c :
+       {Case{{.kind = CodecKind::kBf16}, 0.02}, Case{{.kind = CodecKind::kInt8, .block = 16}, 0.02},
+        Case{{.kind = CodecKind::kInt4, .block = 16}, 0.2}, Case{{.kind = CodecKind::kTopK, .ratio = 0.5}, 0.4}}) {
+    std::vector<at::Tensor> weights(3);
+    run_inproc(3, [&](Communicator& comm) {
+      const auto net = make_net(static_cast<uint64_t>(1 + comm.rank()));
+      DataParallelOptions options;
+      options.first_bucket_bytes = options.bucket_bytes = 200;
+      options.codec = c.codec;
+      Ddp ddp(net, comm, options);
+      auto optimizer = make_optimizer(*net);
+      for (const Data& batch : data) {
+        even_step(ddp, comm, batch);
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      weights[static_cast<size_t>(comm.rank())] = weights_of(*net);
+    });
+    const auto name = kernels::codec_row(c.codec.kind).name;
+    for (const at::Tensor& w : weights) EXPECT_TRUE(w.equal(weights[0])) << name;
+    const double apart = (weights[0] - alone).abs().max().item<double>();
+    EXPECT_LT(apart, c.apart) << name;
+    EXPECT_GT(apart, 1e-6) << name << " has encoded nothing";
+  }
+}
+
+// A gradient that is the same in every step, whose small elements top-k leaves out: they arrive later.
+TEST(DistributedDataParallel, AddsWhatACodecLostToLaterGradients) {
+  run_inproc(2, [](Communicator& comm) {
+    const auto net = std::make_shared<torch::nn::LinearImpl>(torch::nn::LinearOptions(4, 1).bias(false));
+    DataParallelOptions options;
+    options.codec = kernels::CodecSettings{.kind = kernels::CodecKind::kTopK, .ratio = 0.25};
+    DistributedDataParallel ddp(net, comm, options);
+    const at::Tensor x = at::tensor({4.0f, 3.0f, 2.0f, 1.0f}).view({1, 4});
+    at::Tensor sum = at::zeros({1, 4});
+    for (int step = 0; step < 40; ++step) {
+      ddp(x).sum().backward();
+      sum += net->weight.grad();
+      net->zero_grad();
+    }
+    HERD_CHECK((sum / 40 - x).abs().max().item<double>() < 0.3, "the mean of what arrived is the gradient");
+  });
+}
+
+TEST(DistributedDataParallel, RefusesACodecThatGradientsCanNotHave) {
+  const auto refusal = [](const std::function<void(DataParallelOptions&)>& set, at::ScalarType type) {
+    std::string text;
+    run_inproc(2, [&](Communicator& comm) {
+      const auto net = make_net(1);
+      net->to(type);
+      DataParallelOptions options;
+      options.codec = kernels::CodecSettings{.kind = kernels::CodecKind::kInt8};
+      set(options);
+      try {
+        Ddp ddp(net, comm, options);
+      } catch (const Error& error) {
+        if (comm.rank() == 0) text = error.message();
+      }
+    });
+    return text;
+  };
+  EXPECT_THAT(refusal([](auto&) {}, at::kDouble), testing::HasSubstr("encodes fp32 on the CPU"));
+  EXPECT_THAT(refusal([](auto& o) { o.algorithm = "ring"; }, at::kFloat), testing::HasSubstr("not \"ring\""));
+  EXPECT_THAT(refusal([](auto& o) { o.codec->block = 3; }, at::kFloat), testing::HasSubstr("block = 3"));
+}
+
+TEST(DistributedDataParallel, IsTheModuleToItsCaller) {
+  run_inproc(2, [](Communicator& comm) {
+    const auto net = make_net(static_cast<uint64_t>(comm.rank()));
+    DistributedDataParallel ddp(net, comm);
+    static_assert(std::is_same_v<decltype(ddp), DistributedDataParallel<Net>>);
+    HERD_CHECK(ddp->first.is_same(net->first), "-> reaches the members of the module");
+    HERD_CHECK(ddp.parameters().size() == net->parameters().size(), "parameters() are those of the module");
+    HERD_CHECK(ddp.parameters()[0].is_same(net->parameters()[0]), "and the tensors themselves");
+    DistributedDataParallel of_holder(torch::nn::Linear(3, 1), comm);
+    static_assert(std::is_same_v<decltype(of_holder), DistributedDataParallel<torch::nn::Linear>>);
+    HERD_CHECK(of_holder->weight.size(1) == 3, "-> of a holder's module");
+  });
 }
 
 TEST(DistributedDataParallel, NamesParametersThatChangedAfterItTookTheModule) {
