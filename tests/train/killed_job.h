@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "herd/bridge/tensor_buffer.h"
+#include "herd/checkpoint/checkpoint_peers.h"
 #include "herd/checkpoint/loader.h"
 #include "herd/checkpoint/saver.h"
 #include "herd/comm/fork_world.h"
@@ -31,7 +32,6 @@
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/train/batches.h"
-#include "herd/train/checkpoint_peers.h"
 #include "herd/train/data_source.h"
 #include "herd/train/model_tensors.h"
 #include "herd/train/peer_listener.h"

@@ -1,6 +1,6 @@
-#include "herd/train/checkpoint_peers.h"
+#include "herd/checkpoint/checkpoint_peers.h"
 
-namespace herd::train {
+namespace herd {
 namespace {
 
 // Lets the ranks of a communicator save a checkpoint together.
@@ -50,4 +50,4 @@ std::unique_ptr<CheckpointPeers> checkpoint_peers(Communicator& comm, std::chron
   return std::make_unique<GroupPeers>(comm.split(0, comm.rank(), "checkpoint"), timeout);
 }
 
-}  // namespace herd::train
+}  // namespace herd

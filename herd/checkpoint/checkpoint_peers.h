@@ -7,9 +7,9 @@
 #include "herd/checkpoint/peers.h"
 #include "herd/comm/communicator.h"
 
-namespace herd::train {
+namespace herd {
 
 // Splits `comm`, so it is collective. Each call of the result waits up to `timeout` for the slowest rank's disk.
 std::unique_ptr<CheckpointPeers> checkpoint_peers(Communicator& comm, std::chrono::milliseconds timeout);
 
-}  // namespace herd::train
+}  // namespace herd
