@@ -45,7 +45,7 @@ def bundle(program, folder):
     for module in pathlib.Path(sys.argv[1]).glob("*.so"):
         shutil.copy(module, modules)
     bundle_libraries.patchelf_program = lambda: program
-    bundle_libraries.bundle(modules, libraries)
+    bundle_libraries.bundle([modules], libraries)
     return modules, libraries
 
 

@@ -44,6 +44,15 @@ else:
 """
 
 
+# The package for numpy loads no torch.
+NUMPY = """
+import sys, herd, numpy
+assert herd.__file__.startswith(sys.prefix), herd.__file__
+x = numpy.arange(5.0)
+assert (herd.create().all_reduced(x) == x).all() and "torch" not in sys.modules
+"""
+
+
 def run(*command, **options):
     subprocess.run([str(part) for part in command], check=True, **options)
 
@@ -68,7 +77,7 @@ def check_contents(wheel):
 
 def check_libraries(packages):
     """Everything that the wheel's libraries need is in the wheel, in torch, or the C and C++ runtimes."""
-    for path in [*packages.glob("herd_torch/*.so"), *packages.glob("herd_torch.libs/*.so*")]:
+    for path in [*packages.glob("herd_torch/*.so"), *packages.glob("herd/*.so"), *packages.glob("herd_torch.libs/*.so*")]:
         for folder in patchelf("--print-rpath", path):
             assert folder in ("$ORIGIN", "$ORIGIN/../herd_torch.libs"), (path, folder)
         for name in patchelf("--print-needed", path):
@@ -103,3 +112,4 @@ if __name__ == "__main__":
         status = run_torchrun(title, code + CHECK, python, environment=environment)
         assert status == 0, f"{title}: {status}"
         run(python, "-c", REFUSED, cwd=folder, env=environment)
+        run(python, "-c", NUMPY, cwd=folder, env=environment)

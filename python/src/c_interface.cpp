@@ -1,0 +1,222 @@
+// The functions that the package herd (numpy) calls through ctypes: Communicator in C, without any header of Python, so
+// that one library serves every Python. A function returns 0, or the number of the error's Code + 1, whose text
+// herd_error() then gives on the same thread. Handles are pointers that their _free function releases; null is fine
+// there. What a call is given lives until it returns, and the memory of a buffer until its work is done.
+// Threads: as Communicator and Work.
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/base/reduce_op.h"
+#include "herd/base/version.h"
+#include "herd/comm/communicator.h"
+#include "herd/schedule/schedule_text.h"
+#include "herd/schedule/verify_schedule.h"
+
+namespace {
+
+using namespace herd;
+
+thread_local std::string last_error;
+
+template <typename Body>
+int guarded(const Body& body) {
+  try {
+    body();
+    return 0;
+  } catch (const Error& error) {
+    last_error = error.message();
+    return static_cast<int>(error.code()) + 1;
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return static_cast<int>(Code::kBug) + 1;
+  }
+}
+
+std::string text_of(const char* text) { return text == nullptr ? "" : text; }
+
+}  // namespace
+
+extern "C" {
+
+struct HerdBuffer {
+  void* data;
+  int64_t elements;
+  const char* dtype;  // "fp32", ...: base/dtype.h
+};
+
+// What an operation takes beside its buffers; zeros and null are the defaults.
+struct HerdOptions {
+  const char* op;  // null: sum
+  const char* name;
+  const char* algorithm;
+  const int64_t* counts;
+  int64_t num_counts;
+  int64_t segment_bytes;
+  double deadline_s;
+  double factor;
+};
+
+struct HerdComm {
+  Communicator comm;
+};
+struct HerdWork {
+  Work work;
+};
+struct HerdMemory {
+  SymmetricMemory memory;
+};
+
+const char* herd_error() { return last_error.c_str(); }
+const char* herd_code_name(int result) { return result < 1 ? "" : code_name(static_cast<Code>(result - 1)).data(); }
+const char* herd_version() { return version(); }
+
+int herd_create(const char* init_method, int rank, int world_size, double deadline_s, HerdComm** made) {
+  return guarded([&] {
+    if (init_method == nullptr) {
+      *made = new HerdComm{Communicator::create()};
+    } else {
+      *made = new HerdComm{Communicator::create(
+          Rendezvous{.init_method = init_method,
+                     .rank = rank,
+                     .world_size = world_size,
+                     .deadline = std::chrono::milliseconds(static_cast<int64_t>(deadline_s * 1000))})};
+    }
+  });
+}
+void herd_free(HerdComm* comm) { delete comm; }
+
+int herd_rank(const HerdComm* comm) { return comm->comm.rank(); }
+int herd_size(const HerdComm* comm) { return comm->comm.size(); }
+uint64_t herd_bytes_moved(const HerdComm* comm) { return comm->comm.bytes_moved(); }
+
+int herd_set_deadline(HerdComm* comm, double seconds) {
+  return guarded([&] { comm->comm.set_deadline(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000))); });
+}
+int herd_abort(HerdComm* comm, const char* reason) {
+  return guarded([&] { comm->comm.abort(reason); });
+}
+int herd_show_activity(HerdComm* comm, const char* activity) {
+  return guarded([&] { comm->comm.show_activity(activity); });
+}
+
+int herd_split(HerdComm* comm, int color, int key, const char* name, HerdComm** made) {
+  return guarded([&] { *made = new HerdComm{comm->comm.split(color, key, name)}; });
+}
+int herd_group(HerdComm* comm, const int32_t* members, int64_t num_members, const char* name, HerdComm** made) {
+  return guarded(
+      [&] { *made = new HerdComm{comm->comm.group(std::vector<Rank>(members, members + num_members), name)}; });
+}
+int herd_shrink(HerdComm* comm, HerdComm** made) {
+  return guarded([&] { *made = new HerdComm{comm->comm.shrink()}; });
+}
+
+// Runs one operation: of `what`, the name of Communicator's function. `out` is used by those that have one; `peer` is
+// the root, the receiver or the sender; `work` is null where the call shall return when the operation is done. A
+// receive from any rank has peer = -1, and the sender's rank in `source`.
+int herd_operate(HerdComm* comm, const char* what, const HerdBuffer* in, const HerdBuffer* out, int peer, int tag,
+                 const HerdOptions* given, HerdWork** work, int* source) {
+  return guarded([&] {
+    const auto buffer = [](const HerdBuffer& b) {
+      Buffer made;
+      made.ptr = b.data;
+      made.count = b.elements;
+      made.dtype = parse_dtype(b.dtype);
+      return made;
+    };
+    const std::string name = text_of(given->name), algorithm = text_of(given->algorithm);
+    const OpOptions options{
+        .op = given->op == nullptr ? ReduceOp::kSum : parse_reduce_op(given->op),
+        .name = name,
+        .deadline = std::chrono::milliseconds(static_cast<int64_t>(given->deadline_s * 1000)),
+        .algorithm = algorithm,
+        .segment_bytes = given->segment_bytes,
+        .counts = {given->counts, static_cast<size_t>(given->num_counts)},
+        .factor = given->factor,
+    };
+    Communicator& c = comm->comm;
+    const std::string_view call = what;
+    const Buffer x = in == nullptr ? Buffer{} : buffer(*in), y = out == nullptr ? Buffer{} : buffer(*out);
+    Work started;
+    if (call == "barrier") {
+      c.barrier(options);
+    } else if (call == "all_reduce") {
+      started = c.all_reduce_async(x, options);
+    } else if (call == "broadcast") {
+      started = c.broadcast_async(x, peer, options);
+    } else if (call == "reduce") {
+      started = c.reduce_async(x, peer, options);
+    } else if (call == "all_gather") {
+      started = c.all_gather_async(x, y, options);
+    } else if (call == "reduce_scatter") {
+      started = c.reduce_scatter_async(x, y, options);
+    } else if (call == "gather") {
+      started = c.gather_async(x, y, peer, options);
+    } else if (call == "scatter") {
+      started = c.scatter_async(x, y, peer, options);
+    } else if (call == "all_to_all") {
+      started = c.all_to_all_async(x, y, options);
+    } else if (call == "send") {
+      started = c.send_async(x, peer, tag, options);
+    } else if (call == "receive") {
+      started = c.receive_async(x, peer < 0 ? kAnySource : peer, tag, options);
+    } else {
+      throw Error(Code::kBug, "no operation is called " + std::string(call));
+    }
+    if (work != nullptr) {
+      *work = new HerdWork{std::move(started)};
+      return;
+    }
+    started.wait();
+    if (source != nullptr) *source = started.source();
+  });
+}
+
+int herd_wait(HerdWork* work, int* source) {
+  return guarded([&] {
+    work->work.wait();
+    *source = work->work.source();
+  });
+}
+int herd_done(const HerdWork* work) { return work->work.done() ? 1 : 0; }
+void herd_work_free(HerdWork* work) { delete work; }
+
+int herd_allocate(HerdComm* comm, int64_t bytes, HerdMemory** made, void** data) {
+  return guarded([&] {
+    *made = new HerdMemory{comm->comm.allocate_symmetric(bytes)};
+    *data = (*made)->memory.data();
+  });
+}
+void herd_memory_free(HerdMemory* memory) { delete memory; }
+
+// Proves the schedules of all ranks, as `herd show schedule` prints them one after the other. herd_text() of `findings`
+// gives a line for each finding, and nothing where the schedules are right.
+int herd_verify(const char* text, std::string** findings) {
+  return guarded([&] {
+    constexpr std::string_view kStart = "herd-schedule ";
+    const std::string_view all = text;
+    std::vector<Schedule> ranks;
+    for (size_t begin = all.find(kStart); begin != std::string_view::npos;) {
+      const size_t next = all.find("\n" + std::string(kStart), begin);
+      const std::string_view one = all.substr(begin, next == std::string_view::npos ? next : next - begin);
+      ranks.push_back(parse_schedule(std::string(one.substr(0, one.find_last_not_of('\n') + 1)) + "\n"));
+      begin = next == std::string_view::npos ? next : next + 1;
+    }
+    if (ranks.empty()) {
+      throw Error(Code::kBadConfig,
+                  "the text holds no schedule\n  fix: what `herd show schedule OP` prints, of all ranks");
+    }
+    auto made = std::make_unique<std::string>();
+    for (const Finding& finding : verify(ranks)) *made += describe(finding) + "\n";
+    *findings = made.release();
+  });
+}
+const char* herd_text(const std::string* text) { return text->c_str(); }
+void herd_text_free(std::string* text) { delete text; }
+
+}  // extern "C"
