@@ -8,8 +8,12 @@ bool SearchLimit::is_over() const {
   return std::chrono::duration<double>(Clock::now() - begin_).count() >= share_ * seconds_;
 }
 
+void SearchLimit::leave_out(const std::string& what) {
+  if (std::ranges::find(left_out_, what) == left_out_.end()) left_out_.push_back(what);
+}
+
 bool SearchLimit::allows(const std::string& what, size_t index, size_t count) {
-  if (index == 0 || !is_over()) {
+  if (!is_over() || (index == 0 && !has_result_)) {
     if (report_) report_(what + ", " + std::to_string(index + 1) + " of " + std::to_string(count));
     return true;
   }

@@ -19,10 +19,11 @@ class SearchLimit {
   void allow_until(double share) { share_ = share; }
   bool is_over() const;
   // Reports "`what`, 3 of 12" for index 2. Returns false where the time is over, and notes once for each `what` how
-  // many of `count` are left out. The first unit, of index 0, is always allowed.
+  // many of `count` are left out. The first unit, of index 0, is allowed as long as the search has no result.
   bool allows(const std::string& what, size_t index, size_t count);
-  // Notes something that a search leaves out because it has stopped.
-  void leave_out(const std::string& what) { left_out_.push_back(what); }
+  // Says that the search has a result: it begins nothing any more once the time is over.
+  void has_result() { has_result_ = true; }
+  void leave_out(const std::string& what);  // notes, once, something that a search leaves out because it has stopped
 
   double seconds() const { return seconds_; }
   const std::vector<std::string>& left_out() const { return left_out_; }  // empty: the search has looked at everything
@@ -33,6 +34,7 @@ class SearchLimit {
   const Report report_;
   const Clock::time_point begin_ = Clock::now();
   double share_ = 1;
+  bool has_result_ = false;
   std::vector<std::string> left_out_;
 };
 

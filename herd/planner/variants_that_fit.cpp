@@ -91,6 +91,7 @@ class Candidates {
       fitting.push_back(predict_variant(small[i]->run, small[i]->layout));
     give_time_until(kProving);
     out.fitting = within_budget(cheapest_first(std::move(fitting)));
+    if (!out.fitting.empty() && limit_ != nullptr) limit_->has_result();
     if (out.fitting.empty()) {
       const auto least = std::min_element(all.begin(), all.end(),
                                           [](const Candidate& a, const Candidate& b) { return a.device < b.device; });
@@ -121,6 +122,10 @@ class Candidates {
       all.emplace_back(changed, result_change);
     });
     std::vector<Variant> out;
+    if (limit_ != nullptr && limit_->is_over() && !all.empty()) {
+      limit_->leave_out("runs with other results");
+      return out;
+    }
     for (size_t i = 0; i < all.size() && may_go_on("runs with other results", i, all.size()); ++i) {
       const std::optional<Candidate> one = build_candidate(all[i].first);
       if (!one) continue;
@@ -166,7 +171,7 @@ class Candidates {
 
   Variant predict_variant(const spec::RunFile& changed, const spec::Layout& layout) const {
     const Cluster cluster = with_micro_batch(cluster_, run_, own_layout_, layout);
-    spec::RunFile resolved = with_numbers(changed, ranks_, cluster, budget_);
+    spec::RunFile resolved = with_numbers(changed, ranks_, cluster, budget_, limit_);
     Prediction prediction = predict_extrapolated(resolved, ranks_, cluster);
     return {differences(run_, changed), std::move(resolved), std::move(prediction)};
   }
@@ -240,10 +245,11 @@ int64_t largest_that_fits(int64_t most, const Fits& fits) {
 // Chooses the numbers of a run that are "auto", which spend memory to save time.
 class AutoNumbers {
  public:
-  AutoNumbers(spec::RunFile run, int ranks, const Cluster& cluster)
+  AutoNumbers(spec::RunFile run, int ranks, const Cluster& cluster, SearchLimit* limit)
       : run_(std::move(run)),
         ranks_(ranks),
         cluster_(cluster),
+        limit_(limit),
         layout_(spec::resolve_mesh(run_, ranks)),
         model_(spec::program_table(run_, layout_.micro_batch, cluster.device.kernels())) {}
 
@@ -253,7 +259,7 @@ class AutoNumbers {
 
   // Sets the key to the smallest number whose step takes at most 1 % longer than with the largest number that fits.
   // The largest number is at most `most`, and its step takes at most `allowed` bytes; 0 = any. The key's minimum always
-  // counts as fitting.
+  // counts as fitting. Where the time of the search is over, it takes the best of the numbers that it has tried.
   void choose_smallest(const spec::Key& key, int64_t most, int64_t allowed) {
     const auto step_us = [&](int64_t value) {
       set_value(key, run_, value);
@@ -261,18 +267,30 @@ class AutoNumbers {
     };
     const auto least = static_cast<int64_t>(key.min);
     most = least + largest_that_fits(std::max<int64_t>(0, most - least), [&](int64_t more) {
+             if (allowed == 0) return true;
              set_value(key, run_, least + more);
-             return allowed == 0 || bytes() <= allowed;
+             return may_try(key) && bytes() <= allowed;
            });
+    set_value(key, run_, most);
+    if (most == least || !may_try(key)) return;
     const double max_us = kEqualTimeRatio * step_us(most);
-    const int64_t fewer = largest_that_fits(most - least, [&](int64_t less) { return step_us(most - less) <= max_us; });
+    const int64_t fewer =
+        largest_that_fits(most - least, [&](int64_t less) { return may_try(key) && step_us(most - less) <= max_us; });
     set_value(key, run_, most - fewer);
   }
 
  private:
+  // Tells whether there is time for another value of the key, and notes where there is not.
+  bool may_try(const spec::Key& key) const {
+    if (limit_ == nullptr || !limit_->is_over()) return true;
+    limit_->leave_out("values of " + key.full_name());
+    return false;
+  }
+
   spec::RunFile run_;
   const int ranks_;
   const Cluster& cluster_;
+  SearchLimit* const limit_;
   const spec::Layout layout_;
   const spec::ModelTable model_;
 };
@@ -334,7 +352,8 @@ std::string advice(const Variants& variants, const Budget& budget) {
   return out;
 }
 
-spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget) {
+spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget,
+                           SearchLimit* limit) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
   std::vector<UnsetNumber> unset = unset_numbers(run, layout);
   const bool has_program = why_no_program(run, layout).empty();
@@ -344,7 +363,7 @@ spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster,
   }
   std::erase_if(unset, [](const UnsetNumber& one) { return !one.applies; });
   if (unset.empty()) return run;
-  AutoNumbers search(std::move(run), ranks, cluster);
+  AutoNumbers search(std::move(run), ranks, cluster, limit);
   for (const UnsetNumber& one : unset) {
     const bool no_extra_memory = one.number->no_memory_without_budget && budget.device == 0;
     search.choose_smallest(*one.key, one.number->max_value(search.model()),
@@ -357,7 +376,7 @@ ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& machines
                     SearchLimit* limit) {
   const Cluster cluster = without_measurements(machines);
   if (!run.strategy.automatic) {
-    const spec::RunFile resolved = with_numbers(run, ranks, cluster, budget);
+    const spec::RunFile resolved = with_numbers(run, ranks, cluster, budget, limit);
     const std::string numbers = numbers_text(run, resolved, ranks);
     return {resolved, numbers.empty() ? "" : "left to herd:" + numbers};
   }

@@ -49,8 +49,9 @@ std::string advice(const Variants& variants, const Budget& budget);
 // strategy.prefetch, the buffers for gathered weights, then strategy.keep_whole, the groups kept whole. Each gets the
 // smallest value within 1 % of the shortest step that fits the budget. Without a device budget, groups are kept whole
 // as far as that costs no memory. A number that does not apply to the run, or whose step is too long to simulate, gets
-// AutoNumber::value_if_inapplicable.
-spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget);
+// AutoNumber::value_if_inapplicable. A `limit` that is over leaves a key the best value so far; null = no limit.
+spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget,
+                           SearchLimit* limit = nullptr);
 
 // Holds a run file in which nothing is "auto".
 struct ResolvedRun {
@@ -63,7 +64,7 @@ struct ResolvedRun {
 // Applies the cheapest variant that fits where strategy.auto is set, and with_numbers(). It leaves out what a run has
 // measured of `cluster`. So herd plan with the cluster file that a run wrote returns what that run chose, which had no
 // measurements yet. Throws kOverBudget with advice() where nothing fits, kBadConfig where no program can be built.
-// A `limit` may stop the search for the cheapest variant; herd train has none.
+// A `limit` may stop the search for the cheapest variant and for numbers; herd train has none.
 ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget,
                     SearchLimit* limit = nullptr);
 

@@ -510,6 +510,32 @@ TEST(Predict, ComesNearPublishedSteps_AtTheEfficiencyOfTheCluster) {
   }
 }
 
+struct PublishedRate {
+  int64_t layers, heads, width, tp, pp, ranks, batch;
+  double flops_per_us;  // that a device keeps up, recompute included
+  double within;        // of the rate, as one figure a device gives it: narrow matrices keep up less than wide ones
+};
+
+// Narayanan et al. 2021, arXiv:2104.04473, table 1 and equation 3: full recompute, without sequence parallel.
+TEST(Predict, ComesNearPublishedRatesOfLargeModels_AtTheEfficiencyOfTheCluster) {
+  const PublishedRate rates[] = {{36, 32, 4096, 4, 1, 128, 512, 142e6, 0.25},
+                                 {96, 128, 16384, 8, 16, 1920, 2160, 155e6, 0.1},
+                                 {128, 160, 25600, 8, 64, 3072, 3072, 163e6, 0.1}};
+  for (const PublishedRate& rate : rates) {
+    const auto key = [](const char* name, int64_t value) { return name + std::to_string(value); };
+    const spec::RunFile run =
+        known("megatron-175b",
+              {key("model.layers=", rate.layers), key("model.heads=", rate.heads), key("model.width=", rate.width),
+               key("mesh.tp=", rate.tp), key("mesh.pp=", rate.pp), key("train.batch=", rate.batch),
+               "train.micro_batch=1", "strategy.recompute=full", "strategy.sequence_parallel=false"});
+    const double B = static_cast<double>(rate.batch), s = 2048, l = static_cast<double>(rate.layers),
+                 h = static_cast<double>(rate.width), V = 51200;
+    const double flops = 96 * B * s * l * h * h * (1 + s / (6 * h) + V / (16 * l * h));
+    const double us = equations(run, static_cast<int>(rate.ranks), preset("a100-80gb")).step_us;
+    EXPECT_NEAR(flops / static_cast<double>(rate.ranks) / us / rate.flops_per_us, 1, rate.within) << rate.width;
+  }
+}
+
 // Thousands of ranks on one host's cores would be simulated for hours.
 TEST(Predict, UsesEquationsForMoreRanksOfAHostThanItCanSimulate) {
   const auto start = std::chrono::steady_clock::now();

@@ -26,6 +26,16 @@ TEST(SearchLimit, NotesOnceWhatIsLeftOut_AfterTheFirstUnit) {
   EXPECT_THAT(limit.left_out(), ElementsAre("programs: 11 of 12", "layouts: 1 of 2", "more than 64 ranks"));
 }
 
+TEST(SearchLimit, AllowsNothingPastTheTime_OnceThereIsAResult) {
+  SearchLimit limit(0, nullptr);
+  EXPECT_TRUE(limit.allows("programs", 0, 12));
+  limit.has_result();
+  EXPECT_FALSE(limit.allows("layouts", 0, 2));
+  limit.leave_out("values of strategy.prefetch");
+  limit.leave_out("values of strategy.prefetch");
+  EXPECT_THAT(limit.left_out(), ElementsAre("layouts: 2 of 2", "values of strategy.prefetch"));
+}
+
 TEST(SearchLimit, KeepsTimeForWhatFollows) {
   SearchLimit limit(1000, nullptr);
   limit.allow_until(0);

@@ -16,6 +16,7 @@
 namespace herd::planner {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
@@ -193,6 +194,13 @@ TEST(Prefetch, StaysWithinTheBudget_AndAsStatedWhereItIs) {
             0);
   run.strategy.prefetch = 5;
   EXPECT_EQ(with_numbers(run, 8, slow_network(), {}).strategy.prefetch, 5);
+}
+
+TEST(Prefetch, IsTheBestThatWasTried_WhereTheTimeOfTheSearchIsOver) {
+  const spec::RunFile run = gpt({"strategy.zero=3", "train.batch=256", "train.micro_batch=32"});
+  SearchLimit over(0, nullptr);
+  EXPECT_EQ(with_numbers(run, 8, slow_network(), {.device = int64_t{1} << 40}, &over).strategy.prefetch, 0);
+  EXPECT_THAT(over.left_out(), ElementsAre("values of strategy.prefetch", "values of strategy.keep_whole"));
 }
 
 TEST(Window, IsTheFewestPassesThatNearlyHideTheCopies) {
