@@ -21,6 +21,7 @@
 #include "herd/cli/generate.h"
 #include "herd/cli/parity.h"
 #include "herd/cli/plan.h"
+#include "herd/cli/refused_arguments.h"
 #include "herd/cli/run.h"
 #include "herd/cli/show.h"
 #include "herd/cli/tokenize.h"
@@ -42,14 +43,17 @@ constexpr char kFirstSession[] = R"(A first session (examples/gpt_kjv.toml is a 
 herd COMMAND --help says more about each.)";
 
 // Throws kBadConfig with the known commands. CLI11 says of an unknown one only that a command is required.
-void check_command(const CLI::App& app, const std::string& word) {
+void check_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const std::string& word = arguments[0];
   if (word.empty() || word[0] == '-') return;
   std::string names;
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
     if (command->get_name() == word) return;
     names += (names.empty() ? "" : ", ") + command->get_name();
   }
-  throw herd::Error(herd::Code::kBadConfig, "there is no command \"" + word + "\"\n  fix: one of " + names);
+  const herd::Error error(herd::Code::kBadConfig, "there is no command \"" + word + "\"\n  fix: one of " + names);
+  herd::cli::tell_nodes_of_refused(arguments, error);
+  throw error;
 }
 
 // "help train" -> "train --help", and "help" -> "--help", as other commands of commands take it.
@@ -84,10 +88,12 @@ int run_command(int argc, char** argv) {
     std::fputs(herd::launch::fitted(app.help(), width).c_str(), stdout);
     return 0;
   }
+  const std::vector<std::string> given = without_help_word({argv + 1, argv + argc});
   try {
-    std::vector<std::string> arguments = without_help_word({argv + 1, argv + argc});
-    check_command(app, arguments[0]);
-    arguments = herd::cli::mark_program(std::move(arguments));
+    check_command(app, given);
+    if (const std::string unknown = herd::cli::unknown_option_of_run(app, given); !unknown.empty())
+      throw CLI::ExtrasError(std::vector<std::string>{unknown});
+    std::vector<std::string> arguments = herd::cli::mark_program(given);
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them in reverse
     app.parse(arguments);
     return 0;
@@ -107,6 +113,8 @@ int run_command(int argc, char** argv) {
                        .c_str(),
                    stderr);
     }
+    if (status != 0)
+      herd::cli::tell_nodes_of_refused(given, herd::Error(herd::Code::kBadConfig, herd::printable(wrong.what())));
     return status == 0 ? 0 : 2;
   } catch (const herd::Error& error) {
     std::fprintf(stderr, "herd: %s\n", error.what());

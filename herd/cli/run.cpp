@@ -18,17 +18,37 @@ std::string job_token(const std::string& token_file) {
   return launch::read_token_file(path);
 }
 
+namespace {
+
+// Returns how many words an option of `herd run` and its value are.
+size_t words_of(const std::string& option) {
+  const bool attached = option.find('=') != std::string::npos || (!option.starts_with("--") && option.size() > 2);
+  return attached || option == "-h" || option == "--help" ? 1 : 2;
+}
+
+}  // namespace
+
 std::vector<std::string> mark_program(std::vector<std::string> arguments) {
   if (arguments.empty() || arguments[0] != "run") return arguments;
   size_t at = 1;
   while (at < arguments.size() && arguments[at].starts_with('-')) {
-    const std::string& option = arguments[at];
-    if (option == "--") return arguments;
-    const bool attached = option.find('=') != std::string::npos || (!option.starts_with("--") && option.size() > 2);
-    at += attached || option == "-h" || option == "--help" ? 1 : 2;
+    if (arguments[at] == "--") return arguments;
+    at += words_of(arguments[at]);
   }
   if (at < arguments.size()) arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(at), "--");
   return arguments;
+}
+
+std::string unknown_option_of_run(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0] != "run") return "";
+  const CLI::App* run = app.get_subcommand("run");
+  for (size_t at = 1; at < arguments.size() && arguments[at].starts_with('-') && arguments[at] != "--";
+       at += words_of(arguments[at])) {
+    const std::string& option = arguments[at];
+    const std::string name = option.starts_with("--") ? option.substr(0, option.find('=')) : option.substr(0, 2);
+    if (run->get_option_no_throw(name) == nullptr) return name;
+  }
+  return "";
 }
 
 void add_run_command(CLI::App& app) {

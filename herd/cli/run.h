@@ -22,6 +22,9 @@ struct RunOptions {
 // Puts "--" before the program's name in the arguments of `herd run`, so that options end there; every option of it
 // takes one value. Returns other commands' arguments as they are.
 std::vector<std::string> mark_program(std::vector<std::string> arguments);
+// Returns the first option before the program that `herd run` does not have; "" where it has all. CLI11 takes such a
+// one for the program, and complains of words after it.
+std::string unknown_option_of_run(const CLI::App& app, const std::vector<std::string>& arguments);
 // Throws kBadConfig or kCorruptFile where the topology (topology/load_topology.h; "" = none) can't be read, or has
 // other ranks.
 void check_topology(const std::string& topology, int num_ranks);

@@ -10,8 +10,10 @@
 #include <set>
 #include <sstream>
 
+#include "herd/base/descriptor.h"
 #include "herd/base/error.h"
 #include "herd/launch/address_internal.h"
+#include "herd/net/address.h"
 
 namespace herd::launch {
 namespace {
@@ -87,6 +89,12 @@ std::string numeric_host(const StoreAddress& address) {
 }
 
 bool is_loopback(const std::string& numeric_host) { return numeric_host.starts_with("127.") || numeric_host == "::1"; }
+
+bool is_own_address(const std::string& numeric_host) {
+  const net::SocketAddress address = net::numeric_address(numeric_host, 0);
+  const Descriptor listener(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return bind(listener.fd, address.get(), address.size()) == 0;
+}
 
 std::string port_holder(int port) {
   const std::set<std::string> inodes = listening_inodes(port);

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "herd/base/log.h"
+#include "herd/launch/address_internal.h"
 #include "herd/launch/coordinator_internal.h"
 
 namespace herd::launch {
@@ -427,23 +428,28 @@ std::vector<Status> Coordinator::statuses(int attempt) const {
 }
 
 void tell_other_nodes(const LaunchOptions& options, const std::exception& error) noexcept {
-  const bool can_tell = options.num_nodes > 1 && options.node_rank >= 0 && options.node_rank < options.num_nodes &&
-                        !options.rendezvous.empty() && !options.token.empty();
-  if (!can_tell) return;
+  if (options.rendezvous.empty() || options.token.empty()) return;
   try {
+    // What this node says of the nodes may be what is wrong.
+    const int num_nodes = std::max(options.num_nodes, 2);
+    const bool has_number = options.node_rank >= 0 && options.node_rank < num_nodes;
+    const StoreAddress address = parse_address(options.rendezvous);
+    const bool is_node_0 = is_own_address(numeric_host(address)) && options.node_rank == 0;
     Failure failure = failure_of(error);
-    failure.reason = "node " + std::to_string(options.node_rank) +
+    failure.reason = (options.node_rank == 0 && !is_node_0
+                          ? "a node that has --node-rank 0, but not the rendezvous host " + address.host + ","
+                          : "node " + std::to_string(options.node_rank)) +
                      " has left the job before its start: " + first_line(failure.reason);
-    if (options.node_rank != 0) {
-      StoreClient(options.rendezvous, options.token, {options.node_rank, options.num_nodes, kLaunchers},
-                  Clock::now() + kTellTime)
+    if (!is_node_0) {
+      const int number = has_number && options.node_rank > 0 ? options.node_rank : num_nodes - 1;
+      StoreClient(options.rendezvous, options.token, {number, num_nodes, kLaunchers}, Clock::now() + kTellTime)
           .fail(failure);
       return;
     }
-    StoreServer server(parse_address(options.rendezvous), options.token, options.num_nodes);
+    StoreServer server(address, options.token, num_nodes);
     server.fail(kLaunchers, failure);
     const auto have_heard = [&](const std::vector<ClientState>& launchers) {
-      return launchers.size() == static_cast<size_t>(options.num_nodes) - 1;
+      return launchers.size() == static_cast<size_t>(num_nodes) - 1;
     };
     server.wait_peers(kLaunchers, have_heard, Clock::now() + kVerdictTimeout);
   } catch (const std::exception& lost) {

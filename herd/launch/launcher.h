@@ -42,8 +42,9 @@ int ranks_of_job(int ranks_per_node, int num_nodes);
 // Throws kBadConfig where the options can't be met. The other nodes hear what it throws.
 int launch_job(const LaunchOptions& options);
 
-// Tells the launchers of the other nodes why this one leaves before launch_job(): those that wait by now hear it. Takes
-// 1 s at most, 2 s on node 0. Does nothing with one node, or where the options lack rendezvous or token.
+// Tells the launchers of the other nodes why this one leaves before launch_job(): those that wait by now hear it. The
+// numbers of nodes and of this one may be wrong. Takes 1 s at most, 2 s on node 0. Does nothing where the options lack
+// rendezvous or token.
 void tell_other_nodes(const LaunchOptions& options, const std::exception& error) noexcept;
 
 }  // namespace herd::launch

@@ -148,6 +148,16 @@ TEST(HerdRun, StopsReadingOptionsAtTheProgram) {
   EXPECT_EQ(job.output(), "--max-restarts=3 -- -h\n");
 }
 
+TEST(HerdRun, NamesAnOptionThatItDoesNotHave) {
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{"--max-restart", "2", "-n", "1"}, {"-n", "1", "--max-restart=2", "--"}, {"-q", "1"}}) {
+    ChildProcess job(herd_run(options, {"echo", "-n", "hello"}));
+    EXPECT_EQ(job.wait(), 2);
+    EXPECT_THAT(job.output(),
+                HasSubstr("was not expected: " + std::string(options[0] == "-q" ? "-q" : "--max-restart")));
+  }
+}
+
 TEST(HerdRun, RanksRunTheAlgorithmsOfTheTopologyThatIsGiven) {
   const std::vector<std::string> bench = {kHerd,     "bench", "all_reduce", "--algorithm", "torus_3d",
                                           "--bytes", "64KiB", "--json",     "--seconds",   "0.001"};
@@ -672,6 +682,24 @@ TEST(HerdRun, ANodeThatIsStoppedWhileItWaitsTellsTheOthers) {
   EXPECT_EQ(one.wait(10), 128 + SIGTERM) << one.output();
   EXPECT_EQ(zero.wait(10), 1) << zero.output();
   EXPECT_THAT(zero.output(), HasSubstr("node 1 has left the job: stopped by signal 15"));
+}
+
+// A node that can't start says so to the one that waits, whichever of its options is misspelt.
+TEST(HerdRun, WhatANodesOptionsAreRefusedForReachesTheNodeThatWaits) {
+  const std::string address = free_address();
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--nnodes", "2", "--node-rank", "1", "--rendezvous", address, "--max-restart", "2"}, "--max-restart"},
+      {{"--nnode", "2", "--node-rank", "1", "--rendezvous", address}, "--nnode"},
+      {{"--node-rank", "1", "--rendezvous", address}, "--node-rank 1 must be from 0 to below --nnodes 1"},
+      {{"--nnodes", "2", "--node-rank", "1", "--rendezvous", address, "--grace", "soon"}, "--grace"}};
+  for (const auto& [options, reason] : cases) {
+    ChildProcess first(node(0, address, {kRank, "meet"}), kToken);
+    ASSERT_TRUE(first.wait_for("node 0 waits for node 1")) << first.output();
+    ChildProcess second(herd_run(options, {"--", kRank, "meet"}), kToken);
+    EXPECT_EQ(second.wait(10) == 0, false) << second.output();
+    EXPECT_EQ(first.wait(10), 2) << first.output();
+    EXPECT_THAT(first.output(), AllOf(HasSubstr("node 1 has left the job before its start: "), HasSubstr(reason)));
+  }
 }
 
 TEST(HerdRun, AKilledLauncherOfNodeZeroEndsTheOthers) {

@@ -199,7 +199,7 @@ def read_only_logs(job, node):
     job.start(node, options=["--log-dir", str(folder / "logs")], before=mount)
     job.wait_for(node, "Read-only file system")
     job.happened()
-    job.ends(1 - node, rf"node {node} has left the job.*Read-only file system", 2)
+    job.ends(1 - node, rf"node {node} has left the job.*Read-only file system", 4)
 
 
 def few_files(job, node):
@@ -253,6 +253,25 @@ def other_ranks(job, node):
     job.happened()
     for each in (0, 1):
         job.ends(each, rf"node 1 has -n = {1 + node}, node 0 has -n = {2 - node}", 5, 2)
+
+
+def misspelt_options(job, node):
+    """Node 1's own command line is refused: node 0 hears of which option, also where that told which node it is."""
+    where = ["--nnodes", "2", "--node-rank", str(node), "--rendezvous", f"{job.hosts.addresses[0]}:{job.port}"]
+    for wrong, heard in ((["--max-restart", "2"], rf"node {node} has left the job before its start: .*--max-restart"),
+                         (["--token", "x"], rf"node {node} has left the job before its start: .*--token"),
+                         (None, "a node that has --node-rank 0, but not the rendezvous host .*, has left the job")):
+        if wrong is None and node == 0:
+            continue
+        for each in (0, 1):
+            (folder / f"{job.name}.{each}").write_text("")
+        job.start(1 - node)
+        time.sleep(1)
+        options = [*where, *wrong] if wrong else [where[0], where[1], "--noderank", str(node), *where[4:]]
+        job.start(node, command=[herd, "run", "-n", "1", *options, "--", program, "steps", "3/1"])
+        job.happened()
+        job.ends(node, "--max-restart|--token|--noderank", 5)
+        job.ends(1 - node, heard, 5, 2)
 
 
 def loopback(job, node):
@@ -314,7 +333,7 @@ def cases():
     for function, default_nodes in ((kill_launcher, (0,)), (kill_node, (1,)), (kill_rank, ()), (stop_launcher, ()),
                                     (stop_rank, ()), (stop_node, (1,)), (cut_cable, (0,)), (cut_cable_for_a_while, ()),
                                     (read_only_logs, (1,)), (few_files, ()), (restart_node, (0,)), (uneven_end, ()),
-                                    (other_number_of_nodes, (1,)), (other_ranks, (1,)), (loopback, (0,)),
+                                    (other_number_of_nodes, (1,)), (other_ranks, (1,)), (misspelt_options, (1,)), (loopback, (0,)),
                                     (other_run_file, (1,)), (read_only_run, ())):
         if not has_torch and function in (other_run_file, read_only_run):
             continue
