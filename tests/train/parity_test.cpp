@@ -73,5 +73,16 @@ TEST(ParityCommand, Fails_WhenTheSidesTrainDifferently) {
   EXPECT_NE(parity.output().find("EXCEEDS"), std::string::npos) << parity.output();
 }
 
+TEST(ParityCommand, FailsWhereItsAnswerCanNotBeWritten) {
+  RunFolder folder;
+  const std::string program = fs::path(std::getenv("HERD_BINARY_DIR")) / "herd";
+  Command parity({"/bin/sh", "-c",
+                  program + " parity " + (folder.root / "run.toml").string() +
+                      " --a mesh.dp=1 --b strategy.recompute=full train.steps=1 train.eval_every=0 > /dev/full"},
+                 folder.root / "parity.output");
+  EXPECT_EQ(parity.wait(), 1) << parity.output();
+  EXPECT_NE(parity.output().find("the standard output can't be written"), std::string::npos) << parity.output();
+}
+
 }  // namespace
 }  // namespace herd::train
