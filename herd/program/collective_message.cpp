@@ -9,7 +9,12 @@ int64_t message_bytes(const Program& step, const Op& op) {
   int64_t in = 0, out = 0;
   for (size_t i = 0; i < std::min(op.reads.size(), op.writes.size()); ++i) in += step.values.at(op.reads[i]).bytes;
   for (const Value& value : op.writes) out += step.values.at(value).bytes;
-  return std::max(in, out);
+  const ElementRange range = part_of(std::max(in, out), op);
+  return range.end - range.begin;
+}
+
+ElementRange part_of(int64_t elements, const Op& op) {
+  return {elements * op.part / op.parts, elements * (op.part + 1) / op.parts};
 }
 
 int64_t served_bytes(const Program& step, const Op& op) {

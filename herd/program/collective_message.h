@@ -11,6 +11,13 @@ namespace herd::program {
 // Shards that a reduce-scatter adds to do not count.
 int64_t message_bytes(const Program& step, const Op& op);
 
+// Holds elements [begin, end) of a value.
+struct ElementRange {
+  int64_t begin = 0, end = 0;
+};
+// Returns the range of a value of so many elements that the op sums; all of it where the op has no parts.
+ElementRange part_of(int64_t elements, const Op& op);
+
 // Returns the collective by which an op moves its message. An all-reduce of top-k lists gathers the lists of all ranks.
 OpKind traffic_kind(const Op& op);
 

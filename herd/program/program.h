@@ -88,7 +88,8 @@ enum class Lane : uint8_t {
   kCopyIn,       // copies from the host to the device
   kCopyOut,      // copies from the device to the host
   kHost,         // arithmetic on values that the host keeps
-  kIo            // fetches from files and evicts to them
+  kIo,           // fetches from files and evicts to them
+  kUpdate        // updates of weights that run beside passes
 };
 
 // Names what a value holds. Each line begins with its name in text, where m is the micro-batch.
@@ -140,6 +141,8 @@ struct Op {
   int micro_batch = -1;
   int axis = kNoAxis;  // axis of Program::mesh along which ranks run a collective, share a loss, or send
   int peer = -1;       // index on `axis` of the rank at the other end of kSend or kReceive
+  // A kAllReduce of one gradient may sum one range of its elements: that of `part`, of `parts` ranges of equal size.
+  int part = 0, parts = 1;
   bool operator==(const Op&) const = default;
 };
 

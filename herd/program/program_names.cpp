@@ -10,8 +10,8 @@ constexpr std::string_view kOps[] = {
     "load",           "forward", "loss",   "recompute", "backward", "backward_weight", "all_gather", "all_reduce",
     "reduce_scatter", "norm",    "clip",   "step",      "send",     "receive",         "fetch",      "evict",
     "release",        "encode",  "decode", "logits",    "add",      "all_to_all",      "push",       "pull"};
-constexpr std::string_view kLanes[] = {"compute",  "gather",  "reduce",   "activations", "peer-in",
-                                       "peer-out", "copy-in", "copy-out", "host",        "io"};
+constexpr std::string_view kLanes[] = {"compute", "gather",   "reduce", "activations", "peer-in", "peer-out",
+                                       "copy-in", "copy-out", "host",   "io",          "update"};
 constexpr std::string_view kCodecs[] = {"plain", "bf16", "int8", "int4", "topk"};
 constexpr std::string_view kTiers[] = {"device", "host", "nvme"};
 constexpr std::string_view kByHeads = ":heads";  // after the axis of a shard
@@ -185,6 +185,7 @@ std::string subject(const Program& step, const Op& op) {
                                          usual_tier(value.kind), value.tensor}));
     }
   }
+  if (op.parts > 1) append(out, "part " + std::to_string(op.part) + " of " + std::to_string(op.parts));
   if (op.axis != kNoAxis) append(out, "on " + axis_name(step.mesh, op.axis));
   if (op.peer >= 0) append(out, (op.kind == OpKind::kReceive ? "from " : "to ") + std::to_string(op.peer));
   return out;

@@ -32,6 +32,8 @@ struct Symbol {
   std::set<Atom> atoms = {};     // contributions that it holds
   int tensor = 0;                // which tensor of its block it is, for activations and their gradients
   std::map<int, Cut> cuts = {};  // by axis, which part of an activation or its gradient it is
+  // By (part, parts) of Op: what a part of a gradient holds that is summed already, beside the `atoms` of the rest.
+  std::map<std::pair<int, int>, std::set<Atom>> summed_parts = {};
   bool operator==(const Symbol&) const = default;
 };
 

@@ -247,7 +247,11 @@ class Parser {
         op.block = static_cast<int>(number(words[i].substr(5), kMaxNumber));
       else if (words[i].starts_with("mb"))
         op.micro_batch = static_cast<int>(number(words[i].substr(2), kMaxNumber));
-      else if (words[i] == "on" && more) {
+      else if (words[i] == "part" && i + 3 < words.size() && words[i + 2] == "of") {
+        op.part = static_cast<int>(number(words[i + 1], kMaxNumber));
+        op.parts = static_cast<int>(number(words[i + 3], kMaxNumber));
+        i += 3;
+      } else if (words[i] == "on" && more) {
         op.axis = step_.mesh.find(words[++i]);
         if (op.axis == kNoAxis) refuse("must name an axis of the mesh after \"on\"");
       } else if ((words[i] == "to" || words[i] == "from") && more)

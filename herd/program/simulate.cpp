@@ -131,7 +131,7 @@ class Simulator {
       engine_.add_task(tasks_[t]);
     }
     times_ = engine_.run().tasks;
-    shown_us_ = step_end(kSteps - 3);
+    shown_us_ = std::min(step_end(kSteps - 3), first_pass_begin());
     Simulation out;
     out.step_us = (step_end(kSteps - 1) - step_end(0)) / (kSteps - 1);
     out.idle_share = idle_share();
@@ -273,6 +273,17 @@ class Simulator {
   sim::TaskTime time_of(size_t rank, size_t op) const {
     const size_t n = programs_[rank].ops.size();
     return times_[static_cast<size_t>(last_task_[rank][(kSteps - 2) * n + op])];
+  }
+
+  // Returns when the first pass of the shown step begins, which may be before the step before it has ended.
+  double first_pass_begin() const {
+    double begin = std::numeric_limits<double>::infinity();
+    for (size_t r = 0; r < programs_.size(); ++r) {
+      for (size_t i = 0; i < programs_[r].ops.size(); ++i) {
+        if (is_pass(programs_[r].ops[i])) begin = std::min(begin, time_of(r, i).start_us);
+      }
+    }
+    return begin;
   }
 
   // Returns the share of the time between the first and the last pass of the shown step in which a rank runs none.

@@ -281,6 +281,7 @@ class LocalOp {
           context_.reads[i].shards != 1) {
         wrong("adds to another gradient than " + name(value) + " of step " + std::to_string(context_.step));
       }
+      if (!context_.reads[i].summed_parts.empty()) wrong("adds to " + name(value) + ", part of which is summed");
       symbol.atoms = context_.reads[i].atoms;
     }
     const bool part = model_.split_of(context_.op.block) == spec::Split::kSequence || model_.is_copied(value.index);
@@ -571,6 +572,29 @@ std::vector<std::vector<Symbol>> run_activations(const Mesh& mesh, std::vector<O
   return out;
 }
 
+bool sums_part(const Op& op) {
+  return op.kind == OpKind::kAllReduce && op.parts > 1 && op.part >= 0 && op.part < op.parts && op.reads == op.writes &&
+         op.writes.size() == 1 && op.writes[0].kind == ValueKind::kGradient;
+}
+
+// Returns the gradient that a rank holds after a part of it is summed: the sum, once all parts are.
+Symbol with_part(OpContext& context, const Symbol& sum, const std::string& name) {
+  Symbol out = context.reads[0];
+  const std::pair part(context.op.part, context.op.parts);
+  if (!out.summed_parts.emplace(part, sum.atoms).second)
+    context.wrong.push_back("sums part " + std::to_string(part.first) + " of " + name + " twice");
+  for (const auto& [other, atoms] : out.summed_parts) {
+    if (other.second != part.second || atoms != sum.atoms)
+      context.wrong.push_back("sums " + name + ", whose part " + std::to_string(other.first) + " is one of " +
+                              std::to_string(other.second) + " with " + std::to_string(atoms.size()) +
+                              " contributions");
+  }
+  if (static_cast<int>(out.summed_parts.size()) < part.second) return out;
+  out.atoms = sum.atoms;
+  out.summed_parts.clear();
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<OpContext>& contexts) {
@@ -580,6 +604,11 @@ std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<Op
   const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
   auto& wrong = contexts[0].wrong;
   std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
+  if (op.parts != 1 && !sums_part(op)) {
+    wrong.push_back("works on part " + std::to_string(op.part) + " of " + std::to_string(op.parts) +
+                    ", where only an all-reduce of one gradient may");
+    return out;
+  }
   if (op.kind == OpKind::kAllToAll) {
     wrong.push_back("must exchange activations or their gradients");
     return out;
@@ -607,6 +636,7 @@ std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<Op
     Symbol sum = first;
     for (int q = 0; q < n; ++q) {
       const Symbol& symbol = contexts[static_cast<size_t>(q)].reads[i];
+      if (op.parts == 1 && !symbol.summed_parts.empty()) wrong.push_back("sums " + name + ", part of which is summed");
       if (symbol.index != first.index || symbol.version != first.version) {
         wrong.push_back("mixes " + name + " of version " + std::to_string(first.version) + " and " +
                         std::to_string(symbol.version));
@@ -631,6 +661,7 @@ std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<Op
       Symbol result = sum;
       if (gather) result.shard = first.shard / n, result.shards = std::max(first.shards / n, 1);
       if (scatter) result.shard = sum.shard * n + q, result.shards = sum.shards * n;
+      if (op.parts > 1) result = with_part(contexts[static_cast<size_t>(q)], sum, name);
       if (adds) {
         const OpContext& own = contexts[static_cast<size_t>(q)];
         const Symbol& so_far = own.reads[op.writes.size() + i];

@@ -320,7 +320,8 @@ class SymbolicMachine {
     for (const int member : members) {
       contexts.push_back(read(member, all.at(member)));
       const Op& other = contexts.back().op;
-      if (other.kind != op.kind || other.reads != op.reads || other.writes != op.writes) {
+      if (other.kind != op.kind || other.reads != op.reads || other.writes != op.writes || other.part != op.part ||
+          other.parts != op.parts) {
         add_finding_at(rank, position,
                        "meets another collective on rank " + std::to_string(member) + ": " +
                            std::string(op_name(other.kind)) + " " +

@@ -1,5 +1,6 @@
 #include "herd/runtime/axis_groups.h"
 
+#include <algorithm>
 #include <set>
 
 #include "herd/base/error.h"
@@ -14,19 +15,35 @@ using Key = std::pair<program::Lane, int>;  // lane and axis of a group
 
 constexpr program::Lane kMessages = program::Lane::kPeerOut;  // stands for the lanes of sends and receives
 
-// Returns the groups that the step of any rank needs, in the same order on all ranks. Collective.
-std::set<Key> used_by_any(Communicator& world, const program::Program& step) {
-  const size_t axes = step.mesh.axes.size(), lanes = static_cast<size_t>(program::Lane::kIo) + 1;
-  std::vector<int64_t> used(axes * lanes, 0);
+// Tells whether reductions may last into the next step: the compute lane waits neither for their updates nor for a norm
+// of all gradients.
+bool reductions_outlast_step(const program::Program& step) {
+  return std::any_of(step.ops.begin(), step.ops.end(), [](const program::Op& op) {
+    const bool waits_for_all = std::find(op.reads.begin(), op.reads.end(), program::factor()) != op.reads.end();
+    return op.kind == program::OpKind::kStep && op.lane != program::Lane::kCompute && !waits_for_all;
+  });
+}
+
+// Holds what the steps of all ranks need.
+struct Needs {
+  std::set<Key> groups;    // in the same order on all ranks
+  bool own_world = false;  // reductions outlast the step, so those over the whole world need a group of their own
+};
+
+// Returns what the step of any rank needs. Collective.
+Needs needs_of_all(Communicator& world, const program::Program& step) {
+  const size_t axes = step.mesh.axes.size(), lanes = static_cast<size_t>(program::Lane::kUpdate) + 1;
+  std::vector<int64_t> used(axes * lanes + 1, 0);
+  used.back() = reductions_outlast_step(step) ? 1 : 0;
   for (const program::Op& op : step.ops) {
     if (op.axis == kNoAxis || is_served(op)) continue;
     const auto lane = static_cast<size_t>(op.peer < 0 ? op.lane : kMessages);
     used[static_cast<size_t>(op.axis) * lanes + lane] = 1;
   }
-  if (!used.empty() && world.size() > 1) world.all_reduce(used, {.op = ReduceOp::kMax, .name = "groups of the step"});
-  std::set<Key> out;
-  for (size_t i = 0; i < used.size(); ++i) {
-    if (used[i] > 0) out.insert({static_cast<program::Lane>(i % lanes), static_cast<int>(i / lanes)});
+  if (axes > 0 && world.size() > 1) world.all_reduce(used, {.op = ReduceOp::kMax, .name = "groups of the step"});
+  Needs out{.groups = {}, .own_world = used.back() > 0};
+  for (size_t i = 0; i < axes * lanes; ++i) {
+    if (used[i] > 0) out.groups.insert({static_cast<program::Lane>(i % lanes), static_cast<int>(i / lanes)});
   }
   return out;
 }
@@ -41,8 +58,9 @@ AxisGroups::AxisGroups(Communicator& world, const program::Program& step)
       context_place_(step.mesh.index(step.context_axis, step.rank)),
       context_ranks_(step.mesh.size(step.context_axis)),
       context_zigzag_(step.context_zigzag) {
-  for (const auto& [lane, axis] : used_by_any(world, step)) {
-    if (lane == program::Lane::kReduce && step.mesh.size(axis) == world.size()) continue;
+  const Needs needs = needs_of_all(world, step);
+  for (const auto& [lane, axis] : needs.groups) {
+    if (lane == program::Lane::kReduce && step.mesh.size(axis) == world.size() && !needs.own_world) continue;
     const int index = step.mesh.index(axis, step.rank);
     const int first = index < 0 ? -1 : step.mesh.peer(axis, step.rank, 0);  // splits the group off
     const std::string name = std::string(program::lane_name(lane)) + " on " + program::axis_name(step.mesh, axis);

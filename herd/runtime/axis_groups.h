@@ -16,7 +16,8 @@ namespace herd::runtime {
 class AxisGroups {
  public:
   // Collective over `world`, which it borrows. Reductions over an axis that is the whole world run on `world`, others
-  // on groups split off it. Ranks may have different steps, so all make the groups that any of them needs.
+  // on groups split off it. Those that last into the next step have a group of their own, too, so that what ends a step
+  // on `world` need not wait for them. Ranks may have different steps, so all make the groups that any of them needs.
   AxisGroups(Communicator& world, const program::Program& step);
   // Returns world() on lane kReduce where the axis has no group of its own there. On other lanes that throws kBug.
   Communicator& of(program::Lane lane, int axis) const;

@@ -89,6 +89,8 @@ std::unique_ptr<Lane> make_cpu_lane(program::Lane lane) {
       return thread_lane("herd-host");
     case program::Lane::kIo:
       return thread_lane("herd-io");
+    case program::Lane::kUpdate:
+      return thread_lane("herd-update");
   }
   throw Error(Code::kBug, "unknown lane");
 }
