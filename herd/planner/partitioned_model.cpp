@@ -11,8 +11,11 @@ namespace herd::planner {
 
 std::optional<spec::Unsupported> beyond_equations(const spec::RunFile& run, const spec::Layout& layout) {
   // The equations cover these settings, though no rewrite exists for them, or one that does nothing by itself.
-  static const std::vector<spec::SupportedValues> without_rewrite = {
-      {"mesh.cp", {}}, {"strategy.context", {std::string("ring")}}, {"strategy.window", {}}};
+  static const std::vector<spec::SupportedValues> without_rewrite = {{"mesh.cp", {}},
+                                                                     {"strategy.context", {std::string("ring")}},
+                                                                     {"strategy.window", {}},
+                                                                     {"strategy.partition_bytes", {}},
+                                                                     {"strategy.credit", {}}};
   if (auto setting = strategies::first_setting_without_equations(run, without_rewrite)) return setting;
   const bool one_stage_a_rank = layout.pipeline.stages_per_rank == 1 && spec::order_file_of(run).empty();
   if (layout.pp == 1 || one_stage_a_rank) return std::nullopt;

@@ -7,6 +7,8 @@
 #include "herd/planner/paper_formulas_internal.h"
 #include "herd/planner/tables_internal.h"
 #include "herd/spec/compute.h"
+#include "herd/strategies/gradient_clipping.h"
+#include "herd/strategies/priority.h"
 
 namespace herd::planner {
 namespace {
@@ -50,6 +52,19 @@ double Plan::devices_needed() const {
   return spec::devices_needed(static_cast<double>(prediction.parameters), tokens, sustained_flops(), days * 86400);
 }
 
+namespace {
+
+// Says that priority cannot shorten the step, and what would let it.
+std::string schedule_remark(const Plan& plan) {
+  const spec::Layout& layout = plan.prediction.layout;
+  if (!strategies::has_priority(plan.run, layout) || !strategies::needs_norm(plan.run, layout)) return "";
+  return "strategy.schedule = \"priority\" orders sums alone, since updates wait for the norm of all gradients; "
+         "without "
+         "one they would not: optimizer.clip=0 health.check_finite=false\n";
+}
+
+}  // namespace
+
 std::string equations_text(const Plan& plan) {
   std::string out = "by published equations\n";
   for (const auto& [title, table] : paper_tables(plan.paper_formulas()))
@@ -64,7 +79,7 @@ std::string plan_text(const Plan& plan) {
                     draw::text_table(memory_rows(plan)) + verdict(plan) + "\n\n";
   draw::Table costs{{{"of a step"}, {""}}, {}};
   for (const auto& [name, value] : cost_rows(plan)) costs.rows.push_back({name, value});
-  out += draw::text_table(costs) + "predicted " + method(plan) + "\n";
+  out += draw::text_table(costs) + "predicted " + method(plan) + "\n" + schedule_remark(plan);
   const std::string stopped = plan.not_looked_at.empty() ? "" : "\n" + search_remark(plan) + "\n";
   if (plan.fits()) return out + stopped;
   if (plan.variants.fitting.empty() && plan.suggestions.empty())

@@ -154,7 +154,9 @@ class Candidates {
     if (not_built(run_).empty() && !not_built(changed).empty()) return std::nullopt;
     Candidate out{.run = changed, .changes = differences(run_, changed), .layout = spec::resolve_mesh(changed, ranks_)};
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
-    for (const UnsetNumber& one : unset_numbers(changed, out.layout)) set_value(*one.key, changed, int64_t{0});
+    for (const UnsetNumber& one : unset_numbers(changed, out.layout)) {
+      if (one.number->values == nullptr) set_value(*one.key, changed, int64_t{0});
+    }
     const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
     std::vector<program::Program> steps;
     try {
@@ -279,6 +281,18 @@ class AutoNumbers {
     set_value(key, run_, most - fewer);
   }
 
+  // Sets the key to the smallest of `values` whose step takes at most 1 % longer than with the best of them.
+  void choose_among(const spec::Key& key, const std::vector<int64_t>& values) {
+    std::vector<double> step_us;
+    for (const int64_t value : values) {
+      set_value(key, run_, value);
+      step_us.push_back(predict_extrapolated(run_, ranks_, cluster_).step_us);
+    }
+    const double max_us = kEqualTimeRatio * *std::min_element(step_us.begin(), step_us.end());
+    const auto chosen = std::find_if(step_us.begin(), step_us.end(), [&](double us) { return us <= max_us; });
+    set_value(key, run_, values[static_cast<size_t>(chosen - step_us.begin())]);
+  }
+
  private:
   // Tells whether there is time for another value of the key, and notes where there is not.
   bool may_try(const spec::Key& key) const {
@@ -359,12 +373,17 @@ spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster,
   const bool has_program = why_no_program(run, layout).empty();
   for (UnsetNumber& one : unset) {
     one.applies = one.applies && has_program;
-    set_value(*one.key, run, one.applies ? static_cast<int64_t>(one.key->min) : one.number->value_if_inapplicable);
+    const bool starts_at_min = one.applies && one.number->values == nullptr;
+    set_value(*one.key, run, starts_at_min ? static_cast<int64_t>(one.key->min) : one.number->value_if_inapplicable);
   }
   std::erase_if(unset, [](const UnsetNumber& one) { return !one.applies; });
   if (unset.empty()) return run;
   AutoNumbers search(std::move(run), ranks, cluster, limit);
   for (const UnsetNumber& one : unset) {
+    if (one.number->values != nullptr) {
+      search.choose_among(*one.key, one.number->values(search.model()));
+      continue;
+    }
     const bool no_extra_memory = one.number->no_memory_without_budget && budget.device == 0;
     search.choose_smallest(*one.key, one.number->max_value(search.model()),
                            no_extra_memory ? search.bytes() : budget.device);

@@ -96,6 +96,9 @@ struct RunFile {
     int64_t stages_per_rank = kAuto;       // of a pipeline
     int64_t interleave_micro_batches = 1;  // with mesh.tp: micro-batches that take turns; 1 = each by itself
     int64_t bucket = 25 << 20;             // bytes of gradient reduced at a time
+    std::string schedule = "fifo";         // order of reductions: fifo, priority
+    int64_t partition_bytes = kAuto;       // priority: bytes of gradient reduced at a time
+    int64_t credit = kAuto;                // priority: partitions handed over after each backward pass
     bool operator==(const Strategy&) const = default;
   } strategy;
   struct Device {

@@ -279,6 +279,30 @@ std::vector<Key> make_keys() {
       bytes(
           "strategy", "bucket", Effect::kLayout, +[](RunFile& run) -> int64_t& { return run.strategy.bucket; }, 1,
           "gradient bytes that are reduced together, as soon as they are complete"),
+      text("strategy", "schedule", Effect::kLayout, HERD_FIELD(strategy.schedule), {"fifo", "priority"},
+           "in which order gradients of data ranks are summed; fifo = as they are complete, in buckets; priority = "
+           "those "
+           "that the next forward needs first in front, and a block's forward waits for its own update alone"),
+      Key{"strategy",
+          "partition_bytes",
+          Effect::kLayout,
+          AutoField{HERD_FIELD(strategy.partition_bytes)},
+          4,
+          1e9,
+          false,
+          {},
+          "with schedule = priority, gradient bytes that are summed at a time; auto = as few as cost no time"},
+      Key{"strategy",
+          "credit",
+          Effect::kLayout,
+          AutoField{HERD_FIELD(strategy.credit)},
+          0,
+          1e6,
+          false,
+          {},
+          "with schedule = priority, partitions that each backward pass hands over before it waits for more urgent "
+          "ones; "
+          "auto = what makes the step shortest"},
 
       text("device", "kind", Effect::kLayout, HERD_FIELD(device.kind), {"auto", "cpu", "cuda", "extension"},
            "what ranks compute on; cuda = a GPU each, taken in turn by the ranks of a host; auto = cuda where herd and "

@@ -56,6 +56,9 @@ struct AutoNumber {
   int64_t value_if_inapplicable = 0;                              // value where the number has no effect
   int64_t (*max_value)(const spec::ModelTable& model) = nullptr;  // returns the largest number that the planner tries
   bool no_memory_without_budget = false;  // true: where the run states no budget, the number may take no more memory
+  // Returns what the planner tries, ascending, where a larger number does not always save time; it chooses the smallest
+  // that is nearly as fast as the best. Null where `max_value` bounds the numbers.
+  std::vector<int64_t> (*values)(const spec::ModelTable& model) = nullptr;
 };
 
 // Returns a list of `value` alone where `condition` is true, else an empty list.

@@ -12,6 +12,7 @@
 #include "herd/strategies/micro_batches.h"
 #include "herd/strategies/pipeline_parallel.h"
 #include "herd/strategies/precision.h"
+#include "herd/strategies/priority.h"
 #include "herd/strategies/recompute.h"
 #include "herd/strategies/replicas.h"
 #include "herd/strategies/server_sync.h"
@@ -51,6 +52,7 @@ std::vector<Technique>& table() {
       sequence_parallel_groups_row(),
       copied_groups_row(),
       gradient_clipping_row(),
+      priority_row(),
       host_states_row(),
       weight_window_row(),
   };

@@ -48,6 +48,18 @@ TEST(PlanText, SaysThatLayoutsWereNotTried_WhereNoEquationCoversTheRun) {
   EXPECT_THAT(plan_text(compressed), HasSubstr("no equation covers strategy.compression = \"bf16\", so"));
 }
 
+// A norm of all gradients is a barrier before every update.
+TEST(PlanText, SaysWherePriorityCannotShortenTheStep) {
+  const auto text = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"strategy.schedule=priority", "strategy.partition_bytes=4194304", "strategy.credit=4"});
+    return plan_text(plan_of("gpt-162m", 2, 0, more));
+  };
+  const auto remark = HasSubstr("strategy.schedule = \"priority\" orders sums alone, since updates wait for the norm");
+  EXPECT_THAT(text({}), remark);
+  EXPECT_THAT(text({"optimizer.clip=0"}), remark);
+  EXPECT_THAT(text({"optimizer.clip=0", "health.check_finite=false"}), Not(remark));
+}
+
 TEST(PlanText, SaysHowLongTheWholeTrainingTakes) {
   Plan plan = plan_of("gpt-162m", 1, 0);
   plan.tokens = 1e9;

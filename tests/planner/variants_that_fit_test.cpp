@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "herd/base/error.h"
+#include "herd/planner/partitioned_model_internal.h"
 #include "herd/program/memory_bound.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/strategies/strategy_table.h"
@@ -77,6 +78,8 @@ TEST(Variants, FitTheBudget_AndTheFirstIsTheShortestOfAllCombinations) {
     again.strategy.prefetch = one.run.strategy.prefetch;
     again.strategy.keep_whole = one.run.strategy.keep_whole;
     again.strategy.window = one.run.strategy.window;
+    again.strategy.partition_bytes = one.run.strategy.partition_bytes;
+    again.strategy.credit = one.run.strategy.credit;
     EXPECT_EQ(again, one.run) << "the changes give the run";
   }
 }
@@ -217,6 +220,33 @@ TEST(Window, IsTheFewestPassesThatNearlyHideTheCopies) {
   EXPECT_TRUE(chosen == 1 || step_us(chosen - 1) > 1.01 * step_us(most));
   run.strategy.window = 3;
   EXPECT_EQ(with_numbers(run, 1, small_server(1), {}).strategy.window, 3);
+}
+
+// Two hosts on a link that takes about as long for the gradients as they compute.
+TEST(PartitionAndCredit, AreNearlyTheBestOfAGrid_AndHideWhatFifoWaitsFor) {
+  const spec::RunFile run = gpt({"strategy.schedule=priority", "train.batch=8", "train.micro_batch=4",
+                                 "model.context=128", "optimizer.clip=0", "health.check_finite=false"});
+  Cluster slow = small_server(1);
+  slow.topology.hosts[0].uplink.bytes_per_us = 125;
+  slow.topology.hosts.assign(2, slow.topology.hosts[0]);
+  const spec::RunFile chosen = with_numbers(run, 2, slow, {});
+  const auto step_us = [&](const spec::RunFile& of) { return predict(of, 2, slow).step_us; };
+  double best = 1e300;
+  for (const int64_t partition_bytes : {1 << 20, 4 << 20, 16 << 20, 64 << 20}) {
+    for (const int64_t credit : {0, 2, 8, 32}) {
+      spec::RunFile fixed = run;
+      fixed.strategy.partition_bytes = partition_bytes, fixed.strategy.credit = credit;
+      best = std::min(best, step_us(fixed));
+    }
+  }
+  EXPECT_LE(step_us(chosen), 1.05 * best);
+  EXPECT_GT(chosen.strategy.credit, 0) << "the link would be idle during backward";
+  spec::RunFile fifo = run;
+  fifo.strategy.schedule = "fifo";
+  EXPECT_LE(step_us(chosen), step_us(fifo) / 1.1);
+  RecordProperty("fifo over priority", std::to_string(step_us(fifo) / step_us(chosen)));
+  fifo = with_numbers(fifo, 2, slow, {});
+  EXPECT_FALSE(beyond_equations(fifo, spec::resolve_mesh(fifo, 2))) << "numbers that do not apply are no obstacle";
 }
 
 TEST(KeepWhole, IsTheFewestGroupsWithinAHundredthOfTheBestThatFits) {

@@ -166,12 +166,13 @@ Combination layout_drawn(uint64_t seed) {
   return c;
 }
 
-// Both run what the CPU's one rank is compared with elsewhere; codecs are those that a device has, and servers have
-// none.
+// Both run what the CPU's one rank is compared with elsewhere; codecs are those that a device has, and servers and
+// priority have none.
 spec::RunFile run_drawn(const Combination& c) {
   spec::RunFile run = drawn(c);
   if (run.strategy.compression == "topk") run.strategy.compression = "bf16", run.strategy.compression_exclude = "none";
   run.strategy.sync = "all_reduce";
+  run.strategy.schedule = "fifo";
   if (c.seed % 3 == 0) run.optimizer.momentum_precision = "bf16";
   return run;
 }

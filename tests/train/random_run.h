@@ -91,6 +91,14 @@ inline void draw_servers(const Combination& c, spec::RunFile& run) {
   run.optimizer.clip = 0;
 }
 
+// Gradients by priority, where the run has nothing that does not go with it.
+inline void draw_schedule(const Combination& c, spec::RunFile& run) {
+  if (c.zero > 0 || c.fsdp > 1 || run.strategy.compression != "none") return;
+  run.strategy.schedule = "priority";
+  run.strategy.partition_bytes = std::array<int64_t, 4>{100, 1024, 4096, 1 << 20}[c.seed / 3 % 4];
+  run.strategy.credit = static_cast<int64_t>(c.seed / 5 % 6);
+}
+
 // Width up to 64, of heads of any width; up to 5 layers; sizes mostly odd; dropout always on; a batch that the ranks
 // share unevenly more often than not, and which makes as many micro-batches as asked for.
 inline spec::RunFile drawn(const Combination& c) {
@@ -142,6 +150,7 @@ inline spec::RunFile drawn(const Combination& c) {
   else
     draw_servers(c, run);
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
+  if (c.seed % 2 == 0) draw_schedule(c, run);
   return run;
 }
 
@@ -154,8 +163,9 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          c.context + (c.sequence ? " rows, " : ", ") + (run.strategy.keep_gathered ? "" : "gathered again, ") +
          "interleave " + std::to_string(run.strategy.interleave_micro_batches) + ", codec " + run.strategy.compression +
          " but " + run.strategy.compression_exclude + ", sync " + run.strategy.sync + " of " +
-         std::to_string(run.strategy.servers) + ", offload " + c.offload + ", " + std::to_string(c.micro_batches) +
-         " micro-batches | " + m.kind +
+         std::to_string(run.strategy.servers) + ", " + run.strategy.schedule + " " +
+         std::to_string(run.strategy.partition_bytes) + " " + std::to_string(run.strategy.credit) + ", offload " +
+         c.offload + ", " + std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
          (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts" : "") +
          ", layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
          std::to_string(m.heads) + " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) +

@@ -182,6 +182,7 @@ class DrawnRun {
     run_ = drawn(c);
     if (c.zero == 0) {
       run_.strategy.sync = "all_reduce";  // what servers get is not encoded
+      run_.strategy.schedule = "fifo";    // nor what comes by priority
       run_.strategy.compression = seed % 8 == 4 ? "topk" : "int8";
       run_.strategy.compression_ratio = 0.2;
     }

@@ -2,6 +2,7 @@
 // reports.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -109,11 +110,15 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     runtime::ModelBindings bindings(model.blocks, parameters, groups,
                                     runtime::parameter_update(parameters, *optimizer, rate), options);
     runtime::Executor executor(step, bindings.table(), {}, bindings.lanes_of(step));
+    // Updates that run beside the next step do so here, too, but for the last step, whose bytes are counted.
+    const bool overlaps = std::any_of(step.ops.begin(), step.ops.end(),
+                                      [](const program::Op& op) { return op.lane == program::Lane::kUpdate; });
     for (int64_t s = 0; s < steps; ++s) {
+      if (s + 1 == steps) executor.drain();
       bindings.begin_step(data->read(s * layout.batch, layout.batch, layout.micro_batch, step));
       const uint64_t before = comm.bytes_moved();
       executor.run(s);
-      executor.drain();
+      if (!overlaps || s + 1 == steps) executor.drain();
       if (served) comm.barrier();  // servers send until the last rank has its weights
       if (s + 1 == steps)
         out.sent[static_cast<size_t>(comm.rank())] = static_cast<int64_t>(comm.bytes_moved() - before);
