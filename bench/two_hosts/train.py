@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Training of a 162 M GPT on two hosts (network namespaces joined by a virtual cable), layout beside layout.
 
-    python bench/two_hosts/train.py [--build build/release] [--rate 100mbit] [--steps 3] [--ranks 2] [--record NAME]
+    python bench/two_hosts/train.py [--build build/release] [--rate 100mbit] [--steps 3] [--ranks 2] [--rounds 1]
+        [--record NAME]
         [--layouts "mesh.pp=2;mesh.pp=1"] [--keep DIR]
 
-Each layout is one run of `herd train`, --ranks on each host, one thread each; the ranks of a host are neighbours, so
-that a pipeline's stages are on different hosts and what is data parallel stays within one. Prints of each the median
+In each round each layout, in turn, is one run of `herd train`, --ranks on each host, one thread each; the ranks of a
+host are neighbours, so that a pipeline's stages are on different hosts and what is data parallel stays within one. Prints of each the median
 step, what was predicted before the first, how many times as long as the first layout it took, and of the time that
 collectives inside the layers of rank 0 were on their way, how much its compute lane worked meanwhile (tensor parallel;
 from trace.json, which --keep DIR keeps). Needs root. With --record its samples, one object a layout, are kept as
 bench/recorded/NAME.jsonl, and the table is written into docs/guide/benchmarks.md.
 
+    --ranks 1 --rate 1gbit --rounds 3 --layouts "$SAME;$SAME strategy.schedule=priority", where SAME is
+        "optimizer.clip=0 health.check_finite=false train.batch=8 train.micro_batch=4"
     --ranks 1 --rate 1600mbit --layouts "mesh.tp=2 model.context=512 train.batch=8 strategy.sequence_parallel=false;.."
 """
 import argparse
@@ -35,6 +38,7 @@ parser.add_argument("--rate", default="100mbit", help="of the cable, each way, a
 parser.add_argument("--steps", type=int, default=3, help="that count")
 parser.add_argument("--layouts", default="mesh.pp=2;mesh.pp=1", help="overrides of each, with spaces, separated by ;")
 parser.add_argument("--ranks", type=int, default=2, help="of each host")
+parser.add_argument("--rounds", type=int, default=1, help="in which each layout runs once")
 parser.add_argument("--keep", help="a folder for what the runs write")
 parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
 args = parser.parse_args()
@@ -82,12 +86,18 @@ def hidden(name):
 
 
 samples = []
+layouts = args.layouts.split(";")
 with two_hosts.TwoHosts(args.rate) as hosts:
-    for number, layout in enumerate(args.layouts.split(";")):
+    for number in range(args.rounds * len(layouts)):
+        layout = layouts[number % len(layouts)]
         rows = steps_of(hosts, f"layout{number}", layout)[BEFORE:-1]  # the last waits for its own gathers too
-        samples.append({"layout": layout, "rate": args.rate, "ms": [row["step_ms"] for row in rows],
-                        "predicted_ms": rows[-1]["predicted_step_ms"], "hidden": hidden(f"layout{number}")})
-        print(json.dumps(samples[-1]), file=sys.stderr, flush=True)
+        one = {"layout": layout, "rate": args.rate, "ms": [row["step_ms"] for row in rows],
+               "predicted_ms": rows[-1]["predicted_step_ms"], "hidden": hidden(f"layout{number}")}
+        print(json.dumps(one), file=sys.stderr, flush=True)
+        if number < len(layouts):
+            samples.append(one)
+        else:
+            samples[number % len(layouts)]["ms"] += one["ms"]
 print(tables.markdown(*tables.two_hosts_train(samples)))
 if args.record:
     page.record(args.record, "two_hosts_train", samples)

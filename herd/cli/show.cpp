@@ -4,6 +4,7 @@
 
 #include "herd/cli/show_layer.h"
 #include "herd/cli/show_order.h"
+#include "herd/cli/show_overlap.h"
 #include "herd/cli/show_program.h"
 #include "herd/cli/show_schedule.h"
 
@@ -16,6 +17,7 @@ void add_show_command(CLI::App& app) {
   // The add_show_x_command(*show) lines stand in alphabetical order.
   add_show_layer_command(*show);
   add_show_order_command(*show);
+  add_show_overlap_command(*show);
   add_show_program_command(*show);
   add_show_schedule_command(*show);
 }

@@ -73,7 +73,8 @@ TEST_P(GuidePages, ShowWhatTheirCommandsPrint) {
   testing_support::expect_golden(file, written);
 }
 
-INSTANTIATE_TEST_SUITE_P(Guide, GuidePages, testing::Values(Page{"pipelines", 8}, Page{"memory", 5}),
+INSTANTIATE_TEST_SUITE_P(Guide, GuidePages,
+                         testing::Values(Page{"pipelines", 8}, Page{"memory", 5}, Page{"priority", 6}),
                          [](const auto& page) { return std::string(page.param.name); });
 
 }  // namespace

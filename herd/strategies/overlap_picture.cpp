@@ -1,0 +1,172 @@
+#include "herd/strategies/overlap_picture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/program/passes.h"
+#include "herd/program/program_names.h"
+#include "herd/program/simulate.h"
+#include "herd/strategies/data_parallel.h"
+#include "herd/strategies/priority.h"
+
+namespace herd::strategies {
+namespace {
+
+using program::Op;
+using program::OpKind;
+using program::Program;
+
+constexpr int kBytesOfUnit = 4;  // of a gradient that the link sums in a unit
+constexpr int kMost = 64;
+
+// The step of one of two ranks, without a strategy: a parameter group for each layer, and a loss without weights.
+Program plain_chain(const OverlapOptions& options) {
+  Program step;
+  const int last = options.layers;
+  step.num_blocks = last + 1;
+  step.mesh = {2, {{"dp", {{1, 2}}, {}}}};
+  step.data_axis = 0;
+  for (int b = 0; b < last; ++b) {
+    step.block_groups.push_back({b});
+    step.values[program::gradient(b)] = {.bytes = options.units * kBytesOfUnit};
+    for (const program::Value& kept : {program::weight(b), program::state(b)}) step.values[kept] = {.persistent = true};
+    for (const program::Value& value :
+         {program::graph(b, 0), program::activation({b + 1, 0}, 0), program::activation_gradient({b + 1, 0}, 0)})
+      step.values[value] = {};
+    Op forward{.kind = OpKind::kForward, .reads = {program::weight(b)}, .block = b, .micro_batch = 0};
+    if (b > 0) forward.reads.push_back(program::activation({b, 0}, 0));
+    forward.writes = {program::activation({b + 1, 0}, 0), program::graph(b, 0)};
+    step.ops.push_back(std::move(forward));
+  }
+  step.block_groups.emplace_back();
+  step.values[program::loss(0)] = {.persistent = true};
+  step.ops.push_back({.kind = OpKind::kLoss,
+                      .reads = {program::activation({last, 0}, 0)},
+                      .writes = {program::loss(0), program::activation_gradient({last, 0}, 0)},
+                      .block = last,
+                      .micro_batch = 0});
+  for (int b = last - 1; b >= 0; --b) {
+    Op backward{.kind = OpKind::kBackward, .block = b, .micro_batch = 0};
+    backward.reads = {program::weight(b), program::graph(b, 0), program::activation_gradient({b + 1, 0}, 0)};
+    backward.writes = {program::gradient(b)};
+    if (b > 0) backward.writes.push_back(program::activation_gradient({b, 0}, 0));
+    step.ops.push_back(std::move(backward));
+  }
+  for (int b = 0; b < last; ++b) {
+    step.ops.push_back({.kind = OpKind::kStep,
+                        .reads = {program::gradient(b), program::weight(b), program::state(b)},
+                        .writes = {program::weight(b), program::state(b)}});
+  }
+  return step;
+}
+
+// Passes and sums wait for nothing of each other: more than any order can do.
+Program without_waits(Program step) {
+  const auto is_shared = [](const program::Value& value) {
+    return value.kind == program::ValueKind::kWeight || value.kind == program::ValueKind::kGradient;
+  };
+  for (Op& op : step.ops) {
+    if (op.kind == OpKind::kStep) op.lane = program::Lane::kUpdate;
+    if (!is_pass(op)) continue;
+    std::erase_if(op.reads, is_shared);
+    std::erase_if(op.writes, is_shared);
+  }
+  return step;
+}
+
+Program step_of(const OverlapOptions& options) {
+  const Program plain = plain_chain(options);
+  if (options.schedule == "priority")
+    return Priority({.partition_bytes = kBytesOfUnit, .credit = options.credit})
+        .rewrite(DataParallel(0, 1).rewrite(plain));
+  const Program fifo = DataParallel(0, 1).rewrite(plain);
+  return options.schedule == "fifo" ? fifo : without_waits(fifo);
+}
+
+class LinkOfUnits final : public program::CollectiveCost {
+ public:
+  program::CollectivePrice price(OpKind, int64_t bytes, const Mesh&, int) const override {
+    return {.latency_us = static_cast<double>(bytes) / kBytesOfUnit};
+  }
+};
+
+void check(const OverlapOptions& options) {
+  const auto refuse = [](const std::string& what, const std::string& fix) {
+    throw Error(Code::kBadConfig, what + "\n  fix: " + fix);
+  };
+  if (options.schedule != "fifo" && options.schedule != "priority" && options.schedule != "ideal")
+    refuse("there is no schedule \"" + options.schedule + "\"", "fifo, priority or ideal");
+  const auto in_range = [&](int number, int least, const std::string& name) {
+    if (number >= least && number <= kMost) return;
+    refuse("the number of " + name + " must be in [" + std::to_string(least) + ", " + std::to_string(kMost) +
+               "], got " + std::to_string(number),
+           "like 3");
+  };
+  in_range(options.layers, 1, "layers");
+  in_range(options.units, 1, "units");
+  in_range(options.credit, 0, "credit");
+}
+
+}  // namespace
+
+Overlap overlap_of(const OverlapOptions& options) {
+  check(options);
+  const Program step = step_of(options);
+  spec::ModelTable model;
+  model.blocks.resize(static_cast<size_t>(step.num_blocks));
+  program::Calibration machine{.cores = 1, .core_bytes_per_us = 1e12, .host_bytes_per_us = 1e12, .op_overhead_us = 0};
+  for (int b = 0; b < options.layers; ++b) {
+    model.blocks[static_cast<size_t>(b)].output_bytes = 1;
+    machine.measured_us[{OpKind::kForward, b}] = 1;
+    machine.measured_us[{OpKind::kBackward, b}] = 2;
+  }
+  machine.measured_us[{OpKind::kLoss, options.layers}] = 0;
+  const program::Simulation simulation = simulate({step}, model, machine, LinkOfUnits());
+  Overlap out{.step_units = static_cast<int>(std::lround(simulation.step_us)), .timeline = {}};
+  out.timeline.title = "Gradients " + options.schedule;
+  out.timeline.rows = {{"", "compute"}, {"", "link"}};
+  for (const sim::Span& span : simulation.timeline.spans) {
+    const bool link = span.category == "all_reduce";
+    if (!link && span.category != "forward" && span.category != "backward") continue;
+    sim::Span shown = span;
+    shown.row = link ? 1 : 0;
+    const size_t number = span.name.find_first_of("0123456789");
+    const std::string layer = span.name.substr(number, span.name.find(' ', number) - number);
+    shown.name = (link ? "g" : span.category == "forward" ? "F" : "B") + layer;
+    out.timeline.spans.push_back(std::move(shown));
+  }
+  return out;
+}
+
+std::string overlap_picture(const OverlapOptions& options) {
+  const Overlap overlap = overlap_of(options);
+  const auto units = static_cast<size_t>(overlap.step_units);
+  std::vector<std::vector<std::string>> cells(2, std::vector<std::string>(units, "."));
+  std::vector<size_t> busy(2, 0);
+  for (const sim::Span& span : overlap.timeline.spans) {
+    const auto row = static_cast<size_t>(span.row);
+    const auto begin = static_cast<size_t>(std::lround(span.start_us)),
+               end = static_cast<size_t>(std::lround(span.end_us));
+    for (size_t unit = begin; unit < end; ++unit) {
+      cells[row][unit % units] = unit == begin ? span.name : "==";
+      ++busy[row];
+    }
+  }
+  size_t width = 3;
+  for (const auto& row : cells) {
+    for (const std::string& cell : row) width = std::max(width, cell.size() + 1);
+  }
+  std::string out;
+  for (size_t row = 0; row < cells.size(); ++row) {
+    out += row == 0 ? "compute  " : "link     ";
+    for (const std::string& cell : cells[row]) out += cell + std::string(width - cell.size(), ' ');
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += "\n";
+  }
+  return out + "a step takes " + std::to_string(units) + " units: " + std::to_string(units - busy[0]) +
+         " of them compute waits, " + std::to_string(units - busy[1]) + " the link\n";
+}
+
+}  // namespace herd::strategies

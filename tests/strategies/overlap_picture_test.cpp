@@ -1,0 +1,51 @@
+// How sums overlap with passes in a steady step, by equations of its header and guide.
+#include "herd/strategies/overlap_picture.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/golden.h"
+#include "tests/support/expect_error.h"
+
+namespace herd::strategies {
+namespace {
+
+int step_units(const char* schedule, int layers, int units, int credit = 2) {
+  return overlap_of({schedule, layers, units, credit}).step_units;
+}
+
+TEST(OverlapPicture, IsWhatTheGuideShows) {
+  std::string all;
+  for (const char* schedule : {"fifo", "priority", "ideal"}) all += overlap_picture({.schedule = schedule});
+  testing_support::expect_golden("tests/strategies/golden/overlap_three_layers.txt", all);
+}
+
+// L forwards of 1, L backwards of 2, and sums of u units each:
+//   fifo      L + 2 + max(2 (L-1) + u, L u)
+//   ideal     max(3 L, L u)
+//   priority  no less than the ideal and what the first layer waits for, 3 L + u; with the best credit no more than
+//             fifo.
+TEST(OverlapPicture, HasTheStepsOfItsEquations) {
+  for (int layers = 1; layers <= 6; ++layers) {
+    for (int units = 1; units <= 6; ++units) {
+      const int fifo = step_units("fifo", layers, units), ideal = step_units("ideal", layers, units);
+      EXPECT_EQ(fifo, layers + 2 + std::max(2 * (layers - 1) + units, layers * units)) << layers << ", " << units;
+      EXPECT_EQ(ideal, std::max(3 * layers, layers * units)) << layers << ", " << units;
+      int best = 1 << 20;
+      for (const int credit : {0, 1, 2, 3, 64}) best = std::min(best, step_units("priority", layers, units, credit));
+      EXPECT_LE(best, fifo) << layers << ", " << units;
+      EXPECT_GE(best, std::max(ideal, 3 * layers + units)) << layers << ", " << units;
+    }
+  }
+}
+
+TEST(OverlapPicture, RefusesWhatItCannotDraw) {
+  EXPECT_ERROR(overlap_of({.schedule = "lifo"}), Code::kBadConfig, "there is no schedule \"lifo\"", "fifo, priority");
+  EXPECT_ERROR(overlap_of({.layers = 0}), Code::kBadConfig, "the number of layers must be in [1, 64], got 0");
+  EXPECT_ERROR(overlap_of({.credit = 65}), Code::kBadConfig, "the number of credit");
+}
+
+}  // namespace
+}  // namespace herd::strategies
