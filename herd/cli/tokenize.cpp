@@ -18,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 constexpr char kTokenizeHelp[] =
     R"help(Plain text files (UTF-8) -> a vocabulary that is learned from them, and their tokens:
   herd tokenize FILES... --vocab 4096 --out data/mine
+  herd tokenize FILES... --documents blank-lines --out data/mine    documents between blank lines; default: files
+  herd tokenize FILES.jsonl... --documents jsonl --out data/mine    {"text": ".."} on a line: a document
 Token ids that another tokenizer made -> the same folder without tokenizer.model:
   herd tokenize --ids ids.npy --vocab 50257 --out data/mine       one dimension of integers, numpy.save
   herd tokenize --ids docs.jsonl --vocab 50257 --end-of-text 50256 --out data/mine    [464, 2068] on a line: a document
@@ -41,12 +43,14 @@ TokenFolder write_folder(const TokenizeOptions& options, const std::function<voi
     throw Error(Code::kBadConfig,
                 "--dtype and --end-of-text are of --ids: text files have neither\n  fix: herd tokenize --ids FILES...");
   }
+  const TextDocuments documents = parse_text_documents(options.documents);
   return write_token_folder({.files = options.files,
                              .out = options.out,
                              .vocabulary = options.vocabulary > 0 ? options.vocabulary : kDefaultVocabulary,
                              .validation = options.validation,
                              .progress = progress,
-                             .replace_bad_bytes = options.replace_bad_bytes});
+                             .replace_bad_bytes = options.replace_bad_bytes,
+                             .documents = documents});
 }
 
 void print_notes(const TokenFolder& folder) {
@@ -75,6 +79,7 @@ int run_tokenize(const TokenizeOptions& options) {
   if (folder.text_bytes > 0)
     std::printf("%.2f bytes a token, ", static_cast<double>(folder.text_bytes) / static_cast<double>(tokens));
   std::printf("in %s\n", format_us(seconds * 1e6).c_str());
+  if (options.documents != "files") std::printf("%lld documents\n", static_cast<long long>(folder.documents));
   print_notes(folder);
   return 0;
 }
@@ -103,6 +108,11 @@ void add_tokenize_command(CLI::App& app) {
   command
       ->add_flag("--replace-bad-bytes", options->replace_bad_bytes,
                  "U+FFFD for each byte that is no UTF-8; without it such a text is an error")
+      ->excludes(ids);
+  command
+      ->add_option("--documents", options->documents,
+                   "What a document of text is: files, blank-lines (between them), jsonl (\"text\" of a line)")
+      ->capture_default_str()
       ->excludes(ids);
   command->add_flag("--quiet", options->quiet, "No progress line");
   command->footer(kTokenizeHelp);

@@ -21,6 +21,7 @@ struct TokenizeOptions {
   double validation = 0.05;
   bool ids = false;                         // the files hold token ids
   std::string dtype = {};                   // of raw ids
+  std::string documents = "files";          // of text: what a document is (data/text_documents.h)
   std::optional<int64_t> end_of_text = {};  // after each document of ids
   bool replace_bad_bytes = false;           // of text: U+FFFD for each byte that is no UTF-8
   bool quiet = false;                       // no progress line

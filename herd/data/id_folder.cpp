@@ -51,9 +51,12 @@ TokenFolder write_id_folder(const IdFolderOptions& options) {
                   .max_ids_per_visit = max_ids_per_visit},
                  [&](std::span<const int> ids, bool ends_document) {
                    const Split split = writer.append(ids, static_cast<double>(ids.size()));
-                   if (!ends_document || !options.end_of_text || ids.back() == *options.end_of_text) return;
-                   const int end[] = {static_cast<int>(*options.end_of_text)};
-                   writer.append_to(split, end);
+                   if (!ends_document) return;
+                   if (options.end_of_text && ids.back() != *options.end_of_text) {
+                     const int end[] = {static_cast<int>(*options.end_of_text)};
+                     writer.append_to(split, end);
+                   }
+                   writer.end_document();
                  });
     done += static_cast<int64_t>(std::filesystem::file_size(file));
     if (options.progress) options.progress(done, total);

@@ -19,6 +19,7 @@ class TokenFile {
   explicit TokenFile(std::filesystem::path path);
   int64_t count() const { return count_; }            // tokens
   int64_t vocabulary() const { return vocabulary_; }  // every id is in [0, vocabulary)
+  uint32_t checksum() const { return checksum_; }     // of all ids' bytes, as the header states it
   const std::filesystem::path& path() const { return file_.path(); }
   // Reads tokens [begin, begin + out.size()). REQUIRES that they lie in [0, count()).
   void read(int64_t begin, std::span<int64_t> out) const;
@@ -44,6 +45,7 @@ class TokenFileWriter {
   void append(std::span<const int> ids);
   void commit();
   int64_t count() const { return count_; }
+  uint32_t checksum() const { return checksum_; }  // of the ids so far
 
  private:
   AtomicFile file_;

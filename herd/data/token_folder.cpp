@@ -48,13 +48,21 @@ std::vector<MappedFile> open_files(const std::vector<std::filesystem::path>& pat
 }
 
 // Takes the same share of each file, so that all make about `limit` bytes.
-std::string learning_text(const std::vector<MappedFile>& files, int64_t all_bytes, int64_t limit) {
+std::string learning_text(const std::vector<MappedFile>& files, int64_t all_bytes, const TokenFolderOptions& options) {
   std::string text;
   for (const auto& file : files) {
-    const double share = std::min(1.0, static_cast<double>(limit) / static_cast<double>(all_bytes));
+    const double share = std::min(1.0, static_cast<double>(options.learn_bytes) / static_cast<double>(all_bytes));
     const auto bytes = static_cast<size_t>(std::ceil(share * static_cast<double>(file.bytes().size())));
-    text += file.text().substr(0, whole_characters(file.text(), bytes));
-    text += '\n';
+    if (options.documents == TextDocuments::kFiles) {
+      text += file.text().substr(0, whole_characters(file.text(), bytes));
+      text += '\n';
+      continue;
+    }
+    visit_documents(file.text(), options.documents, file.path().string(), [&](std::string_view document, int64_t done) {
+      text += document;
+      text += '\n';
+      return done < static_cast<int64_t>(bytes);
+    });
   }
   return text;
 }
@@ -67,7 +75,8 @@ std::string_view take_run(std::string_view& text, size_t bytes) {
   return run;
 }
 
-// Encodes files for the writer, in runs of whole lines, with the end-of-text token after each file.
+// Encodes files for the writer, with the end-of-text token after each document. A file that is one document goes to it
+// in runs of whole lines.
 class Encoder {
  public:
   Encoder(const TokenFolderOptions& options, const Tokenizer& tokenizer, int64_t all_bytes)
@@ -79,26 +88,55 @@ class Encoder {
     run_bytes_ = static_cast<size_t>(std::clamp<int64_t>(static_cast<int64_t>(share), 1, kLongestRun));
   }
 
-  void add(std::string_view text) {
+  void add(const MappedFile& file) {
+    if (options_.documents == TextDocuments::kFiles) return add_in_runs(file.text());
+    const int64_t before = done_;
+    visit_documents(file.text(), options_.documents, file.path().string(),
+                    [&](std::string_view document, int64_t done) {
+                      done_ = before + done;
+                      end_document(add(document));
+                      return true;
+                    });
+    done_ = before + static_cast<int64_t>(file.text().size());
+  }
+
+  TokenFolder finish() {
+    TokenFolder folder =
+        writer_.commit({.files = options_.files, .text_bytes = text_bytes_, .end_of_text = tokenizer_.end_of_text()});
+    folder.space_marks = space_marks_;
+    return folder;
+  }
+
+ private:
+  void add_in_runs(std::string_view text) {
     Split split = Split::kTrain;
     while (!text.empty()) {
       const std::string_view run = take_run(text, run_bytes_);
       done_ += static_cast<int64_t>(run.size());
-      split = writer_.append(tokenizer_.encode(run), static_cast<double>(run.size()));
-      if (options_.progress) options_.progress(done_, all_bytes_);
+      split = add(run);
     }
+    end_document(split);
+  }
+
+  Split add(std::string_view piece) {
+    text_bytes_ += static_cast<int64_t>(piece.size());
+    space_marks_ += count_space_marks(piece);
+    const Split split = writer_.append(tokenizer_.encode(piece), static_cast<double>(piece.size()));
+    if (options_.progress) options_.progress(done_, all_bytes_);
+    return split;
+  }
+
+  void end_document(Split split) {
     const int end[] = {tokenizer_.end_of_text()};
     writer_.append_to(split, end);
+    writer_.end_document();
   }
 
-  TokenFolder finish() {
-    return writer_.commit({.files = options_.files, .text_bytes = all_bytes_, .end_of_text = tokenizer_.end_of_text()});
-  }
-
- private:
   const TokenFolderOptions& options_;
   const Tokenizer& tokenizer_;
-  int64_t all_bytes_, done_ = 0;
+  int64_t all_bytes_, done_ = 0;  // bytes of the files
+  int64_t text_bytes_ = 0;        // bytes of documents so far
+  int64_t space_marks_ = 0;
   TokenFolderWriter writer_;
   size_t run_bytes_ = 1;
 };
@@ -108,24 +146,26 @@ class Encoder {
 TokenFolder write_token_folder(const TokenFolderOptions& options) {
   const auto files = open_files(options.files);
   TokenFolderWriter::check_can_write(options.out, options.validation);
-  int64_t all_bytes = 0, replaced_bytes = 0, space_marks = 0;
+  if (options.replace_bad_bytes && options.documents == TextDocuments::kJsonl) {
+    throw Error(Code::kBadConfig,
+                "JSON is UTF-8, so --replace-bad-bytes has no place beside --documents jsonl\n  fix: leave out "
+                "--replace-bad-bytes");
+  }
+  int64_t all_bytes = 0, replaced_bytes = 0;
   for (const auto& file : files) {
     if (options.replace_bad_bytes)
       replaced_bytes += count_bad_bytes(file.text());
     else
       require_utf8(file.text(), file.path().string(), "--replace-bad-bytes for U+FFFD in the place of each such byte");
-    space_marks += count_space_marks(file.text());
     all_bytes += static_cast<int64_t>(file.bytes().size());
   }
-  const Tokenizer tokenizer =
-      Tokenizer::train(learning_text(files, all_bytes, options.learn_bytes), options.vocabulary);
+  const Tokenizer tokenizer = Tokenizer::train(learning_text(files, all_bytes, options), options.vocabulary);
 
   Encoder encoder(options, tokenizer, all_bytes);
   tokenizer.save(options.out / kTokenizerFile);
-  for (const auto& file : files) encoder.add(file.text());
+  for (const auto& file : files) encoder.add(file);
   TokenFolder folder = encoder.finish();
   folder.replaced_bytes = replaced_bytes;
-  folder.space_marks = space_marks;
   return folder;
 }
 

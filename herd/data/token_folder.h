@@ -2,9 +2,11 @@
 //   tokenizer.model   sentencepiece, herd/data/tokenizer.h; not in a folder of ids (id_folder.h)
 //   train.tokens      herd/data/token_file.h
 //   val.tokens        the validation split
+//   train.documents, val.documents   where their documents end, herd/data/document_file.h
 //   meta.json         written last: a folder without it is unfinished and refused
-// The tokens of every input file end with the end-of-text token. The split is by runs of whole lines spread evenly over
-// the text, a pure function of the text and the fraction. So validation sees the same kind of text as training.
+// The tokens of every document end with the end-of-text token. Where each file is one document, the split is by runs of
+// whole lines spread evenly over the text, else by documents; it is a pure function of the text and the fraction. So
+// validation sees the same kind of text as training.
 // Threads: any, on different folders.
 #pragma once
 
@@ -14,6 +16,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "herd/data/text_documents.h"
 
 namespace herd {
 
@@ -27,11 +31,13 @@ struct TokenFolderOptions {
   double validation = 0.05;                  // share of the text, in [0, 0.5]; 0 writes an empty val.tokens
   int64_t learn_bytes = int64_t{256} << 20;  // the vocabulary is learned from at most this much, taken from every file
   std::function<void(int64_t done_bytes, int64_t all_bytes)> progress = {};  // is called now and then
-  bool replace_bad_bytes = false;  // U+FFFD for each byte that is no UTF-8, in place of an error
+  bool replace_bad_bytes = false;  // U+FFFD for each byte that is no UTF-8, in place of an error; not with kJsonl
+  TextDocuments documents = TextDocuments::kFiles;
 };
 
 struct TokenFolder {
   int64_t text_bytes = 0, train_tokens = 0, validation_tokens = 0;
+  int64_t documents = 0;  // of both splits; one with tokens in both counts twice
   int vocabulary = 0;
   int64_t replaced_bytes = 0;  // bytes that are no UTF-8, and U+FFFD in the tokens
   int64_t space_marks = 0;     // characters U+2581 of the text, which come back from its tokens as spaces

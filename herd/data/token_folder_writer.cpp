@@ -5,6 +5,7 @@
 #include <string>
 
 #include "herd/base/error.h"
+#include "herd/data/document_file.h"
 #include "herd/storage/file_kind.h"
 #include "herd/storage/temporary_name.h"
 
@@ -13,13 +14,18 @@ namespace {
 
 constexpr char kTrain[] = "train.tokens", kValidation[] = "val.tokens";
 
+void add_end(std::vector<int64_t>& ends, int64_t tokens) {
+  if (tokens > (ends.empty() ? 0 : ends.back())) ends.push_back(tokens);
+}
+
 // Throws unless the folder is absent, is empty, or holds the files of an earlier herd tokenize alone.
 void require_own(const std::filesystem::path& folder) {
   if (!is_taken(folder)) return;
   if (!is_folder(folder)) {
     throw Error(Code::kBadConfig, folder.string() + " is a file, --out takes a folder\n  fix: another --out");
   }
-  const std::set<std::string> own_names = {kTokenizerFile, kTrain, kValidation, kMetaFile};
+  const std::set<std::string> own_names = {
+      kTokenizerFile, kTrain, kValidation, kMetaFile, documents_path(kTrain), documents_path(kValidation)};
   for (const auto& path : entries_of(folder)) {
     const std::string name = path.filename().string();
     if (own_names.contains(name.substr(0, name.find(".tmp.")))) continue;
@@ -61,9 +67,17 @@ Split TokenFolderWriter::append(std::span<const int> ids, double size) {
   return split;
 }
 
+void TokenFolderWriter::end_document() {
+  add_end(train_ends_, train_.count());
+  add_end(validation_ends_, validation_.count());
+}
+
 TokenFolder TokenFolderWriter::commit(const Origin& origin) {
+  end_document();
   train_.commit();
   validation_.commit();
+  write_document_file(out_ / documents_path(kTrain), train_ends_, train_.checksum());
+  write_document_file(out_ / documents_path(kValidation), validation_ends_, validation_.checksum());
   nlohmann::ordered_json sources = nlohmann::ordered_json::array();
   for (const auto& file : origin.files)
     sources.push_back({{"path", file.string()}, {"bytes", std::filesystem::file_size(file)}});
@@ -72,12 +86,18 @@ TokenFolder TokenFolderWriter::commit(const Origin& origin) {
                                  {"vocabulary", vocabulary_},
                                  {"train_tokens", train_.count()},
                                  {"validation_tokens", validation_.count()},
+                                 {"train_documents", train_ends_.size()},
+                                 {"validation_documents", validation_ends_.size()},
                                  {"text_bytes", origin.text_bytes},
                                  {"end_of_text", nullptr},
                                  {"files", sources}};
   if (origin.end_of_text) meta["end_of_text"] = *origin.end_of_text;
   write_file_atomically(out_ / kMetaFile, meta.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  return {origin.text_bytes, train_.count(), validation_.count(), vocabulary_};
+  return {.text_bytes = origin.text_bytes,
+          .train_tokens = train_.count(),
+          .validation_tokens = validation_.count(),
+          .documents = static_cast<int64_t>(train_ends_.size() + validation_ends_.size()),
+          .vocabulary = vocabulary_};
 }
 
 }  // namespace herd

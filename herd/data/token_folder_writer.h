@@ -1,5 +1,6 @@
 // Writes the folder of tokens that training reads (token_folder.h), from pieces of ids, each of which goes whole to one
-// split. The share of the validation split is met by giving a piece to the split that is furthest behind.
+// split. The share of the validation split is met by giving a piece to the split that is furthest behind. Where
+// documents end is written beside the tokens (document_file.h).
 // Throws as AtomicFile and TokenFileWriter. Threads: one at a time.
 #pragma once
 
@@ -26,6 +27,8 @@ class TokenFolderWriter {
   // others, in any unit.
   Split append(std::span<const int> ids, double size);
   void append_to(Split split, std::span<const int> ids) { file(split).append(ids); }
+  // Ends the document whose pieces have been added since the last call; it may have pieces in both splits.
+  void end_document();
 
   struct Origin {
     std::vector<std::filesystem::path> files = {};
@@ -42,7 +45,8 @@ class TokenFolderWriter {
   const int vocabulary_;
   const double share_;
   TokenFileWriter train_, validation_;
-  double owed_ = 0;  // size that the validation split still lacks
+  std::vector<int64_t> train_ends_, validation_ends_;  // tokens of the split before the end of each document
+  double owed_ = 0;                                    // size that the validation split still lacks
 };
 
 }  // namespace herd

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "herd/data/document_file.h"
 #include "herd/data/sample_source.h"
 #include "herd/data/token_file.h"
 #include "tests/support/expect_error.h"
@@ -81,6 +82,7 @@ TEST_F(IdFolder, PutsTheEndOfTextAfterEachDocumentThatLacksIt) {
   write_text(root_ / "b.npy", npy("<u2", "(3,)", raw<uint16_t>({2, 9, 9})));
   write({"a.jsonl", "b.npy"}, {.end_of_text = 2, .validation = 0});
   EXPECT_EQ(train(), (std::vector<int64_t>{5, 6, 2, 7, 2, 8, 2, 2, 9, 9, 2}));
+  EXPECT_EQ(read_document_ends(TokenFile(root_ / "out/train.tokens")), (std::vector<int64_t>{3, 5, 7, 11}));
   const TokenFolderFacts facts = read_token_folder(root_ / "out");
   EXPECT_FALSE(facts.has_tokenizer);
   EXPECT_EQ(facts.end_of_text, 2);

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "herd/data/document_file.h"
 #include "herd/data/sample_source.h"
 #include "herd/data/token_file.h"
 #include "herd/data/tokenizer.h"
@@ -120,6 +121,67 @@ TEST(TokenFolder, RefusesWhatIsNoUtf8_NamingFileByteAndLook_AndReplacesItWhenAsk
   EXPECT_EQ(result.replaced_bytes, 1);
   EXPECT_EQ(result.space_marks, 1);
   EXPECT_EQ(decoded(folder / "out", "train.tokens"), verses(50) + "caf\xEF\xBF\xBD  mark\n");
+}
+
+// Returns the documents of a split as text, without their end-of-text token.
+std::vector<std::string> documents_in(const std::filesystem::path& tokens) {
+  const TokenFile file(tokens);
+  const Tokenizer tokenizer = Tokenizer::load(tokens.parent_path() / "tokenizer.model");
+  std::vector<std::string> out;
+  int64_t begin = 0;
+  for (const int64_t end : read_document_ends(file)) {
+    std::vector<int64_t> ids(static_cast<size_t>(end - begin));
+    file.read(begin, ids);
+    EXPECT_EQ(ids.back(), tokenizer.end_of_text());
+    out.push_back(tokenizer.decode(std::vector<int>(ids.begin(), ids.end() - 1)));
+    begin = end;
+  }
+  return out;
+}
+
+TEST(TokenFolder, KeepsWhereDocumentsEnd_EachInOneSplit) {
+  TemporaryFolder folder;
+  std::string text, jsonl;
+  std::multiset<std::string> expected;
+  for (int i = 0; i < 200; ++i) {
+    const std::string number = std::to_string(i), document = "psalm " + number + "\nof the shepherd";
+    text += document + "\n\n";
+    jsonl += "{\"text\": \"psalm " + number + "\\nof the shepherd\", \"id\": " + number + "}\n";
+    expected.insert(document);
+  }
+  write_text(folder / "a.txt", text);
+  write_text(folder / "a.jsonl", jsonl);
+  for (const auto& [file, kind] :
+       {std::pair("a.txt", TextDocuments::kBlankLines), std::pair("a.jsonl", TextDocuments::kJsonl)}) {
+    const TokenFolder result = write_token_folder(
+        {.files = {folder / file}, .out = folder / "out", .vocabulary = 300, .validation = 0.1, .documents = kind});
+    EXPECT_EQ(result.documents, 200);
+    std::multiset<std::string> documents;
+    const auto train = documents_in(folder / "out/train.tokens"), validation = documents_in(folder / "out/val.tokens");
+    EXPECT_NEAR(static_cast<double>(validation.size()), 20, 1) << file;
+    documents.insert(train.begin(), train.end());
+    documents.insert(validation.begin(), validation.end());
+    EXPECT_EQ(documents, expected) << file;
+  }
+  EXPECT_ERROR(
+      write_token_folder(
+          {.files = {folder / "a.txt"}, .out = folder / "out", .vocabulary = 300, .documents = TextDocuments::kJsonl}),
+      Code::kBadConfig, "a.txt, line 1");
+  EXPECT_ERROR(write_token_folder({.files = {folder / "a.jsonl"},
+                                   .out = folder / "out",
+                                   .vocabulary = 300,
+                                   .replace_bad_bytes = true,
+                                   .documents = TextDocuments::kJsonl}),
+               Code::kBadConfig, "--replace-bad-bytes", "fix:");
+}
+
+TEST(TokenFolder, FilesAreDocumentsByDefault) {
+  TemporaryFolder folder;
+  write_text(folder / "a.txt", verses(300));
+  write_text(folder / "b.txt", verses(200));
+  write_token_folder({.files = {folder / "a.txt", folder / "b.txt"}, .out = folder / "out", .vocabulary = 300});
+  for (const char* tokens : {"train.tokens", "val.tokens"})
+    EXPECT_EQ(read_document_ends(TokenFile(folder / "out" / tokens)).size(), 2u) << tokens;
 }
 
 // The character that the cut at learn_bytes, or at the longest piece of a line, falls into is not learned as U+FFFD.
