@@ -18,7 +18,9 @@ int64_t num_micro_batches(int64_t batch, int64_t micro_batch, int ranks) {
   return (largest_share + micro_batch - 1) / micro_batch;
 }
 
-int64_t MicroBatch::counted_targets() const { return context * std::count(weights_B.begin(), weights_B.end(), 1.0f); }
+int64_t MicroBatch::counted_targets() const {
+  return std::count_if(targets_BT.begin(), targets_BT.end(), [](int64_t target) { return target != kIgnoredTarget; });
+}
 
 void read_micro_batch(const SampleSource& source, SampleRange range, int64_t micro_batch, int64_t m, MicroBatch& out) {
   const auto rows = static_cast<size_t>(micro_batch), columns = static_cast<size_t>(source.context());
@@ -28,13 +30,18 @@ void read_micro_batch(const SampleSource& source, SampleRange range, int64_t mic
   out.targets_BT.assign(rows * columns, kIgnoredTarget);
   out.weights_B.assign(rows, 0.0f);
   out.samples_B.assign(rows, -1);
-  std::vector<int64_t> ids(columns + 1);
+  out.document_begins.clear();
   for (size_t row = 0; row < rows; ++row) {
     const int64_t sample = range.begin + m * micro_batch + static_cast<int64_t>(row);
-    if (sample >= range.end) break;
-    source.read(sample, ids);
-    std::copy_n(ids.begin(), columns, out.inputs_BT.begin() + static_cast<int64_t>(row * columns));
-    std::copy_n(ids.begin() + 1, columns, out.targets_BT.begin() + static_cast<int64_t>(row * columns));
+    const auto first = static_cast<int64_t>(row * columns);
+    if (sample >= range.end) {
+      if (source.packs_documents()) out.document_begins.push_back(first);
+      continue;
+    }
+    SampleRow read{std::span(out.inputs_BT).subspan(row * columns, columns),
+                   std::span(out.targets_BT).subspan(row * columns, columns)};
+    source.read_row(sample, read);
+    for (const int64_t begin : read.document_begins) out.document_begins.push_back(first + begin);
     out.weights_B[row] = 1.0f;
     out.samples_B[row] = sample;
   }

@@ -14,8 +14,6 @@
 
 namespace herd {
 
-inline constexpr int64_t kIgnoredTarget = -100;
-
 struct SampleRange {
   int64_t begin, end;
 };  // global samples [begin, end)
@@ -28,9 +26,11 @@ int64_t num_micro_batches(int64_t batch, int64_t micro_batch, int ranks);
 struct MicroBatch {
   int64_t rows = 0, context = 0;
   std::vector<int64_t> inputs_BT;
-  std::vector<int64_t> targets_BT;  // kIgnoredTarget where the row has weight 0
+  std::vector<int64_t> targets_BT;  // kIgnoredTarget where the row has weight 0, and in padding
   std::vector<float> weights_B;     // 1 or 0
   std::vector<int64_t> samples_B;   // global index of each row (random numbers are keyed by it), -1 for weight 0
+  // Places among the B x T tokens at which documents begin, in order; empty where the source packs none.
+  std::vector<int64_t> document_begins;
   int64_t counted_targets() const;  // counts the targets that are in the loss
 };
 

@@ -1,5 +1,6 @@
 #include "herd/data/sample_source.h"
 
+#include <algorithm>
 #include <string>
 
 #include "herd/base/check.h"
@@ -23,7 +24,7 @@ int64_t whole_windows(const TokenFile& file, int64_t context) {
                                     std::to_string(context + 1) + "\n  fix: a shorter model.context, or more text");
 }
 
-class TokenSamples final : public SampleSource {
+class TokenSamples final : public WindowSource {
  public:
   TokenSamples(const std::filesystem::path& path, int64_t context, uint64_t seed)
       : file_(path), context_(context), order_(whole_windows(file_, context), seed) {}
@@ -43,7 +44,7 @@ class TokenSamples final : public SampleSource {
 
 // Draws endless random samples. The id at position p of sample s is window s * (context + 1) + p of one order, modulo
 // the vocabulary.
-class RandomSamples final : public SampleSource {
+class RandomSamples final : public WindowSource {
  public:
   RandomSamples(int64_t vocabulary, int64_t context, uint64_t seed)
       : vocabulary_(vocabulary), context_(context), draw_(int64_t{1} << 48, seed) {
@@ -68,18 +69,32 @@ class RandomSamples final : public SampleSource {
 
 }  // namespace
 
-std::unique_ptr<SampleSource> open_tokens(const std::filesystem::path& folder, Split split, int64_t context,
-                                          uint64_t seed) {
+void WindowSource::read_row(int64_t sample, SampleRow& row) const {
+  std::vector<int64_t> ids(row.inputs_T.size() + 1);
+  read(sample, ids);
+  std::copy(ids.begin(), ids.end() - 1, row.inputs_T.begin());
+  std::copy(ids.begin() + 1, ids.end(), row.targets_T.begin());
+  row.document_begins.clear();
+}
+
+std::filesystem::path split_path(const std::filesystem::path& folder, Split split) {
   const auto path = folder / (split == Split::kTrain ? "train.tokens" : "val.tokens");
   if (!is_file(path)) {
     throw Error(Code::kBadConfig, "data.path = \"" + folder.string() + "\": there is no file " + path.string() +
                                       "\n  fix: herd tokenize FILES... --out " + folder.string());
   }
   read_token_folder(folder);
-  return std::make_unique<TokenSamples>(path, context, split == Split::kTrain ? seed : kValidationSeed);
+  return path;
 }
 
-std::unique_ptr<SampleSource> random_samples(int64_t vocabulary, int64_t context, uint64_t seed) {
+uint64_t seed_of(Split split, uint64_t seed) { return split == Split::kTrain ? seed : kValidationSeed; }
+
+std::unique_ptr<WindowSource> open_tokens(const std::filesystem::path& folder, Split split, int64_t context,
+                                          uint64_t seed) {
+  return std::make_unique<TokenSamples>(split_path(folder, split), context, seed_of(split, seed));
+}
+
+std::unique_ptr<WindowSource> random_samples(int64_t vocabulary, int64_t context, uint64_t seed) {
   return std::make_unique<RandomSamples>(vocabulary, context, seed);
 }
 
