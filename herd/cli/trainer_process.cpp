@@ -5,6 +5,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/data/packed_samples.h"
 #include "herd/data/sample_source.h"
 #include "herd/data/token_file.h"
 #include "herd/launch/cores.h"
@@ -80,8 +81,14 @@ void check_before_start(const spec::RunFile& run, int ranks) {
   }
   if (run.data.kind != "tokens") return;
   const std::filesystem::path folder = run.data.path;
-  open_tokens(folder, Split::kTrain, run.model.context, static_cast<uint64_t>(run.train.seed));
-  if (run.train.eval_every > 0) open_tokens(folder, Split::kValidation, run.model.context, 0);
+  const auto open = [&](Split split) {
+    if (run.data.packs_documents())
+      open_documents(folder, split, run.model.context, 0);
+    else
+      open_tokens(folder, split, run.model.context, 0);
+  };
+  open(Split::kTrain);
+  if (run.train.eval_every > 0) open(Split::kValidation);
   TokenFile(folder / "train.tokens").require_vocabulary(run.model.vocab);
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "herd/nn/documents.h"
 #include "herd/nn/dropout.h"
 
 namespace herd::nn {
@@ -21,23 +22,34 @@ at::Tensor times_shared(const at::Tensor& x, const at::Tensor& matrices) {
   return at::matmul(x.reshape({B, K, H / K * T, x.size(3)}), matrices.contiguous()).view({B, H, T, matrices.size(3)});
 }
 
+// Returns -infinity where a token may not look, else 0: (T, T), or (B, 1, T, T) of packed sequences.
+at::Tensor causal_mask(int64_t B, int64_t T, const std::vector<int64_t>& document_begins, const at::TensorOptions& as) {
+  if (document_begins.empty()) return at::full({T, T}, -INFINITY, as).triu_(1);
+  const at::Tensor mask = at::full({B, 1, T, T}, -INFINITY, as).triu_(1);
+  for (int64_t row = 0; row < B; ++row) {
+    for (const auto& [begin, count] : documents_of(document_begins, row, T))
+      mask.select(0, row).narrow(1, begin, count).narrow(2, 0, begin).fill_(-INFINITY);
+  }
+  return mask;
+}
+
 // Returns softmax(q k^T / sqrt(d)) (B, H, T, T).
-at::Tensor attention_weights(const at::Tensor& q, const at::Tensor& k, bool causal) {
-  const int64_t T = q.size(2);
+at::Tensor attention_weights(const at::Tensor& q, const at::Tensor& k, bool causal,
+                             const std::vector<int64_t>& document_begins) {
   at::Tensor scores = times_shared(q * (1 / std::sqrt(static_cast<double>(q.size(3)))), k.transpose(-2, -1));
-  if (causal) scores = scores + at::full({T, T}, -INFINITY, scores.options()).triu_(1);
+  if (causal) scores = scores + causal_mask(q.size(0), q.size(2), document_begins, scores.options());
   return at::softmax(scores, -1);
 }
 
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionDropout& options, const Context& context) {
   const int64_t first_element = options.first_head * q.size(2) * k.size(2);
-  return times_shared(dropout(attention_weights(q, k, options.causal), options.probability, DropoutSite::kAttention,
-                              context, first_element),
+  return times_shared(dropout(attention_weights(q, k, options.causal, context.document_begins), options.probability,
+                              DropoutSite::kAttention, context, first_element),
                       v);
 }
 
-// Saves the options, and what dropout derives its random numbers from.
+// Saves the options, what dropout derives its random numbers from, and where documents begin.
 void save(AutogradContext* to, const AttentionDropout& options, const Context& context) {
   to->saved_data["causal"] = options.causal;
   to->saved_data["first_head"] = options.first_head;
@@ -46,6 +58,7 @@ void save(AutogradContext* to, const AttentionDropout& options, const Context& c
   to->saved_data["step"] = context.step;
   to->saved_data["layer"] = static_cast<int64_t>(context.layer);
   to->saved_data["samples"] = context.samples;
+  to->saved_data["documents"] = context.document_begins;
 }
 
 // Keeps q, k and v only; backward computes the attention again, with the same dropout.
@@ -65,7 +78,8 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
                           .seed = static_cast<uint64_t>(saved->saved_data["seed"].toInt()),
                           .step = saved->saved_data["step"].toInt(),
                           .samples = saved->saved_data["samples"].toIntVector(),
-                          .layer = static_cast<int>(saved->saved_data["layer"].toInt())};
+                          .layer = static_cast<int>(saved->saved_data["layer"].toInt()),
+                          .document_begins = saved->saved_data["documents"].toIntVector()};
     variable_list inputs;
     for (const at::Tensor& tensor : saved->get_saved_variables()) inputs.push_back(tensor.detach().requires_grad_());
     at::AutoGradMode with_grad(true);

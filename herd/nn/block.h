@@ -43,6 +43,9 @@ struct Context {
   // For blocks that are parts of a layer, values are rows: row r is token r % tokens of sample r / tokens of its
   // micro-batch. A shard of rows begins with first_row, and may end with rows of padding.
   int64_t tokens = 0, first_row = 0;
+  // Places among the B x T tokens of whole sequences at which a document begins, in order (documents.h); empty = each
+  // sequence is one document.
+  std::vector<int64_t> document_begins = {};
   TokenCut cut = {};  // which tokens of its sequences x holds, where ranks share them; whole ones without it
   comm::Communicator* tensor_ranks = nullptr;  // ranks that compute a loss, or attention in a ring, together
 };

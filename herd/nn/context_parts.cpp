@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "herd/base/check.h"
+#include "herd/nn/documents.h"
 #include "herd/nn/dropout.h"
 #include "herd/nn/feed_forward.h"
 #include "herd/nn/linear.h"
@@ -53,7 +54,11 @@ Tuple TokenProjection::forward(const Tuple& x_BSD, const Context& context) {
                 P = ranks_;
   at::Tensor product =
       linear(norm(norm_, x, *weights_.ln_1.weight, weights_.ln_1.bias), *weights_.qkv.weight, weights_.qkv.bias);
-  if (attention_.rotary.defined()) product = rotate_heads(product, attention_.rotary, H + K, context.cut.spans());
+  if (attention_.rotary.defined()) {
+    product = context.document_begins.empty()
+                  ? rotate_heads(product, attention_.rotary, H + K, context.cut.spans())
+                  : rotate_heads_by_row(product, attention_.rotary, H + K, document_positions(context, B, context.cut));
+  }
   if (P == 1) return {product.unsqueeze(0)};
   const Tuple parts = product.split_with_sizes({H * d, K * d, K * d}, -1);
   product = at::Tensor();

@@ -1,11 +1,15 @@
 #include "herd/nn/layer_parts.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/nn/chunked_cross_entropy.h"
 #include "herd/nn/deferred_gradients.h"
+#include "herd/nn/documents.h"
 #include "herd/nn/dropout.h"
 #include "herd/nn/embedding.h"
 #include "herd/nn/linear.h"
@@ -15,6 +19,14 @@ namespace {
 
 // Returns the position of each row of a shard in its sample; rows of padding continue the count.
 at::Tensor positions_of(const at::Tensor& x_SD, const Context& context) {
+  if (!context.document_begins.empty()) {
+    const int64_t S = x_SD.size(0), B = static_cast<int64_t>(context.samples.size());
+    const at::Tensor all = document_positions_tensor(context, B, {.tokens = context.tokens}).view({-1});
+    const int64_t there = std::clamp<int64_t>(all.numel() - context.first_row, 0, S);
+    const at::Tensor own = at::zeros({S}, at::kLong);
+    if (there > 0) own.narrow(0, 0, there).copy_(all.narrow(0, context.first_row, there));
+    return own;
+  }
   const at::Tensor positions =
       at::arange(context.first_row, context.first_row + x_SD.size(0), x_SD.options().dtype(at::kLong))
           .remainder_(context.tokens);

@@ -30,7 +30,11 @@ struct Ring {
   AttentionShape shape;
   Context context;
   int parts() const { return context.cut.parts; }
-  std::vector<RingStep> steps() const { return ring_steps(context.cut, shape.causal); }
+  bool is_packed() const { return !context.document_begins.empty(); }
+  std::vector<RingStep> steps(int64_t B) const {
+    return is_packed() ? ring_steps_of_documents(context.cut, context.document_begins, B)
+                       : ring_steps(context.cut, shape.causal);
+  }
   bool drops() const { return shape.dropout > 0 && context.training; }
 
   // Drops attention weights (B, H, queries, keys) of such pairs, or their gradients.
@@ -45,7 +49,9 @@ struct Ring {
       }
       return out;
     };
-    return dropout_pairs(weights, shape.dropout, DropoutSite::kAttention, context, shape.first_head,
+    Context of_rows = context;
+    if (pairs.row >= 0) of_rows.samples = {context.samples.at(static_cast<size_t>(pairs.row))};
+    return dropout_pairs(weights, shape.dropout, DropoutSite::kAttention, of_rows, shape.first_head,
                          positions(context.cut, pairs.query, pairs.queries),
                          positions(cut_of(context.cut, owner), pairs.key, pairs.keys));
   }
@@ -105,9 +111,17 @@ AttentionGradients attend_backward(const Ring& ring, const at::Tensor& dy, const
   return {times_shared_keys(dscores, k), dk, dv};
 }
 
+// Returns the queries, or the keys, of such pairs.
+at::Tensor queries_of(const at::Tensor& x, const RingPairs& pairs) {
+  return (pairs.row < 0 ? x : x.narrow(0, pairs.row, 1)).narrow(2, pairs.query, pairs.queries);
+}
+at::Tensor keys_of(const at::Tensor& x, const RingPairs& pairs) {
+  return (pairs.row < 0 ? x : x.narrow(0, pairs.row, 1)).narrow(2, pairs.key, pairs.keys);
+}
+
 // Adds a part of some rows to what they have so far.
-void merge(AttendedRows& so_far, const AttendedRows& part, int64_t row) {
-  at::Tensor out = so_far.out.narrow(2, row, part.out.size(2)), sum = so_far.log_sum.narrow(2, row, part.out.size(2));
+void merge(AttendedRows& so_far, const AttendedRows& part, const RingPairs& pairs) {
+  at::Tensor out = queries_of(so_far.out, pairs), sum = queries_of(so_far.log_sum, pairs);
   const at::Tensor both = at::logaddexp(sum, part.log_sum);
   out.mul_((sum - both).exp_().unsqueeze(-1))
       .add_(part.out.to(out.scalar_type()) * (part.log_sum - both).exp_().unsqueeze(-1));
@@ -128,8 +142,12 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
     const at::Tensor q = heads_of(x, 0, H, d).to(type);
     at::Tensor keys = x.narrow(2, H * d, 2 * K * d).contiguous(), next = keys;
     AttendedRows rows;
+    if (ring.is_packed()) {
+      const auto as = x.options().dtype(type_to_sum(x));
+      rows = {at::zeros({B, S, H, d}, as).transpose(1, 2), at::full({B, H, S}, -INFINITY, as)};
+    }
     std::vector<Work> passing;
-    const std::vector<RingStep> steps = ring.steps();
+    const std::vector<RingStep> steps = ring.steps(B);
     for (size_t step = 0; step < steps.size(); ++step) {
       const auto& [owner, all_pairs] = steps[step];
       if (step + 1 < steps.size()) {
@@ -138,11 +156,9 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
       }
       const at::Tensor k = heads_of(keys, 0, K, d).to(type), v = heads_of(keys, K * d, K, d).to(type);
       for (const RingPairs& pairs : all_pairs) {
-        AttendedRows part =
-            attend_part(ring, q.narrow(2, pairs.query, pairs.queries), k.narrow(2, pairs.key, pairs.keys),
-                        v.narrow(2, pairs.key, pairs.keys), pairs, owner);
+        AttendedRows part = attend_part(ring, queries_of(q, pairs), keys_of(k, pairs), keys_of(v, pairs), pairs, owner);
         if (rows.out.defined())
-          merge(rows, part, pairs.query);
+          merge(rows, part, pairs);
         else
           rows = {part.out.to(type_to_sum(x)), part.log_sum};
       }
@@ -168,7 +184,7 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
     at::Tensor keys = x.narrow(2, H * d, 2 * K * d).contiguous(), next = keys;
     at::Tensor dkeys;  // the sum of gradients of the step's keys and values
     std::vector<Work> passing, passing_sums;
-    const std::vector<RingStep> steps = ring.steps();
+    const std::vector<RingStep> steps = ring.steps(x.size(0));
     for (size_t step = 0; step < steps.size(); ++step) {
       const auto& [owner, all_pairs] = steps[step];
       if (step + 1 < steps.size()) {
@@ -179,8 +195,8 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
       const at::Tensor own = at::zeros(keys.sizes(), keys.options().dtype(sum_type));
       const at::Tensor dk = heads_of(own, 0, K, d), dv = heads_of(own, K * d, K, d);
       for (const RingPairs& pairs : all_pairs) {
-        const auto of_queries = [&](const at::Tensor& t) { return t.narrow(2, pairs.query, pairs.queries); };
-        const auto of_keys = [&](const at::Tensor& t) { return t.narrow(2, pairs.key, pairs.keys); };
+        const auto of_queries = [&](const at::Tensor& t) { return queries_of(t, pairs); };
+        const auto of_keys = [&](const at::Tensor& t) { return keys_of(t, pairs); };
         const AttentionGradients part = attend_backward(ring, of_queries(dy), of_queries(q), of_keys(k), of_keys(v),
                                                         {of_queries(out), of_queries(log_sum)}, pairs, owner);
         of_queries(dq).add_(part.dq);
@@ -210,6 +226,7 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
     saved->saved_data["dropout"] = ring.drops() ? shape.dropout : 0.0;
     saved->saved_data["random"] = std::vector<int64_t>{static_cast<int64_t>(context.seed), context.step, context.layer};
     saved->saved_data["samples"] = context.samples;
+    saved->saved_data["documents"] = context.document_begins;
     saved->saved_data["cut"] = std::vector<int64_t>{context.cut.tokens, context.cut.place, context.cut.parts};
     saved->saved_data["ranks"] = reinterpret_cast<int64_t>(context.tensor_ranks);
   }
@@ -230,6 +247,7 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
         .step = random[1],
         .samples = saved->saved_data["samples"].toIntVector(),
         .layer = static_cast<int>(random[2]),
+        .document_begins = saved->saved_data["documents"].toIntVector(),
         .cut = {.tokens = cut[0], .place = static_cast<int>(cut[1]), .parts = static_cast<int>(cut[2]), .zigzag = true},
         .tensor_ranks = reinterpret_cast<Communicator*>(saved->saved_data["ranks"].toInt())};
     return ring;

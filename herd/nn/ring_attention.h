@@ -4,7 +4,8 @@
 //   merge    out = (out_a e^(l_a) + out_b e^(l_b)) / (e^(l_a) + e^(l_b)), where l is the logarithm of a row's sum
 //   backward  keys and values pass around once more, and behind them the sums of their gradients, which P sends bring
 //   home
-// Which tokens meet in which step is ring_steps.h's: all ranks have as many.
+// Which tokens meet in which step is ring_steps.h's: all ranks have as many, but for packed sequences, where pairs of
+// two documents are left out.
 //   For h_kv the width of keys and e bytes an element, a rank sends forward 2 (P-1)/P T h_kv e, and backward as much
 //   again and 2 T h_kv e' of gradients. These are summed in fp32: e' is 4, or 8 with fp64.
 // It keeps q, k, v, out and one number a head and row, of its own tokens. Dropout draws what the whole would.

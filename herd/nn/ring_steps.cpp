@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "herd/base/check.h"
+#include "herd/nn/documents.h"
 
 namespace herd::nn {
 namespace {
@@ -24,7 +25,36 @@ std::vector<RingPairs> pairs_of(const TokenCut& cut, int owner, bool causal) {
   return out;
 }
 
+// Returns the common part of two ranges; empty if there is none.
+TokenSpan common(const TokenSpan& a, const TokenSpan& b) {
+  const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.begin + a.count, b.begin + b.count);
+  return {begin, std::max<int64_t>(0, end - begin)};
+}
+
 }  // namespace
+
+std::vector<RingStep> ring_steps_of_documents(const TokenCut& cut, const std::vector<int64_t>& begins, int64_t B) {
+  std::vector<RingStep> steps = ring_steps(cut, true);
+  for (RingStep& step : steps) {
+    const std::vector<RingPairs> of_all = std::move(step.pairs);
+    step.pairs.clear();
+    for (int64_t row = 0; row < B; ++row) {
+      const std::vector<TokenSpan> documents = documents_of(begins, row, cut.tokens);
+      for (size_t i = 0; i < documents.size(); ++i) {
+        const bool is_last = i + 1 == documents.size();
+        const TokenSpan own = own_part(documents[i], is_last, cut),
+                        theirs = own_part(documents[i], is_last, cut_of(cut, step.owner));
+        for (const RingPairs& pairs : of_all) {
+          const TokenSpan queries = common({pairs.query, pairs.queries}, own),
+                          keys = common({pairs.key, pairs.keys}, theirs);
+          if (queries.count > 0 && keys.count > 0)
+            step.pairs.push_back({queries.begin, queries.count, keys.begin, keys.count, pairs.causal, row});
+        }
+      }
+    }
+  }
+  return steps;
+}
 
 std::vector<RingStep> ring_steps(const TokenCut& cut, bool causal) {
   HERD_CHECK(cut.zigzag, "a ring of attention takes a zigzag of tokens");

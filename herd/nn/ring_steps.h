@@ -12,10 +12,12 @@
 namespace herd::nn {
 
 // Names a range of this rank's queries that meets a range of the step's keys, by where they lie among their rank's.
-// Causal: both ranges are the same tokens, and each sees those up to itself.
+// Causal: both ranges are the same tokens, and each sees those up to itself. `row` is the sequence of the micro-batch;
+// -1 = all of them.
 struct RingPairs {
   int64_t query = 0, queries = 0, key = 0, keys = 0;
   bool causal = false;
+  int64_t row = -1;
   bool operator==(const RingPairs&) const = default;
 };
 
@@ -26,6 +28,8 @@ struct RingStep {
 
 // Returns the steps of the rank at cut.place, cut.parts of them. REQUIRES a zigzag.
 std::vector<RingStep> ring_steps(const TokenCut& cut, bool causal);
+// Returns the steps of B packed sequences, where no pair is of two documents (documents.h). They are causal.
+std::vector<RingStep> ring_steps_of_documents(const TokenCut& cut, const std::vector<int64_t>& begins, int64_t B);
 
 // Returns the cut of the rank at another place.
 TokenCut cut_of(TokenCut cut, int place);

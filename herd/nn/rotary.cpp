@@ -64,32 +64,37 @@ void rotate(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t head
       kRotatedTokens);
 }
 
-// Rotates the tokens of spans, which are pairs (begin, count), one span after the other.
+// Rotates the tokens of spans, which are pairs (begin, count), one span after the other. With `by_row` each row of x
+// has spans of its own, which follow those of the row before.
 void rotate_spans(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads,
-                  const std::vector<int64_t>& spans, double sign) {
-  int64_t at = 0;
+                  const std::vector<int64_t>& spans, bool by_row, double sign) {
+  const int64_t T = x_BTC.size(1);
+  int64_t at = 0, row = 0;
   for (size_t i = 0; i < spans.size(); i += 2) {
-    rotate(x_BTC.narrow(1, at, spans[i + 1]), frequencies, heads, spans[i], sign);
+    const at::Tensor rows = by_row ? x_BTC.narrow(0, row, 1) : x_BTC;
+    rotate(rows.narrow(1, at, spans[i + 1]), frequencies, heads, spans[i], sign);
     at += spans[i + 1];
+    if (by_row && at == T) at = 0, ++row;
   }
 }
 
 // Rotates heads in place, and their gradient back.
 struct RotateHeads : torch::autograd::Function<RotateHeads> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& frequencies, int64_t heads,
-                            const std::vector<int64_t>& spans) {
+                            const std::vector<int64_t>& spans, bool by_row) {
     context->saved_data["frequencies"] = frequencies;
     context->saved_data["heads"] = heads;
     context->saved_data["spans"] = spans;
+    context->saved_data["by_row"] = by_row;
     const at::Tensor rotated = x.detach();
-    rotate_spans(rotated, frequencies, heads, spans, 1);
+    rotate_spans(rotated, frequencies, heads, spans, by_row, 1);
     return rotated;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     rotate_spans(gradients[0], context->saved_data["frequencies"].toTensor(), context->saved_data["heads"].toInt(),
-                 context->saved_data["spans"].toIntVector(), -1);
-    return {gradients[0], at::Tensor(), at::Tensor(), at::Tensor()};
+                 context->saved_data["spans"].toIntVector(), context->saved_data["by_row"].toBool(), -1);
+    return {gradients[0], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -110,7 +115,15 @@ at::Tensor rotate_heads(const at::Tensor& x_BTC, const at::Tensor& frequencies, 
                         const std::vector<TokenSpan>& spans) {
   std::vector<int64_t> pairs;
   for (const auto& [begin, count] : spans) pairs.insert(pairs.end(), {begin, count});
-  return RotateHeads::apply(x_BTC, frequencies, heads, pairs);
+  return RotateHeads::apply(x_BTC, frequencies, heads, pairs, false);
+}
+
+at::Tensor rotate_heads_by_row(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads,
+                               const std::vector<std::vector<TokenSpan>>& spans_of_rows) {
+  std::vector<int64_t> pairs;
+  for (const auto& spans : spans_of_rows)
+    for (const auto& [begin, count] : spans) pairs.insert(pairs.end(), {begin, count});
+  return RotateHeads::apply(x_BTC, frequencies, heads, pairs, true);
 }
 
 }  // namespace herd::nn

@@ -38,5 +38,8 @@ at::Tensor rotary_frequencies(const Rotary& rotary, int64_t head_width);
 // result.
 at::Tensor rotate_heads(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads,
                         const std::vector<TokenSpan>& spans);
+// Does the same where each of the B rows has spans of its own.
+at::Tensor rotate_heads_by_row(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads,
+                               const std::vector<std::vector<TokenSpan>>& spans_of_rows);
 
 }  // namespace herd::nn

@@ -4,6 +4,8 @@
 
 #include "herd/base/check.h"
 #include "herd/nn/attention_with_dropout.h"
+#include "herd/nn/document_attention.h"
+#include "herd/nn/documents.h"
 #include "herd/nn/key_value_cache.h"
 #include "herd/nn/linear.h"
 #include "herd/nn/rotary.h"
@@ -18,10 +20,10 @@ void multiply_in_fp32(at::Tensor& q, at::Tensor& k, at::Tensor& v) {
 
 at::Tensor weigh(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
                  const AttentionShape& shape, const Context& context) {
-  return shape.dropout > 0 && context.training
-             ? attention_with_dropout(q, k, v, {shape.causal, shape.dropout, shape.recompute, shape.first_head},
-                                      context)
-             : at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal, {}, q.size(1) != k.size(1));
+  if (shape.dropout > 0 && context.training)
+    return attention_with_dropout(q, k, v, {shape.causal, shape.dropout, shape.recompute, shape.first_head}, context);
+  if (!context.document_begins.empty()) return document_attention(q, k, v, context.document_begins);
+  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal, {}, q.size(1) != k.size(1));
 }
 
 }  // namespace
@@ -40,7 +42,11 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
   // Returns the heads of one product, of which the first `num_rotated` have rotary embeddings.
   const auto project = [&](Parameter& weight, Parameter* bias, int64_t num_rotated, std::vector<int64_t> parts) {
     at::Tensor product = linear(x_BTD, weight, bias);
-    if (shape.rotary.defined()) product = rotate_heads(product, shape.rotary, num_rotated, {{context.past, T}});
+    if (shape.rotary.defined()) {
+      product = context.document_begins.empty() ? rotate_heads(product, shape.rotary, num_rotated, {{context.past, T}})
+                                                : rotate_heads_by_row(product, shape.rotary, num_rotated,
+                                                                      document_positions(context, B, {.tokens = T}));
+    }
     for (int64_t& part : parts) part *= d;
     Tuple heads = product.split_with_sizes(parts, -1);
     for (at::Tensor& part : heads) part = part.view({B, T, -1, d}).transpose(1, 2);

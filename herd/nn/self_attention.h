@@ -3,6 +3,7 @@
 // of the first projection and their columns of the second. It gives a partial sum.
 //   x_BTD -> qkv (B, T, (H + 2K) d) -> H heads of softmax(q k^T / sqrt(d)) v -> y_BTD, before dropout and the residual.
 // Rotary turns q and k before they meet and before they are cached (rotary.h); positions count from Context::past.
+// Of packed sequences, each token sees its own document alone, and positions count from its beginning (documents.h).
 // Without dropout torch's fused kernel runs, which keeps no T x T matrix (Dao et al. 2022, arXiv:2205.14135). With
 // dropout the plain equation runs, which keeps two of them or computes them again.
 //   Forward takes 4*B*T*D*(H + K)*d + 4*B*T^2*H*d FLOP; the second term is counted whole, though causal masks half.

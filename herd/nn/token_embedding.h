@@ -1,5 +1,6 @@
 // The first block of a language model maps token ids int64 (B, T) to x_BTD = tokens[id] + positions[0 .. T), with
-// dropout. It has at most C positions; a model whose attention knows positions (rotary.h) has none here. Threads: one
+// dropout. In packed sequences positions count from the beginning of each document (documents.h). It has at most C
+// positions; a model whose attention knows positions (rotary.h) has none here. Threads: one
 // at a time.
 #pragma once
 
@@ -15,7 +16,7 @@ class TokenEmbedding final : public Block {
   Tuple forward(const Tuple& ids_BT, const Context& context) override;  // throws kBadConfig if T > C
 
  private:
-  at::Tensor positions_of(int64_t T, const Context& context) const;
+  at::Tensor positions_of(const at::Tensor& ids_BT, const Context& context) const;
   Parameter& tokens_VD_;
   Parameter* positions_CD_;
   double dropout_;

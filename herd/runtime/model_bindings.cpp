@@ -301,6 +301,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   context.seed = options_.seed;
   context.step = step;
   context.samples = own.samples;
+  context.document_begins = own.document_begins;
   context.layer = layer >= 0 ? layer : op.block;
   context.loss_weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
   if (own.inputs_BT.defined()) context.tokens = own.inputs_BT.size(1);

@@ -42,6 +42,9 @@ struct Batch {
   at::Tensor inputs_BT;               // token ids, int64
   at::Tensor targets_BT;              // labels, int64; a negative one does not count
   std::vector<int64_t> samples = {};  // global sample index of each sequence, which keys dropout
+  // Places among the B x T tokens at which documents begin, where sequences are packed; else empty. Like `samples`, it
+  // is known on every rank and stage, and takes no device memory.
+  std::vector<int64_t> document_begins = {};
   // Tensors of a chain's batch, in the order of its table; the first dimension counts samples. A micro-batch without
   // samples has one row, which stands in for them and adds nothing. Empty where inputs_BT is the batch.
   nn::Tuple tensors = {};

@@ -67,11 +67,16 @@ int64_t LayerMemory::flash_buffer(bool is_backward) const {
          (is_backward ? scores * 2 * (4 + reduced) + 4 * queries : scores * (4 + reduced) + 4 * queries * (2 + width));
 }
 
+int64_t LayerMemory::of_document(int64_t width) const {
+  return s_.is_packed ? s_.S * (width * (s_.in_fp32 ? 4 : s_.element) + s_.heads * 4) : 0;
+}
+
 // Takes what backward needs, with_graph, and the output. The matrices of keys and values are copied; so are queries
 // whose heads don't follow each other.
 void LayerMemory::math_attention(HeldBytes& held, bool with_graph) const {
   const int64_t a = in_attention(s_.A), k = in_attention(s_.K), element = s_.in_fp32 ? 4 : s_.element;
-  const int64_t matrix = s_.B * s_.heads * s_.T * s_.S * element, mask = s_.T * s_.S * element;
+  const int64_t matrix = s_.B * s_.heads * s_.T * s_.S * element;
+  const int64_t mask = (s_.is_packed ? s_.B : 1) * s_.T * s_.S * element;
   held.take(a + k + kScalar);  // scaled queries, transposed keys
   if (copies_queries()) held.take(a);
   held.take(matrix);
@@ -96,7 +101,7 @@ void LayerMemory::attention_forward(HeldBytes& held) const {
   }
   if (!s_.is_math) {
     held.take(a + s_.R * s_.heads * 4);
-    held.take_briefly(flash_buffer(false));
+    held.take_briefly(flash_buffer(false) + of_document(s_.A));
     if (s_.in_fp32) held.take(rows(s_.A));
     return multiply(held, s_.A, s_.D);
   }
@@ -113,7 +118,7 @@ void LayerMemory::attention_forward(HeldBytes& held) const {
 void LayerMemory::flash_backward(HeldBytes& held) const {
   const int64_t qkv = in_attention(s_.A + 2 * s_.K);
   held.take(qkv);
-  held.take_briefly(flash_buffer(true));
+  held.take_briefly(flash_buffer(true) + of_document(s_.A + 2 * s_.K));
   held.give(in_attention(s_.A));         // the output's gradient
   held.give(qkv + s_.R * s_.heads * 4);  // of the graph
   if (s_.in_fp32) held.give(in_attention(s_.A));
@@ -368,7 +373,7 @@ void LayerMemory::heads_forward(HeldBytes& held, int64_t padded_rows) const {
     held.give(a);
   } else {
     held.take(a + s_.R * s_.heads * 4);
-    held.take_briefly(flash_buffer(false));
+    held.take_briefly(flash_buffer(false) + of_document(s_.A));
   }
   if (s_.in_fp32) held.take(rows(s_.A));
   held.take(2 * output);  // padded, then by ranks

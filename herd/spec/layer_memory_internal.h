@@ -52,6 +52,7 @@ struct LayerSizes {
   bool in_fp32 = false;                       // fp16 products and attention run in fp32
   bool on_device = false;                     // a device's kernels run the passes
   bool dropout = false, is_math = false, recomputes_attention = false;
+  bool is_packed = false;        // sequences are packed of documents
   bool has_key_product = false;  // keys and values are a product of their own
   bool has_biases = true, is_layernorm = true, is_rotary = false;
   Feed feed = Feed::kGelu;
@@ -124,6 +125,7 @@ class LayerMemory {
   void flash_backward(HeldBytes& held) const;
   void math_backward(HeldBytes& held) const;
   int64_t flash_buffer(bool is_backward) const;
+  int64_t of_document(int64_t width) const;  // results of attention for one document, as long as a sequence
 
   LayerSizes s_;
 };

@@ -51,6 +51,8 @@ struct RunFile {
   } model;
   struct Data {
     std::string kind = "tokens", path = "data/kjv";
+    std::string packing = "none";
+    bool packs_documents() const { return packing == "documents"; }
     bool operator==(const Data&) const = default;
   } data;
   struct Train {

@@ -81,6 +81,17 @@ void check_experts(const RunFile::Model& model) {
           "model.capacity_factor = 0");
 }
 
+void check_packing(const RunFile& run) {
+  if (!run.data.packs_documents()) return;
+  const std::string packing = "data.packing = \"documents\"", fix = "data.packing = \"none\"";
+  require(run.model.kind == "gpt" || run.model.kind == "llama",
+          packing + " is of decoders whose sequences can be of several documents, gpt and llama; model.kind = \"" +
+              run.model.kind + "\" is not",
+          fix + ", or model.kind = \"llama\"");
+  require(run.data.kind != "function",
+          packing + " is of tokens that herd reads, but data.kind = \"function\" makes its own batches", fix);
+}
+
 bool has_rms_norm(const RunFile::Model& model) { return model.is_rotary() || model.kind == "t5"; }
 
 void require_divides(const char* what, int64_t divisor, const char* whole_name, int64_t whole) {
@@ -109,6 +120,7 @@ void check_rules(const RunFile& run) {
   require_divides("model.kv_heads", model.kv_heads, "model.heads", model.heads);
   check_rotary(model);
   check_experts(model);
+  check_packing(run);
   require(
       model.norm == "rmsnorm" || !has_rms_norm(model),
       "model.kind = \"" + model.kind + "\" has RMS norms: model.norm must be \"rmsnorm\", got \"" + model.norm + "\"",

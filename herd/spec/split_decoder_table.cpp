@@ -41,7 +41,7 @@ BlockShape TableBuilder::positions() const {
   BlockShape block = part("positions", Split::kSequence);
   const int64_t rd = rows_of_rank() * D_ * element_;
   block.forward.memory_bytes = block.backward.memory_bytes = static_cast<double>(3 * rd);
-  const int64_t numbers = rows_of_rank() * 8 + kSmallTensors;  // the rows' positions
+  const int64_t numbers = (rows_of_rank() + (packed_ ? R_ : 0)) * 8 + kSmallTensors;  // positions: of the rows, of all
   HeldBytes forward, backward;
   forward.take(rd);
   forward.take_briefly(rd + numbers);

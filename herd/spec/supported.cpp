@@ -32,6 +32,7 @@ std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
 
 void refuse_on_device(const RunFile& run) {
   static const std::vector<SupportedValues> rules = {{"model.kind", {"gpt", "llama"}},
+                                                     {"data.packing", {"none"}},
                                                      {"strategy.context", {"all_to_all"}},
                                                      {"strategy.compression", {"none", "bf16"}}};
   for (const SupportedValues& rule : rules) {

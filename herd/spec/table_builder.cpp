@@ -29,6 +29,7 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
          : m_.ffn > 0 ? m_.ffn
                       : 4 * m_.width),
       sequence_(run.strategy.sequence_parallel && run.mesh.tp > 1),
+      packed_(run.data.packs_documents()),
       cp_(run.mesh.cp),
       copies_(key_copies(run)),
       selective_(run.strategy.recompute == "selective"),
@@ -134,7 +135,7 @@ BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   const int64_t rd = R_ * D_ * element_;
   block.input_bytes = R_ * 8;
   block.output_bytes = rows_of_rank() * D_ * element_;
-  block.graph_bytes = block.input_bytes + (norm ? rd + R_ * 8 : 0);
+  block.graph_bytes = block.input_bytes + (norm ? rd + R_ * 8 : 0) + (packed_ && rows > V_ ? R_ * 8 : 0);
   block.forward.memory_bytes = static_cast<double>((norm ? 5 : 3) * rd);
   // The gradient of the embedding is zeroed whole, then rows are added.
   block.backward.memory_bytes = static_cast<double>(rows / tp_ * D_ * gradient_element_ + (norm ? 6 : 3) * rd);
@@ -142,17 +143,19 @@ BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   const LayerMemory memory = memory_of({});
   HeldBytes forward, backward;
   forward.take(rd + kSmallTensors);
-  if (has_positions) {  // the sum takes the place of the words
-    forward.take(rd);
-    forward.give(rd);
+  if (has_positions) {                                        // the sum takes the place of the words
+    const int64_t positions = packed_ ? rd + 2 * R_ * 8 : 0;  // of each token, and their numbers
+    forward.take(positions + rd);
+    forward.give(positions + rd);
   }
   if (m_.dropout > 0) memory.drop(forward, R_ * D_, element_);
   if (m_.dropout > 0) memory.drop(backward, R_ * D_, element_);
-  if (has_positions) backward.take((T_ + S_) * D_ * element_);  // summed over sequences, and of the table
+  if (has_positions && !packed_) backward.take((T_ + S_) * D_ * element_);  // summed over sequences, and of the table
   backward.take_briefly(kSmallTensors + row_gradient_scratch(R_));
   block.forward.scratch_bytes = forward.most() - rd;
   block.backward.scratch_bytes = backward.most();
-  block.without_graph = without_graph(block.forward, rows > V_ ? R_ * D_ : 0);  // words, to which positions are added
+  const int64_t added = (packed_ ? 2 : 1) * R_ * D_ + (packed_ ? 4 * R_ : 0);  // words and positions, and their numbers
+  block.without_graph = without_graph(block.forward, rows > V_ ? added : 0);
   block.inner = inner(0, 1, nullptr);
   return block;
 }
@@ -193,6 +196,7 @@ LayerSizes TableBuilder::sizes_of(const LayerStyle& style) const {
           .dropout = m_.dropout > 0,
           .is_math = table_.attention == Attention::kMath,
           .recomputes_attention = table_.recomputes_attention,
+          .is_packed = packed_,
           .has_key_product = copies_ > 1,
           .has_biases = style.biases,
           .is_layernorm = m_.norm == "layernorm",

@@ -102,6 +102,7 @@ class TableBuilder {
 
   int64_t tp_, B_, T_, S_, R_, D_, V_, F_, A_, K_;
   bool sequence_ = false;                       // true: sequence parallel
+  bool packed_ = false;                         // true: sequences are packed of documents
   bool gathers_again_ = false;                  // true: backward gathers inputs of cut parts again
   int64_t kept_input_ = 0;                      // elements of its input that a cut block's graph keeps: R*D or 0
   int64_t element_ = 4, gradient_element_ = 4;  // bytes of an element of weights, and of their gradients

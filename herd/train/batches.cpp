@@ -22,12 +22,18 @@ std::vector<runtime::Batch> read_micro_batches(const SampleSource& source, int64
   MicroBatch micro;
   for (int64_t m = 0; m < step.micro_batches; ++m) {
     read_micro_batch(source, samples, micro_batch, m, micro);
-    batches.push_back({matrix(micro.inputs_BT, micro.rows, micro.context),
-                       matrix(micro.targets_BT, micro.rows, micro.context), micro.samples_B});
+    batches.push_back({.inputs_BT = matrix(micro.inputs_BT, micro.rows, micro.context),
+                       .targets_BT = matrix(micro.targets_BT, micro.rows, micro.context),
+                       .samples = micro.samples_B,
+                       .document_begins = micro.document_begins});
   }
   return batches;
 }
 
-int64_t counted_tokens(const SampleSource& source, int64_t batch) { return batch * source.context(); }
+int64_t counted_tokens(const SampleSource& source, int64_t first, int64_t batch) {
+  int64_t count = 0;
+  for (int64_t sample = first; sample < first + batch; ++sample) count += source.targets_of(sample);
+  return count;
+}
 
 }  // namespace herd::train

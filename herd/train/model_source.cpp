@@ -15,11 +15,12 @@ namespace {
 class TokenSamples final : public Samples {
  public:
   explicit TokenSamples(std::unique_ptr<SampleSource> source) : source_(std::move(source)) {}
+  std::string summary() const override { return source_->summary(); }
   int64_t per_epoch() const override { return source_->samples_per_epoch(); }
   runtime::StepInput read(int64_t first, int64_t batch, int64_t micro_batch,
                           const program::Program& step) const override {
     return {read_micro_batches(*source_, first, batch, micro_batch, step),
-            1.0 / static_cast<double>(counted_tokens(*source_, batch))};
+            1.0 / static_cast<double>(counted_tokens(*source_, first, batch))};
   }
 
  private:
@@ -42,7 +43,10 @@ class FamilySource final : public ModelSource {
         at::arange(rows * run.model.context, at::kLong).mul_(7919).remainder_(run.model.vocab).view({rows, -1});
     std::vector<int64_t> samples(static_cast<size_t>(rows));
     std::iota(samples.begin(), samples.end(), 0);
-    return {.micro_batches = {{ids, ids, samples}}};
+    runtime::Batch batch{.inputs_BT = ids, .targets_BT = ids, .samples = samples};
+    for (int64_t row = 0; run.data.packs_documents() && row < rows; ++row)
+      batch.document_begins.push_back(row * run.model.context);
+    return {.micro_batches = {batch}};
   }
 };
 

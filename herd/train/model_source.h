@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "herd/comm/communicator.h"
 #include "herd/data/sample_source.h"
@@ -20,6 +21,7 @@ class Samples {
  public:
   virtual ~Samples() = default;
   virtual int64_t per_epoch() const = 0;
+  virtual std::string summary() const { return {}; }  // says what a log should hold of them; may be empty
   // Returns the micro-batches of the program's rank, of a batch of `batch` samples over all ranks that begins with
   // global sample `first`, and the weight of their losses. There are as many as in the program, of at most
   // `micro_batch` samples. Collective.

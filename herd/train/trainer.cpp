@@ -273,6 +273,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (run.train.eval_every > 0) s.validation = s.source->open(run, Split::kValidation, comm);
   if (!s.strategy_summary.empty()) s.say(s.strategy_summary);
   s.say(spec::summary(s.layout));
+  if (const std::string summary = s.data->summary(); !summary.empty()) s.say(summary);
 
   s.table = spec::program_table(run, s.layout.micro_batch);
   s.num_parameters = table.parameters();

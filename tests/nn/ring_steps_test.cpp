@@ -7,6 +7,8 @@
 #include <map>
 #include <set>
 
+#include "herd/nn/documents.h"
+
 namespace herd::nn {
 namespace {
 
@@ -31,7 +33,14 @@ std::vector<int64_t> positions(const TokenCut& cut) {
 
 // Returns the first thing wrong with the steps; empty where they compute attention. Which keys a rank has in a step
 // follows from what ranks pass on, whatever the step says.
-std::string first_wrong(const Steps& all, int64_t tokens, bool causal) {
+// Of packed sequences, the pairs of one of them, whose tokens are of these documents.
+std::string first_wrong(const Steps& all, int64_t tokens, bool causal, int64_t row = -1,
+                        const std::vector<TokenSpan>& documents = {}) {
+  const auto document_of = [&](int64_t token) {
+    size_t found = 0;
+    while (found + 1 < documents.size() && documents[found + 1].begin <= token) ++found;
+    return found;
+  };
   const int parts = static_cast<int>(all.size());
   std::map<std::pair<int64_t, int64_t>, int> times;  // by query and key
   for (int rank = 0; rank < parts; ++rank) {
@@ -42,9 +51,10 @@ std::string first_wrong(const Steps& all, int64_t tokens, bool causal) {
       if (owner != passed_by) return "rank " + std::to_string(rank) + " takes its keys for those of another rank";
       const std::vector<int64_t> keys = positions(cut_at(owner, tokens, parts));
       for (const RingPairs& range : pairs) {
+        if (range.row != row) continue;
         for (int64_t q = range.query; q < range.query + range.queries; ++q) {
           for (int64_t k = range.key; k < range.key + range.keys; ++k) {
-            if (range.causal && k > q) continue;
+            if (range.causal && k - range.key > q - range.query) continue;
             ++times[{queries.at(static_cast<size_t>(q)), keys.at(static_cast<size_t>(k))}];
           }
         }
@@ -53,7 +63,8 @@ std::string first_wrong(const Steps& all, int64_t tokens, bool causal) {
   }
   for (int64_t q = 0; q < tokens; ++q) {
     for (int64_t k = 0; k < tokens; ++k) {
-      const int expected = causal && k > q ? 0 : 1, found = times[{q, k}];
+      const bool allowed = !(causal && k > q) && document_of(q) == document_of(k);
+      const int expected = allowed ? 1 : 0, found = times[{q, k}];
       if (found != expected)
         return "query " + std::to_string(q) + " meets key " + std::to_string(k) + " " + std::to_string(found) +
                " times";
@@ -71,6 +82,27 @@ TEST(RingSteps, ComputeEachPairThatTheMaskAllowsOnce) {
       for (const bool causal : {true, false})
         EXPECT_EQ(first_wrong(steps_of_all(tokens, parts, causal), tokens, causal), "")
             << parts << " ranks, " << tokens << " tokens";
+    }
+  }
+}
+
+// Documents of 1, 2, 3, .. tokens in one sequence, and the same from the other end in the next.
+TEST(RingSteps, ComputeNoPairOfTwoDocuments_AndEachOther) {
+  for (const int parts : {1, 2, 3, 5}) {
+    for (const int64_t tokens : {1, 2 * parts - 1, 2 * parts, 19}) {
+      std::vector<int64_t> begins;
+      for (int64_t begin = 0, length = 1; begin < tokens; begin += length++) begins.push_back(begin);
+      std::set<int64_t> second = {tokens};
+      for (int64_t end = tokens, length = 1; end > 0; end -= length++) second.insert(tokens + end - 1);
+      begins.insert(begins.end(), second.begin(), second.end());
+      Steps all;
+      for (int rank = 0; rank < parts; ++rank)
+        all.push_back(ring_steps_of_documents(cut_at(rank, tokens, parts), begins, 2));
+      for (const int64_t row : {0, 1})
+        EXPECT_EQ(first_wrong(all, tokens, true, row, documents_of(begins, row, tokens)), "")
+            << parts << " ranks, " << tokens << " tokens, row " << row;
+      if (tokens == 1) continue;
+      EXPECT_NE(first_wrong(all, tokens, true, 0), "") << "pairs of two documents are missing";
     }
   }
 }

@@ -181,6 +181,11 @@ TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
   EXPECT_THAT(refusal("[model]\nkind = \"moe\"\ncapacity_factor = 1.25\n"),
               HasSubstr("would drop tokens, which this version does not: every token reaches all its experts\n  fix: "
                         "model.capacity_factor = 0"));
+  EXPECT_THAT(refusal("[model]\nkind = \"moe\"\n[data]\npacking = \"documents\"\n"),
+              AllOf(HasSubstr("data.packing = \"documents\""), HasSubstr("model.kind = \"moe\""),
+                    HasSubstr("fix: data.packing = \"none\", or model.kind = \"llama\"")));
+  EXPECT_THAT(refusal("[data]\nkind = \"function\"\npacking = \"documents\"\n"),
+              AllOf(HasSubstr("data.kind = \"function\""), HasSubstr("fix: data.packing = \"none\"")));
   EXPECT_THAT(refusal("[model]\nkind = \"t5\"\n", {"model.norm=layernorm"}),
               HasSubstr("model.kind = \"t5\" has RMS norms"));
   EXPECT_THAT(refusal("[model]\nkind = \"llama\"\nhead_width = 7\n"),

@@ -181,7 +181,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
   }
   for (int64_t s = first; s < run.train.steps; ++s) {
     bindings.begin_step({read_micro_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, step),
-                         1.0 / static_cast<double>(counted_tokens(*data, layout.batch))});
+                         1.0 / static_cast<double>(counted_tokens(*data, s * layout.batch, layout.batch))});
     executor.run(s);
     executor.drain();
     std::vector<double> totals = {bindings.output().loss_sum, static_cast<double>(bindings.output().count)};

@@ -86,20 +86,21 @@ DrawnRun drawn_run(uint64_t seed) {
     m.kv_heads = seed % 2 == 0 ? m.heads : 1;
     m.context |= 1;
   }
+  if (seed % 4 == 3) run.data.packing = "documents";
   char text[500];
   std::snprintf(
       text, sizeof text,
       "seed %lu: %d ranks tp%ld cp%ld %s pp%ld %s zero%d seq%d keep%d %s %s/%s off %s codec %s sync %s | %s L%ld D%ld "
       "H%ld K%ld d%ld "
       "F%ld T%ld V%ld mb%ld "
-      "batch%ld drop%g tied%d %s",
+      "batch%ld drop%g tied%d %s packing %s",
       seed, out.ranks, run.mesh.tp, run.mesh.cp, run.strategy.context.c_str(), run.mesh.pp,
       run.mesh.pp > 1 ? run.strategy.pipeline.c_str() : "-", static_cast<int>(run.strategy.zero),
       run.strategy.sequence_parallel, run.strategy.keep_gathered, run.strategy.recompute.c_str(),
       run.strategy.precision.c_str(), run.strategy.gradient_precision.c_str(), run.strategy.offload.c_str(),
       run.strategy.compression.c_str(), run.strategy.sync.c_str(), m.kind.c_str(), m.layers, m.width, m.heads,
       m.kv_heads, m.head_width, m.ffn, m.context, m.vocab, run.train.micro_batch, run.train.batch, m.dropout,
-      m.tie_embeddings, m.norm.c_str());
+      m.tie_embeddings, m.norm.c_str(), run.data.packing.c_str());
   out.text = text;
   return out;
 }
@@ -122,8 +123,11 @@ TEST(PredictedMemory, IsNeverBelowWhatARankHolds_AndHardlyAbove) {
     for (size_t r = 0; r < ranks.size(); ++r) {
       const std::string text = "rank " + std::to_string(r) + " of " + drawn.text;
       EXPECT_LE(ranks[r].peak, ranks[r].bound) << text;
-      // Ranks that share tokens, and updates in files, are only bounded within 6 %.
-      const int64_t percent = drawn.run.mesh.cp > 1 || drawn.run.strategy.offload == "nvme" ? 6 : 3;
+      // Ranks that share tokens, updates in files, and packed documents, which are shorter than a sequence, are only
+      // bounded within 6 %.
+      const bool is_loose =
+          drawn.run.mesh.cp > 1 || drawn.run.strategy.offload == "nvme" || drawn.run.data.packs_documents();
+      const int64_t percent = is_loose ? 6 : 3;
       EXPECT_GE(ranks[r].peak, ranks[r].bound - ranks[r].bound * percent / 100 - 8192 - on_their_way(drawn.run))
           << text;
       ++near;

@@ -149,6 +149,7 @@ inline spec::RunFile drawn(const Combination& c) {
     draw_codec(c, run);
   else
     draw_servers(c, run);
+  if (c.kind != "moe" && c.seed % 3 == 2) run.data.packing = "documents";
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   if (c.seed % 2 == 0) draw_schedule(c, run);
   return run;
@@ -170,7 +171,7 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          ", layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
          std::to_string(m.heads) + " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) +
          ", ffn " + std::to_string(m.ffn) + ", context " + std::to_string(m.context) + ", vocab " +
-         std::to_string(m.vocab) + ", dropout " + std::to_string(m.dropout) +
+         std::to_string(m.vocab) + ", packing " + run.data.packing + ", dropout " + std::to_string(m.dropout) +
          (m.tie_embeddings ? ", tied" : ", untied") + ", batch " + std::to_string(run.train.batch);
 }
 

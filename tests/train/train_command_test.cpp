@@ -517,6 +517,46 @@ TEST(GenerateCommand, NamesTheBudgetThatItNeeds_AndWritesWithThat) {
   }
 }
 
+TEST(TrainCommand, PacksDocumentsIntoSequences_AndResumes) {
+  RunFolder folder;
+  std::ofstream text(folder.root / "text.jsonl");
+  for (int i = 0; i < 300; ++i) text << "{\"text\": \"" << i * 7919 << " sheep" << std::string(i % 9, '.') << "\"}\n";
+  text.close();
+  const std::string data = folder.root / "tokens";
+  Command tokenize({fs::path(std::getenv("HERD_BINARY_DIR")) / "herd", "tokenize", folder.root / "text.jsonl",
+                    "--documents", "jsonl", "--vocab", "290", "--out", data},
+                   folder.root / "tokenize.output");
+  ASSERT_EQ(tokenize.wait(), 0) << tokenize.output();
+  EXPECT_THAT(tokenize.output(), HasSubstr("300 documents"));
+  const std::vector<std::string> keys = {
+      "data.kind=tokens",   "data.path=" + data,    "data.packing=documents",  "model.vocab=290",
+      "train.eval_every=2", "train.eval_batches=1", "strategy.recompute=full", "optimizer.schedule=constant"};
+  const auto train = [&](const char* name, int ranks, const char* steps) {
+    std::vector<std::string> all = keys;
+    all.push_back(std::string("train.steps=") + steps);
+    return folder.train(name, ranks, all);
+  };
+  const Ended whole = train("whole", 1, "4"), first = train("parts", 2, "2"), second = train("parts", 2, "4");
+  ASSERT_EQ(whole.status, 0) << whole.output;
+  ASSERT_EQ(first.status, 0) << first.output;
+  ASSERT_EQ(second.status, 0) << second.output;
+  EXPECT_THAT(whole.output, HasSubstr("documents packed into"));
+  const auto a = read_metrics(folder.root / "whole/metrics.jsonl"),
+             b = read_metrics(folder.root / "parts/metrics.jsonl");
+  ASSERT_EQ(a.size(), 4u);
+  ASSERT_EQ(b.size(), 4u);
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].tokens, b[i].tokens);
+    EXPECT_LT(a[i].tokens, 6 * 16) << "of padding none counts";
+    EXPECT_NEAR(a[i].loss, b[i].loss, 1e-5);
+  }
+  fs::remove(fs::path(data) / "train.documents");
+  const Ended refused = train("old", 1, "2");
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(refused.output,
+              testing::AllOf(HasSubstr("train.documents"), HasSubstr("fix:"), HasSubstr("data.packing")));
+}
+
 TEST(TrainCommand, NamesTheRule_ForMissingTruncatedAndTooRichData) {
   RunFolder folder;
   const std::string data = folder.root / "tokens";
