@@ -35,6 +35,7 @@ class SharedNumbers {
 
 struct MeasuredRank {
   int64_t bound = 0, peak = 0;
+  int64_t in_order = 0;  // what the rank holds where its ops run one by one, and messages arrive when they are received
 };
 
 // Trains two steps with its bound as each rank's budget, and returns that and the most bytes that the rank held since
@@ -42,7 +43,7 @@ struct MeasuredRank {
 inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int ranks,
                                                 const std::shared_ptr<const ModelSource>& source = family_source(),
                                                 const std::function<void()>& prepare = {}) {
-  SharedNumbers peaks(ranks), bounds(ranks);
+  SharedNumbers peaks(ranks), bounds(ranks), in_order(ranks);
   const TemporaryFolder files;
   run_forked(ranks, [&](Communicator& comm) {
     if (prepare) prepare();
@@ -80,6 +81,8 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
     // Measured against a budget: what a rank holds beyond it for a moment, where it has none, is no harm.
     bounds[comm.rank()] =
         program::peak_bound(step, program::Tier::kDevice, programs).bytes + strategies::uncounted_bytes(step);
+    in_order[comm.rank()] =
+        program::in_order_peak(step, program::Tier::kDevice).bytes + strategies::uncounted_bytes(step);
     DeviceMemory::set_budget(bounds[comm.rank()]);
     runtime::Executor executor(step, bindings.table(), {}, bindings.lanes_of(step));
     for (int64_t s = 0; s < 2; ++s) {
@@ -91,7 +94,7 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
     comm.barrier();
   });
   std::vector<MeasuredRank> out;
-  for (int rank = 0; rank < ranks; ++rank) out.push_back({bounds[rank], peaks[rank]});
+  for (int rank = 0; rank < ranks; ++rank) out.push_back({bounds[rank], peaks[rank], in_order[rank]});
   return out;
 }
 

@@ -124,10 +124,13 @@ TEST(PipelineCommand, TrainsInABudgetThatNoneOfItsTechniquesFitsAlone) {
                                           "model.vocab=512", "train.steps=3",       "train.eval_every=0",
                                           "train.batch=16",  "train.micro_batch=2", "strategy.bucket=65536"};
   const std::vector<std::string> all = {"mesh.pp=2", "mesh.fsdp=2", "strategy.zero=3", "strategy.recompute=full"};
-  ASSERT_EQ(folder.train("all", 4, with(model, all)).status, 0);
-  const int64_t peak = metrics_of(folder.root / "all").back().device_bytes_peak;
-  const auto budget =
-      with(model, {"memory.device_budget=" + std::to_string(peak + peak / 12)});  // a stage's bound is some 6 % above
+  const Ended refused = folder.train("refused", 4, with(with(model, all), {"memory.device_budget=1KiB"}));
+  const std::string before = "memory.device_budget = \"";
+  const size_t at = refused.output.find(before);
+  ASSERT_NE(at, std::string::npos) << refused.output;
+  const size_t begin = at + before.size();
+  const std::string named = refused.output.substr(begin, refused.output.find('"', begin) - begin);
+  const auto budget = with(model, {"memory.device_budget=" + named});
   const Ended together = folder.train("together", 4, with(budget, all));
   EXPECT_EQ(together.status, 0) << together.output;
   const std::vector<std::vector<std::string>> each = {

@@ -2,6 +2,7 @@
 // accepted, and hardly less.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <random>
 
@@ -105,31 +106,52 @@ DrawnRun drawn_run(uint64_t seed) {
   return out;
 }
 
-// Returns the bytes of messages that a stage of a pipeline may have on their way, but need not: receives of both
-// directions that wait for their messages, and what it has sent.
-int64_t on_their_way(const spec::RunFile& run) {
-  const int64_t numbers = run.train.micro_batch * run.model.context * run.model.width;
-  return run.mesh.pp == 1 ? 0 : 3 * numbers * (run.strategy.precision == "bf16" ? 2 : 4);
+// Returns the bytes of a message between stages.
+int64_t message_bytes(const spec::RunFile& run) {
+  return run.train.micro_batch * run.model.context * run.model.width * (run.strategy.precision == "fp32" ? 4 : 2);
 }
 
+// Returns the bytes of messages that the bound of a stage adds, since they may wait: for each of its parts one that it
+// receives and one that it sends in either direction; with gpipe, all that it sends in a step.
+int64_t waiting_bytes(const spec::RunFile& run) {
+  if (run.mesh.pp == 1) return 0;
+  const std::string& order = run.strategy.pipeline;
+  const int64_t parts = order == "interleaved" || order == "zero_bubble_v" ? 2 : 1;
+  const int64_t micro_batches = run.train.batch / run.train.micro_batch;
+  return (order == "gpipe" ? std::max<int64_t>(4, micro_batches) : 4 * parts) * message_bytes(run);
+}
+
+// Returns the bytes that a program counts, and that a rank may not hold: a sum's gradient, which both of its inputs
+// have in one memory, where dropout changes neither and ranks have all rows of it; and the fp32 copy of 16-bit terms of
+// a gradient, which the first backward of a step does not make.
+int64_t counted_for_nothing(const spec::RunFile& run) {
+  const auto& m = run.model;
+  const auto& s = run.strategy;
+  constexpr int64_t kConvertedRows = 64;
+  int64_t bytes = 0;
+  if (run.mesh.tp > 1 && m.dropout == 0 && !s.sequence_parallel) bytes += message_bytes(run);
+  if (s.precision != "fp32" && s.gradient_precision == "fp32") bytes += kConvertedRows * m.ffn * 4;
+  return bytes;
+}
+
+// What a rank holds at its peak is what its program counts, op by op in its order, within 3 %. The bound with which the
+// run is accepted is that number, and for a stage of a pipeline the messages that may wait beside it.
 TEST(PredictedMemory, IsNeverBelowWhatARankHolds_AndHardlyAbove) {
   setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
   int near = 0;
-  std::vector<uint64_t> seeds = {8, 203};  // sends of a whole step that may wait; a split layer whose sums are in place
+  // Sends of a whole step that may wait; a sum whose gradient is counted twice; gradients that are written, not added.
+  std::vector<uint64_t> seeds = {8, 203, 60};
   for (uint64_t seed = 1; seed <= 400; seed += static_cast<uint64_t>(one_in(13, 41))) seeds.push_back(seed);
   for (const uint64_t seed : seeds) {
     const DrawnRun drawn = drawn_run(seed);
     const std::vector<MeasuredRank> ranks = measured_ranks(drawn.run, drawn.ranks);
     for (size_t r = 0; r < ranks.size(); ++r) {
       const std::string text = "rank " + std::to_string(r) + " of " + drawn.text;
-      EXPECT_LE(ranks[r].peak, ranks[r].bound) << text;
-      // Ranks that share tokens, updates in files, and packed documents, which are shorter than a sequence, are only
-      // bounded within 6 %.
-      const bool is_loose =
-          drawn.run.mesh.cp > 1 || drawn.run.strategy.offload == "nvme" || drawn.run.data.packs_documents();
-      const int64_t percent = is_loose ? 6 : 3;
-      EXPECT_GE(ranks[r].peak, ranks[r].bound - ranks[r].bound * percent / 100 - 8192 - on_their_way(drawn.run))
-          << text;
+      const auto& [bound, peak, in_order] = ranks[r];
+      EXPECT_LE(peak, bound) << text;
+      const int64_t percent = drawn.run.data.packs_documents() ? 6 : 3;  // a document is shorter than a sequence
+      EXPECT_GE(peak, in_order - in_order * percent / 100 - 8192 - counted_for_nothing(drawn.run)) << text;
+      EXPECT_LE(bound, in_order + waiting_bytes(drawn.run)) << text;
       ++near;
     }
   }
