@@ -202,7 +202,8 @@ class DrawnRun {
     spec::RunFile other = run_;
     spec::set_other_value(key, other);
     const std::string change = key.full_name() + "=" + value_toml(key, other);
-    const bool is_left_to_herd = key.full_name() == "strategy.auto";  // which may choose what was stated before
+    // What was stated before may be what strategy.auto chooses, and what is stated now what device.kind = auto found.
+    const bool is_left_to_herd = key.full_name() == "strategy.auto" || key.full_name() == "device.kind";
     SCOPED_TRACE(change + ", run of seed " + std::to_string(run_.train.seed));
     copy_first_half(folder_, "base", "run", kSteps);
     const auto before = files_of(folder_.root / "run");
