@@ -281,10 +281,12 @@ class AutoNumbers {
     set_value(key, run_, most - fewer);
   }
 
-  // Sets the key to the smallest of `values` whose step takes at most 1 % longer than with the best of them.
+  // Sets the key to the smallest of `values` whose step takes at most 1 % longer than with the best of them, or of
+  // those that there is time for.
   void choose_among(const spec::Key& key, const std::vector<int64_t>& values) {
     std::vector<double> step_us;
     for (const int64_t value : values) {
+      if (!step_us.empty() && !may_try(key)) break;
       set_value(key, run_, value);
       step_us.push_back(predict_extrapolated(run_, ranks_, cluster_).step_us);
     }
