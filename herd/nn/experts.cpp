@@ -1,7 +1,5 @@
 #include "herd/nn/experts.h"
 
-#include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -10,6 +8,7 @@
 #include <optional>
 
 #include "herd/nn/deferred_gradients.h"
+#include "herd/nn/expert_rows_internal.h"
 #include "herd/nn/half_products_internal.h"
 #include "herd/nn/linear.h"
 
@@ -18,33 +17,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-constexpr int64_t kTokensOfThread = 64;  // at least so many tokens make a thread of their own worthwhile
-
-// Lists rows by expert, and by token within one.
-struct RowOrder {
-  at::Tensor tokens_P;  // int64: token of each row
-  at::Tensor rows_Nk;   // int64: row of each choice
-  at::Tensor begins;    // int64, E + 1: first row of each expert, and the number of rows
-};
-
-RowOrder order_rows(const at::Tensor& experts_Nk, int64_t E) {
-  const int64_t N = experts_Nk.size(0), k = experts_Nk.size(1);
-  const RowOrder out{at::empty({N * k}, experts_Nk.options()), at::empty({N, k}, experts_Nk.options()),
-                     at::zeros({E + 1}, experts_Nk.options())};
-  const int64_t* experts = experts_Nk.const_data_ptr<int64_t>();
-  int64_t *tokens = out.tokens_P.mutable_data_ptr<int64_t>(), *rows = out.rows_Nk.mutable_data_ptr<int64_t>();
-  int64_t* begins = out.begins.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < N * k; ++i) ++begins[experts[i] + 1];
-  for (int64_t e = 0; e < E; ++e) begins[e + 1] += begins[e];
-  std::vector<int64_t> next(begins, begins + E);
-  for (int64_t i = 0; i < N * k; ++i) {
-    const int64_t row = next[static_cast<size_t>(experts[i])]++;
-    tokens[row] = i / k;
-    rows[i] = row;
-  }
-  return out;
-}
 
 // Calls work(expert, first row, rows) for at most kExpertRows rows of one expert at a time, in order; once with no rows
 // for an expert that has none.
@@ -59,31 +31,6 @@ void for_each_piece(const at::Tensor& begins, const Work& work) {
       row += count;
     } while (row < begin[e + 1]);
   }
-}
-
-// Adds the k rows of each token in fp32, in the order of its choices, times their weights where there are any.
-at::Tensor sum_of_tokens(const at::Tensor& values_PD, const at::Tensor& rows_Nk, const at::Tensor& weights_Nk) {
-  const int64_t N = rows_Nk.size(0), k = rows_Nk.size(1), D = values_PD.size(1);
-  const at::Tensor out = at::empty({N, D}, values_PD.options());
-  const int64_t* rows = rows_Nk.const_data_ptr<int64_t>();
-  const float* weights = weights_Nk.defined() ? weights_Nk.const_data_ptr<float>() : nullptr;
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, values_PD.scalar_type(), "sum_of_tokens", [&] {
-    const scalar_t* values = values_PD.const_data_ptr<scalar_t>();
-    scalar_t* sums = out.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, N, kTokensOfThread, [&](int64_t begin, int64_t end) {
-      std::vector<float> sum(static_cast<size_t>(D));
-      for (int64_t n = begin; n < end; ++n) {
-        std::fill(sum.begin(), sum.end(), 0.0F);
-        for (int64_t j = 0; j < k; ++j) {
-          const scalar_t* row = values + rows[n * k + j] * D;
-          const float weight = weights == nullptr ? 1.0F : weights[n * k + j];
-          for (int64_t d = 0; d < D; ++d) sum[static_cast<size_t>(d)] += weight * static_cast<float>(row[d]);
-        }
-        for (int64_t d = 0; d < D; ++d) sums[n * D + d] = static_cast<scalar_t>(sum[static_cast<size_t>(d)]);
-      }
-    });
-  });
-  return out;
 }
 
 // out = x w, where fp16 is multiplied in fp32.

@@ -1,0 +1,55 @@
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "herd/nn/expert_rows_internal.h"
+
+namespace herd::nn {
+
+RowOrder order_rows(const at::Tensor& experts_Nk, int64_t E) {
+  const int64_t N = experts_Nk.size(0), k = experts_Nk.size(1);
+  const RowOrder out{at::empty({N * k}, experts_Nk.options()), at::empty({N, k}, experts_Nk.options()),
+                     at::zeros({E + 1}, experts_Nk.options())};
+  const int64_t* experts = experts_Nk.const_data_ptr<int64_t>();
+  int64_t *tokens = out.tokens_P.mutable_data_ptr<int64_t>(), *rows = out.rows_Nk.mutable_data_ptr<int64_t>();
+  int64_t* begins = out.begins.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < N * k; ++i) ++begins[experts[i] + 1];
+  for (int64_t e = 0; e < E; ++e) begins[e + 1] += begins[e];
+  std::vector<int64_t> next(begins, begins + E);
+  for (int64_t i = 0; i < N * k; ++i) {
+    const int64_t row = next[static_cast<size_t>(experts[i])]++;
+    tokens[row] = i / k;
+    rows[i] = row;
+  }
+  return out;
+}
+
+at::Tensor sum_of_tokens(const at::Tensor& values_PD, const at::Tensor& rows_Nk, const at::Tensor& weights_Nk) {
+  const int64_t N = rows_Nk.size(0), k = rows_Nk.size(1), D = values_PD.size(1);
+  const at::Tensor out = at::empty({N, D}, values_PD.options());
+  const int64_t* rows = rows_Nk.const_data_ptr<int64_t>();
+  const float* weights = weights_Nk.defined() ? weights_Nk.const_data_ptr<float>() : nullptr;
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, values_PD.scalar_type(), "sum_of_tokens", [&] {
+    const scalar_t* values = values_PD.const_data_ptr<scalar_t>();
+    scalar_t* sums = out.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, N, kTokensOfThread, [&](int64_t begin, int64_t end) {
+      std::vector<float> sum(static_cast<size_t>(D));
+      for (int64_t n = begin; n < end; ++n) {
+        std::fill(sum.begin(), sum.end(), 0.0F);
+        for (int64_t j = 0; j < k; ++j) {
+          const scalar_t* row = values + rows[n * k + j] * D;
+          const float weight = weights == nullptr ? 1.0F : weights[n * k + j];
+          for (int64_t d = 0; d < D; ++d) sum[static_cast<size_t>(d)] += weight * static_cast<float>(row[d]);
+        }
+        for (int64_t d = 0; d < D; ++d) sums[n * D + d] = static_cast<scalar_t>(sum[static_cast<size_t>(d)]);
+      }
+    });
+  });
+  return out;
+}
+
+}  // namespace herd::nn

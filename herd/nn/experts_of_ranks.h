@@ -1,0 +1,28 @@
+// Sends each token to the ranks that hold its experts (experts.h), and brings their outputs back.
+//   P ranks, each with E/P neighbours of E experts; N tokens of this rank, k experts of each; width D, e bytes an
+//   element counts     every rank learns how many rows each has for each expert: (P-1) * 8E bytes dispatch   a rank's
+//   rows, one for each token and expert, go to the rank of their expert; nothing is padded experts    it multiplies
+//   them in the order (expert, source, token) combine    the outputs go back the same way, and a token adds its k terms
+//   in fp32, in the order of its choices backward   the gradients of the outputs go as rows did, and those of rows as
+//   outputs did For each row whose expert another rank holds, forward sends 2 D e bytes, and backward as much again. A
+//   forward that is computed again sends its rows again.
+// Messages of uneven sizes carry the rows, and no schedule is made for a routing. The bits are the same in every run. A
+// rank without tokens, and one whose experts get none, takes part like any other.
+// The graph keeps, beside what experts.h keeps of the rows that have come, these rows and the outputs that have come
+// back.
+// REQUIRES a CPU. Threads: one at a time. Collective over the ranks.
+#pragma once
+
+#include "herd/nn/experts.h"
+
+namespace herd::comm {
+class Communicator;
+}
+
+namespace herd::nn {
+
+// `own` are the parameters of this rank's experts, of which there are `experts` over all ranks.
+at::Tensor experts_of_ranks(const at::Tensor& x, const Routing& routing, const ExpertParameters& own, int64_t experts,
+                            comm::Communicator& ranks);
+
+}  // namespace herd::nn
