@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
@@ -31,7 +32,9 @@ int ranks_of_mesh(const spec::RunFile& run) {
   const auto& mesh = run.mesh;
   int64_t ranks = 1;
   std::string product;
-  for (const int64_t size : {std::max<int64_t>(1, mesh.dp), mesh.fsdp, mesh.tp, mesh.pp, mesh.cp}) {
+  // Without mesh.dp, as many data ranks as mesh.ep needs.
+  const int64_t data = mesh.dp > 0 ? mesh.dp : mesh.ep / std::gcd(mesh.ep, mesh.fsdp * mesh.cp);
+  for (const int64_t size : {data, mesh.fsdp, mesh.tp, mesh.pp, mesh.cp}) {
     product += (product.empty() ? "" : " * ") + std::to_string(size);
     ranks = size > kMaxRanks / ranks ? kMaxRanks + 1 : ranks * size;
     if (ranks > kMaxRanks) break;

@@ -19,7 +19,9 @@ using Groups = std::vector<std::shared_ptr<nn::ParameterGroup>>;
 class DecoderBuilder {
  public:
   DecoderBuilder(const Shape& shape, const ModelOptions& options)
-      : shape_(shape), options_(options), layer_(layer_shape(shape, options.recompute_attention)) {}
+      : shape_(shape), options_(options), layer_(layer_shape(shape, options.recompute_attention)) {
+    if (layer_.mixture) layer_.mixture->ranks = options.expert_ranks;
+  }
 
   Model build() {
     model_.context = shape_.context;
@@ -32,13 +34,14 @@ class DecoderBuilder {
  private:
   // Adds one group; two where only some of its parameters are frozen, the trained ones first; none without parameters.
   // spec's freeze() splits groups in the same way.
-  Groups add_group(const std::string& name, const std::vector<ParameterSpec>& specs) {
+  Groups add_group(const std::string& name, const std::vector<ParameterSpec>& specs, int place = 0) {
     std::vector<ParameterSpec> trained, frozen;
     for (const ParameterSpec& spec : specs)
       (spec::is_frozen(shape_.frozen, spec.name) ? frozen : trained).push_back(spec);
     const std::string frozen_name = trained.empty() ? name : spec::frozen_group_name(name);
     Groups added;
-    nn::GroupOptions group{options_.dtype, options_.gradient_dtype, options_.device};
+    nn::GroupOptions group{
+        .dtype = options_.dtype, .gradient_dtype = options_.gradient_dtype, .device = options_.device, .place = place};
     if (!trained.empty()) added.push_back(std::make_shared<nn::ParameterGroup>(name, std::move(trained), group));
     group.frozen = true;
     if (!frozen.empty()) added.push_back(std::make_shared<nn::ParameterGroup>(frozen_name, std::move(frozen), group));
@@ -65,8 +68,7 @@ class DecoderBuilder {
 
   void add_transformer(const std::string& name) {
     Groups groups = add_group(name, nn::transformer_parameters(name + ".", layer_, shape_.layers));
-    if (layer_.mixture)
-      append(groups, add_group(name + ".experts", nn::expert_parameters(name + ".", layer_, shape_.layers)));
+    if (layer_.mixture) append(groups, add_group(name + ".experts", own_experts(name + "."), options_.expert_place));
     if (options_.context_ranks == 1) {
       model_.blocks.push_back(std::make_shared<nn::TransformerBlock>(name, groups, name + ".", layer_));
       return;
@@ -78,6 +80,15 @@ class DecoderBuilder {
     else
       model_.blocks.push_back(std::make_shared<nn::HeadAttention>(name, layer_, exchanging));
     model_.blocks.push_back(std::make_shared<nn::LayerOutput>(name, groups, layer_));
+  }
+
+  // Returns the parameters of the experts that this rank holds.
+  std::vector<ParameterSpec> own_experts(const std::string& prefix) const {
+    std::vector<ParameterSpec> specs = nn::expert_parameters(prefix, layer_, shape_.layers);
+    if (options_.expert_ranks == 1) return specs;
+    const int64_t held = shape_.experts / options_.expert_ranks, first = held * options_.expert_place;
+    for (ParameterSpec& spec : specs) spec = nn::cut(std::move(spec), 0, {{first, first + held}});
+    return specs;
   }
 
   void add_head() {
@@ -111,7 +122,8 @@ ModelOptions options_of(const spec::ModelTable& table) {
           .gradient_dtype = scalar_type_of(table.gradient_dtype),
           .recompute_attention = table.recomputes_attention,
           .ring = table.ring,
-          .context_ranks = table.cp};
+          .context_ranks = table.cp,
+          .expert_ranks = table.ep};
 }
 
 Model make_model(const Shape& shape, const ModelOptions& options) { return DecoderBuilder(shape, options).build(); }
@@ -120,6 +132,7 @@ Model make_model(const Shape& shape, const spec::ModelTable& table, int place, a
   if (table.is_split()) return make_split_decoder(shape, table, place, device);
   ModelOptions options = options_of(table);
   options.device = device;
+  if (table.ep > 1) options.expert_place = place;
   Model model = make_model(shape, options);
   for (size_t b = 0; b < model.blocks.size(); ++b) model.blocks[b]->set_layer(table.blocks.at(b).layer);
   return model;

@@ -28,13 +28,15 @@ struct ModelOptions {
   bool recompute_attention = false;  // strategy.recompute = "selective"
   bool ring = false;                 // true: keys and values pass around these ranks (ring_attention.h)
   int context_ranks = 1;  // ranks that share the tokens of each sequence, so that layers are parts (context_parts.h)
+  int expert_ranks = 1, expert_place = 0;  // ranks that hold equal parts of the experts, and which of them this is
 };
 
 // Returns the options with which make_model() builds a table that is not split.
 ModelOptions options_of(const spec::ModelTable& table);
 
 // Builds a model with the blocks and groups of the table. Calls make_split_decoder() where table.is_split(), else
-// make_model(shape, options_of(table)). Its parameters are on `device`.
+// make_model(shape, options_of(table)). Its parameters are on `device`. `place` is the rank's on the axis of tensor
+// parallelism, or, where table.ep > 1, on that of the ranks that hold experts.
 Model make_model(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place,
                  at::Device device = at::kCPU);
 // Builds the part of the rank at `place` of the tensor-parallel axis, with initial weights of the whole. REQUIRES

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/nn/dropout.h"
 #include "herd/nn/experts.h"
+#include "herd/nn/experts_of_ranks.h"
 #include "herd/nn/feed_forward.h"
 
 namespace herd::nn {
@@ -120,7 +122,11 @@ Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
   };
   if (!shape_.mixture) return {h + dropout(feed(), shape_.dropout, DropoutSite::kFeedForward, context)};
   const Routing routing = route(shape_.mixture->router, n2, *router_);
-  at::Tensor fed = experts(n2, routing, {*expert_gates_, *expert_ups_, *expert_downs_});
+  const ExpertParameters own = {*expert_gates_, *expert_ups_, *expert_downs_};
+  const bool shares_experts = shape_.mixture->ranks > 1;
+  HERD_CHECK(!shares_experts || context.tensor_ranks != nullptr, "ranks that hold experts have a group");
+  at::Tensor fed = shares_experts ? experts_of_ranks(n2, routing, own, shape_.mixture->experts, *context.tensor_ranks)
+                                  : experts(n2, routing, own);
   if (up.weight != nullptr) fed = fed + feed();
   Tuple out = {h + dropout(fed, shape_.dropout, DropoutSite::kFeedForward, context)};
   if (routing.losses_B2.defined()) out.push_back(x_BTD.size() > 1 ? x_BTD[1] + routing.losses_B2 : routing.losses_B2);

@@ -25,6 +25,7 @@ namespace herd::nn {
 struct MixtureShape {
   int64_t experts = 0, ffn = 0;  // ffn: width of an expert
   int64_t shared_ffn = 0;        // width of the shared experts together
+  int ranks = 1;                 // ranks that hold equal parts of the experts (experts_of_ranks.h)
   RouterStyle router = {};
 };
 

@@ -12,7 +12,8 @@
 namespace herd::program {
 
 // Names one contribution. For norms it is (group, shard, shards, part), for all else (block, micro-batch, data rank,
-// part). `part` is the place on the tensor axis if the contribution is of one of its ranks alone, else 0. For gradients
+// part). `part` is the place on the tensor axis if the contribution is of one of its ranks alone, or for experts the
+// place on the expert axis, else 0. For gradients
 // of weights the data rank is the place on Model::gradient_axis().
 using Atom = std::tuple<int, int, int, int>;
 
@@ -72,11 +73,14 @@ class Model {
   bool keeps_cache(int block) const;        // tells whether the pass keeps a cache of the block's keys and values
   bool is_cut(int group) const;             // tells whether ranks of the tensor axis hold parts of the group
   bool is_copied(int group) const;          // tells whether several of these ranks hold the same part
-  int parts_of(int group) const;            // returns the number of parts that the tensor axis cuts the group into
+  bool has_experts(int group) const;        // tells whether ranks of the expert axis hold parts of the group, so far
+  int parts_of(int group) const;            // returns the number of parts that an axis cuts the group into
   int part_of(int group, int rank) const;   // returns the index of the part that the rank holds
   bool trains(int rank) const;              // tells whether the rank runs a block with a group that is not frozen
   std::set<int> trained_groups() const;     // returns all groups that are not frozen
   int version(int group, int steps) const;  // returns the version of the group's weights after so many steps
+  // Returns the ranks whose samples a backward of the rank adds to the group's gradient.
+  std::vector<int> contributors(int group, int rank) const;
   // Returns the contributions that a gradient of the group must hold on the rank when kNorm or kStep reads it.
   std::set<Atom> contributions(int group, int rank) const;
 

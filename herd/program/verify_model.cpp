@@ -57,6 +57,8 @@ int Model::joint_axis(int block) const {
   const auto at = static_cast<size_t>(block);
   const bool in_ring = at < expected_.block_in_ring.size() && expected_.block_in_ring[at];
   if (in_ring && expected_.proof.tokens_cut) return expected_.context_axis;
+  if (expected_.proof.experts_cut && at < expected_.block_exchanges_rows.size() && expected_.block_exchanges_rows[at])
+    return expected_.expert_axis;
   const bool is_loss = block + 1 == num_blocks();
   return is_loss && split_of(block) == spec::Split::kCut ? expected_.tensor_axis : kNoAxis;
 }
@@ -82,13 +84,23 @@ bool Model::is_cut(int group) const { return cut_.contains(group); }
 
 bool Model::is_copied(int group) const { return is_cut(group) && expected_.copied_groups.contains(group); }
 
+bool Model::has_experts(int group) const {
+  return expected_.proof.experts_cut && expected_.expert_groups.contains(group);
+}
+
+std::vector<int> Model::contributors(int group, int rank) const {
+  return expected_.mesh.ranks(has_experts(group) ? expected_.expert_axis : kNoAxis, rank);
+}
+
 int Model::parts_of(int group) const {
+  if (has_experts(group)) return expected_.mesh.size(expected_.expert_axis);
   if (!is_cut(group)) return 1;
   return expected_.mesh.size(expected_.tensor_axis) /
          (is_copied(group) ? expected_.mesh.size(expected_.copies_axis) : 1);
 }
 
 int Model::part_of(int group, int rank) const {
+  if (has_experts(group)) return expected_.mesh.index(expected_.expert_axis, rank);
   if (!is_cut(group)) return 0;
   return expected_.mesh.index(expected_.tensor_axis, rank) /
          (is_copied(group) ? expected_.mesh.size(expected_.copies_axis) : 1);
@@ -114,7 +126,8 @@ std::set<Atom> Model::contributions(int group, int rank) const {
   const int summed_axis = expected_.proof.data_ranks_summed ? gradient_axis() : expected_.proof.summed_axis;
   const int parts = expected_.mesh.size(expected_.tensor_axis);
   const int own_part = expected_.mesh.index(expected_.tensor_axis, rank);
-  const std::vector<int> members = expected_.mesh.ranks(summed_axis, rank);
+  std::vector<int> members = expected_.mesh.ranks(summed_axis, rank);
+  if (summed_axis == kNoAxis) members = contributors(group, rank);
   std::set<Atom> out;
   for (int b = 0; b < num_blocks(); ++b) {
     const auto& groups = expected_.block_groups[static_cast<size_t>(b)];
@@ -133,6 +146,7 @@ std::set<Atom> Model::contributions(int group, int rank) const {
       first = expected_.proof.copies_summed ? own_part / copies * copies : own_part;
       last = expected_.proof.copies_summed ? first + copies - 1 : own_part;
     }
+    if (has_experts(group)) first = last = part_of(group, rank);
     for (int m = 0; m < expected_.micro_batches; ++m) {
       for (const int member : members) {
         for (int part = first; part <= last; ++part) out.insert({b, m, gradient_rank(member), part});

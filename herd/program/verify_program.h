@@ -4,7 +4,8 @@
 //   weight      is a version. Uses in step t must see version t, and the step leaves t+1. A frozen one stays at 0.
 //   gradient    is a set of contributions (block, micro-batch, data rank). kStep and kNorm must see the expected set.
 //   Where
-//               ranks share the tokens of samples, each of them counts as a data rank of its own.
+//               ranks share the tokens of samples, each of them counts as a data rank of its own. Where ranks hold
+//               parts of the experts, a contribution also names the part.
 //   activation  is what made it (block, tensor, micro-batch, data rank, step). It must be whole, a shard or partial
 //               along the tensor axis, and cut by rows or by heads along the context axis, as the blocks that make and
 //               read it need. Its gradient is the set of its readers.
@@ -48,6 +49,7 @@ struct Proof {
   bool copies_summed = true;  // true: gradients hold those of all ranks with a copy of the part; false: one rank's
   bool blocks_split = true;   // true: ranks of the tensor axis share blocks as block_splits says; false: none is shared
   bool tokens_cut = true;  // true: ranks of the context axis share tokens as block_by_heads says; false: none is shared
+  bool experts_cut = true;  // true: ranks of the expert axis hold parts of expert_groups; false: each holds all of them
   int shard_axis = kNoAxis;  // axis that cuts persistent shards
   int num_servers = 0;       // of the ranks along shard_axis, so many of the first are parameter servers, too
   bool clipped = true;       // true: every kStep reads a factor that has seen every group
@@ -77,6 +79,11 @@ struct Expectation {
   int context_axis = kNoAxis, gradient_axis = kNoAxis;
   std::vector<bool> block_by_heads = {};
   std::vector<bool> block_in_ring = {};  // tells of each block whether the ranks of the context axis run it together
+  // Ranks along expert_axis hold parts of expert_groups, and run the blocks of block_exchanges_rows together: a
+  // gradient of such a group then gets the contributions of all of them at once.
+  int expert_axis = kNoAxis;
+  std::set<int> expert_groups = {};
+  std::vector<bool> block_exchanges_rows = {};
   // Groups of which the ranks along copies_axis hold the same part of a cut block, each for its own query heads: keys
   // and values with fewer heads than tensor-parallel ranks.
   std::set<int> copied_groups = {};

@@ -25,8 +25,9 @@ void WeightRefresher::refresh() {
     }
     parameters_.refresh_host(group);
     if (gather_ == nullptr || !parameters_.keeps_whole(group) || frozen) continue;
-    gather_->all_gather(parameters_.memory(program::weight(group, parameters_.shard_placement())),
-                        parameters_.memory(program::weight(group)), {.name = "weights"});
+    const at::Tensor shard = parameters_.memory(program::weight(group, parameters_.shard_placement()));
+    if (!shard.defined()) continue;  // the axis does not cut experts that ranks share
+    gather_->all_gather(shard, parameters_.memory(program::weight(group)), {.name = "weights"});
   }
   parameters_.forget_mapped();
 }

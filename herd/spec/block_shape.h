@@ -11,10 +11,11 @@
 
 namespace herd::spec {
 
-// Describes a collective inside a block's pass, which no Program contains since autograd issues it.
+// Describes a collective inside a block's pass, which no Program contains since autograd issues it. Of an exchange of
+// rows among expert-parallel ranks, `bytes` are those of this rank's rows, as a uniform router has them.
 struct InnerCollective {
-  std::string axis;                           // "tp", "cp"
-  bool is_all_reduce = true;                  // false: an all-gather or a reduce-scatter
+  std::string axis;                           // "tp", "cp", "ep"
+  bool is_all_reduce = true;                  // false: an all-gather, a reduce-scatter or an exchange
   int64_t bytes = 0;                          // bytes of the whole message
   int times_forward = 0, times_backward = 0;  // times that each pass issues it
   // Extra times that a recomputed pass issues it: those of the recompute, less those that its backward saves.
@@ -69,6 +70,9 @@ struct BlockShape {
   bool by_heads = false;
   // True: these ranks run each pass of the block together, since keys and values pass around them inside it (`inner`).
   bool in_ring = false;
+  // True: expert-parallel ranks run each pass of the block together, since rows go to their experts inside it
+  // (`inner`).
+  bool exchanges_rows = false;
 };
 
 }  // namespace herd::spec

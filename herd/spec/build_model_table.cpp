@@ -76,6 +76,11 @@ void check_shares(const RunFile& run) {
                 "model.kind = \"moe\" counts its router's losses over whole sequences, of which mesh.cp = " +
                     std::to_string(run.mesh.cp) +
                     " gives each rank a part\n  fix: mesh.cp = 1, with mesh.fsdp or mesh.pp in its place");
+  if (!m.is_moe() && run.mesh.ep > 1)
+    throw Error(Code::kBadConfig, "model.kind = \"" + m.kind +
+                                      "\" has no experts, which ranks of mesh.ep = " + std::to_string(run.mesh.ep) +
+                                      " would hold\n  fix: mesh.ep = 1, or model.kind = \"moe\"");
+  if (m.is_moe()) check_divides("mesh.ep", run.mesh.ep, "model.experts", m.experts);
   check_divides("mesh.tp", run.mesh.tp, "model.heads", m.heads);
   if (m.kv_heads > 0 && m.kv_heads % run.mesh.tp != 0 && run.mesh.tp % m.kv_heads != 0) refuse_key_heads(run);
   if (m.ffn > 0) check_divides("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);

@@ -93,7 +93,7 @@ void freeze(ModelTable& table, const std::string& patterns) {
   std::vector<ParameterGroupShape> groups;
   std::vector<std::vector<int>> new_indices;  // for each old group, its indices among the new ones
   for (ParameterGroupShape& group : table.groups) {
-    ParameterGroupShape trained{.name = group.name, .parameters = {}}, frozen = trained;
+    ParameterGroupShape trained{.name = group.name, .parameters = {}, .of_experts = group.of_experts}, frozen = trained;
     for (ParameterShape& parameter : group.parameters)
       (is_frozen(patterns, parameter.name) ? frozen : trained).parameters.push_back(std::move(parameter));
     frozen.frozen = true;

@@ -174,7 +174,7 @@ void LayerMemory::attention_backward(HeldBytes& held, Halves halves, const PartE
 }
 
 int64_t LayerMemory::kept_of_routing() const {
-  const auto& [experts, top_k, shared, losses] = s_.mixture;
+  const auto& [experts, top_k, shared, losses, ranks] = s_.mixture;
   if (experts == 0) return 0;
   return s_.R * (experts * 4 + top_k * (8 + 4 + 16)) + (experts + 1) * 8;  // logits; choice, weight, row and token
 }
@@ -183,6 +183,26 @@ int64_t LayerMemory::pending_of_routing() const {
   return s_.mixture.experts == 0
              ? 0
              : s_.R * (s_.mixture.experts * 4 + s_.mixture.top_k * 8) + (s_.mixture.experts + 1) * 8;
+}
+
+// A token goes to different experts, so a rank gets at most one row of it for each expert that the rank holds.
+int64_t LayerMemory::rows_of_experts() const {
+  const auto& [experts, top_k, shared, losses, ranks] = s_.mixture;
+  return ranks == 1 ? s_.R * top_k : ranks * s_.R * std::min(top_k, experts / ranks);
+}
+
+int64_t LayerMemory::kept_of_experts() const { return 2 * rows_of_experts() * s_.F * s_.element + kept_of_exchange(); }
+
+int64_t LayerMemory::kept_of_exchange() const {
+  if (s_.mixture.ranks == 1) return 0;
+  const int64_t routing = 8 + 4 + 16;  // expert, weight, row and token
+  return rows_of_experts() * (s_.D * s_.element + routing) + s_.mixture.top_k * rows(s_.D);
+}
+
+int64_t LayerMemory::pending_of_exchange() const {
+  if (s_.mixture.ranks == 1) return 0;
+  const int64_t more = rows_of_experts() - s_.R * s_.mixture.top_k;
+  return (3 * more * s_.F + 2 * rows_of_experts() * s_.D) * s_.element + 8 * rows_of_experts();
 }
 
 LayerMemory LayerMemory::shared_experts() const {
@@ -197,22 +217,25 @@ int64_t LayerMemory::gradient_of_expert() const {
                   gradient_scratch(expert_rows(), s_.F, s_.D, false));
 }
 
-int64_t LayerMemory::expert_rows() const { return std::min(kExpertRows, s_.R); }
+int64_t LayerMemory::expert_rows() const { return std::min(kExpertRows, s_.mixture.ranks * s_.R); }
 
 // Counts as if one expert had all rows that it can have.
 void LayerMemory::mixture_forward(HeldBytes& held) const {
-  const auto& [experts, top_k, shared, losses] = s_.mixture;
+  const auto& [experts, top_k, shared, losses, ranks] = s_.mixture;
   const int64_t logits = s_.R * experts * 4, d = rows(s_.D), piece = expert_rows();
   held.take(logits);
   if (s_.element != 4) held.take_briefly(4 * (s_.R + experts) * s_.D);  // the router's operands in fp32
   held.take(s_.R * top_k * 12);                                         // choices and their weights
   held.take_briefly((losses ? 2 : 1) * logits + 4 * s_.R + 16 * s_.B * experts);
   held.take(kept_of_routing() - logits - s_.R * top_k * 12);
-  held.take(2 * top_k * rows(s_.F));  // of gates and of ups
-  held.take(top_k * d);               // outputs of experts
+  if (ranks > 1) held.take(kept_of_exchange() + top_k * d);  // and the rows that go
+  const int64_t outputs = rows_of_experts() * s_.D * s_.element;
+  held.take(2 * rows_of_experts() * s_.F * s_.element);  // of gates and of ups
+  held.take(outputs);                                    // of experts
   held.take_briefly(piece * (s_.D + s_.F) * s_.element + (s_.in_fp32 ? 4 * (s_.D * s_.F + piece * (s_.D + s_.F)) : 0));
+  if (ranks > 1) held.take_briefly(outputs);
   held.take(d);
-  held.give(top_k * d);
+  held.give(outputs + (ranks > 1 ? top_k * d : 0));
   if (shared == 0) return;
   shared_experts().feed_forward(held);
   held.take(d);  // the sum
@@ -221,13 +244,15 @@ void LayerMemory::mixture_forward(HeldBytes& held) const {
 
 // The router's gradient is a sum with that of the experts' input, and both with that of the shared experts'.
 void LayerMemory::mixture_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const {
-  const auto& [experts, top_k, shared, losses] = s_.mixture;
+  const auto& [experts, top_k, shared, losses, ranks] = s_.mixture;
   const bool together = halves == Halves::kTogether;
   const int64_t d = rows(s_.D), logits = s_.R * experts * 4, choices = s_.R * top_k, piece = expert_rows();
   const int64_t shared_d = shared > 0 ? d : 0;
   if (shared > 0) shared_experts().feed_backward(held, halves, {});
-  held.take(2 * choices * 4 + top_k * d);  // weights of rows and their gradients; gradients of rows
-  if (!together) held.take(top_k * rows(s_.F));
+  const int64_t experts_d = rows_of_experts() * s_.D * s_.element;
+  if (ranks > 1) held.take(top_k * d + 2 * experts_d);  // gradients of outputs, here and there, and of rows
+  held.take(2 * rows_of_experts() * 4 + experts_d);     // weights of rows and their gradients; gradients of rows
+  if (!together) held.take(rows_of_experts() * s_.F * s_.element);
   // The gradients of rows' weights are sums in fp32, for which 16-bit products are converted; so are weights to 16
   // bits.
   const bool is_short = s_.element != 4;
@@ -236,8 +261,11 @@ void LayerMemory::mixture_backward(HeldBytes& held, Halves halves, const PartEnd
   if (s_.in_fp32) held.take_briefly(product + piece * std::max((s_.D + 2 * s_.F + 1) * s_.element, 8 * s_.D));
   held.take_briefly(piece * (s_.D + s_.F) * s_.element + (together ? gradient_of_expert() : 0));
   held.take(choices * 4 + d);
-  held.give(2 * choices * 4 + top_k * d);
-  if (together) held.give(2 * top_k * rows(s_.F) + choices * 8 + (experts + 1) * 8 + (ends.owns_dy ? d : 0));
+  held.give(2 * rows_of_experts() * 4 + experts_d);
+  if (ranks > 1) held.give(top_k * d + 2 * experts_d);
+  if (ranks > 1 && together) held.give(kept_of_exchange());
+  if (together)
+    held.give(2 * rows_of_experts() * s_.F * s_.element + choices * 8 + (experts + 1) * 8 + (ends.owns_dy ? d : 0));
   held.give(choices * 8);
   held.take(2 * logits);  // scores and their gradients
   held.take_briefly(2 * logits + 8 * s_.R + 16 * s_.B * experts);

@@ -40,6 +40,7 @@ struct MixtureSizes {
   int64_t top_k = 0;
   int64_t shared_ffn = 0;
   bool has_losses = false;
+  int64_t ranks = 1;  // that hold equal parts of the experts
 };
 
 // Sizes on one rank: A, K, F and heads are those of its part of the layer.
@@ -106,6 +107,12 @@ class LayerMemory {
   // second half of a backward reads, and what it needs while it runs.
   int64_t kept_of_routing() const;
   int64_t pending_of_routing() const;
+  // Bytes that it keeps of gates and ups, and of the rows that ranks exchange: those that have come, as many as can
+  // come, and the outputs that have come back. Then those of the second half of a backward, beside pending_of_routing()
+  // and what the layer would have with all experts on this rank.
+  int64_t kept_of_experts() const;
+  int64_t kept_of_exchange() const;
+  int64_t pending_of_exchange() const;
   int64_t norm_weights() const { return (s_.is_layernorm ? 2 : 1) * s_.D * s_.element; }
   int64_t norm_numbers(int64_t rows) const { return rows * (s_.is_layernorm ? 2 * s_.element : 4); }  // that it keeps
 
@@ -116,6 +123,7 @@ class LayerMemory {
   void multiply(HeldBytes& held, int64_t inputs, int64_t outputs) const;
   void multiply_backward(HeldBytes& held, int64_t inputs, int64_t outputs, Halves halves, bool has_bias) const;
   LayerMemory shared_experts() const;  // as a feed-forward layer
+  int64_t rows_of_experts() const;     // rows that the experts of this rank have, at most where ranks exchange them
   int64_t expert_rows() const;         // rows that an expert multiplies at a time
   int64_t gradient_of_expert() const;  // bytes that the gradient of one of its matrices needs
   void mixture_forward(HeldBytes& held) const;

@@ -106,6 +106,11 @@ void fill_mesh(Layout& layout, bool tied, int key_copies) {
                            : add(restricted(axes[static_cast<size_t>(layout.stage_axis)], {0, layout.pp - 1}));
   if (key_copies > 1)
     layout.key_copies_axis = key_copies == layout.tp ? layout.tensor_axis : add({"keys", {{1, key_copies}}});
+  if (layout.ep > 1) {
+    const int inner = layout.tp, all = layout.gradient_ranks();
+    layout.expert_axis = add({"ep", {{inner, layout.ep}}});
+    if (all > layout.ep) layout.expert_sum_axis = add({"edp", {{inner * layout.ep, all / layout.ep}}});
+  }
 }
 
 }  // namespace

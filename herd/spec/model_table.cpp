@@ -24,7 +24,10 @@ int ModelTable::first_trained() const {
   return static_cast<int>(std::find_if(blocks.begin(), blocks.end(), is_trained) - blocks.begin());
 }
 
-int64_t ModelTable::group_elements(int group) const { return groups[static_cast<size_t>(group)].elements_of_rank(tp); }
+int64_t ModelTable::group_elements(int group) const {
+  const ParameterGroupShape& shape = groups[static_cast<size_t>(group)];
+  return shape.of_experts ? shape.elements() / ep : shape.elements_of_rank(tp);
+}
 
 std::vector<TensorId> ModelTable::inputs_of(int block) const {
   const auto& inputs = blocks[static_cast<size_t>(block)].inputs;

@@ -28,6 +28,7 @@ struct ModelTable {
   DType gradient_dtype = DType::kF32;   // type of weights' gradients
   int tp = 1;                           // ranks that share each block's heads and feed-forward width
   int cp = 1;                           // ranks that share the tokens of each sequence
+  int ep = 1;                           // ranks that hold equal parts of the experts
   bool ring = false;                    // true: in a zigzag, and keys and values pass around these ranks
   int64_t micro_batch = 1;              // B, sequences of a micro-batch
   int64_t tokens = 0;                   // B*T, tokens of a micro-batch on this rank

@@ -14,6 +14,7 @@ struct ParameterGroupShape {
   std::string name;  // "embedding", "h.3", "head", "wte"
   std::vector<ParameterShape> parameters;
   bool frozen = false;                     // true: not trained, so it has no gradient and no states (frozen.h)
+  bool of_experts = false;                 // true: ranks of mesh.ep hold equal parts of it, each whole experts
   int64_t elements() const;                // returns the elements of whole parameters
   int64_t elements_of_rank(int tp) const;  // returns the most elements that one of `tp` ranks holds
   // Returns how many tensor-parallel ranks hold the same indices of a cut dim: the most of any parameter

@@ -31,6 +31,7 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
       sequence_(run.strategy.sequence_parallel && run.mesh.tp > 1),
       packed_(run.data.packs_documents()),
       cp_(run.mesh.cp),
+      ep_(run.mesh.ep),
       copies_(key_copies(run)),
       selective_(run.strategy.recompute == "selective"),
       threads_(std::max<int64_t>(1, run.train.threads)) {
@@ -48,6 +49,7 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
   in_fp32_ = table_.compute_dtype == DType::kF16 && !on_device_;
   table_.tp = static_cast<int>(tp_);
   table_.cp = static_cast<int>(cp_);
+  table_.ep = static_cast<int>(ep_);
   table_.ring = cp_ > 1 && run.strategy.context == "ring";
   table_.micro_batch = B_;
   table_.tokens = R_;
@@ -59,6 +61,12 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
 int TableBuilder::add_group(const std::string& name, std::vector<ParameterShape> parameters) {
   table_.groups.push_back({name, std::move(parameters)});
   return static_cast<int>(table_.groups.size()) - 1;
+}
+
+int TableBuilder::add_experts(const std::string& name, std::vector<ParameterShape> parameters) {
+  const int group = add_group(name, std::move(parameters));
+  table_.groups.back().of_experts = ep_ > 1;
+  return group;
 }
 
 void TableBuilder::add_block(BlockShape block, std::vector<int> groups) {
@@ -205,7 +213,8 @@ LayerSizes TableBuilder::sizes_of(const LayerStyle& style) const {
           .mixture = {.experts = m_.is_moe() ? m_.experts : 0,
                       .top_k = m_.top_k,
                       .shared_ffn = m_.shared_experts * F_,
-                      .has_losses = m_.has_router_losses()}};
+                      .has_losses = m_.has_router_losses(),
+                      .ranks = ep_}};
 }
 
 int64_t TableBuilder::feeds(const LayerStyle& style) const {
@@ -254,7 +263,7 @@ std::map<LayerTensor, int64_t> TableBuilder::kept(const LayerStyle& style) const
       {LayerTensor::kGate, style.feed == LayerStyle::Feed::kSwiGlu ? (on_device_ ? f : 2 * f) : 0},
       {LayerTensor::kActivated, f},
       {LayerTensor::kRouting, memory_of(style).kept_of_routing()},
-      {LayerTensor::kExperts, m_.is_moe() ? 2 * m_.top_k * R_ * F_ * element_ : 0},
+      {LayerTensor::kExperts, m_.is_moe() ? memory_of(style).kept_of_experts() : 0},
       {LayerTensor::kNormNumbers, (style.memory ? 3 : 2) * norm_bytes(rows_of_rank())}};
   std::erase_if(out, [](const auto& tensor) { return tensor.second == 0; });
   return out;
@@ -291,7 +300,7 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   // The second half reads the inputs and output gradients of matrices, and what autograd returned for the norms.
   block.pending_bytes = R_ * ((2 * attentions + 2) * D_ + attentions * 2 * (A_ + K_) / tp_) * element_ +
                         (1 + ups) * rf * element_ + (attentions + 1) * memory.norm_weights() +
-                        memory.pending_of_routing();
+                        memory.pending_of_routing() + memory.pending_of_exchange();
   const double weights =
       (static_cast<double>(attentions * (2 * A_ + 2 * K_) * D_) + feed_weights(style)) / static_cast<double>(tp_);
   const double rows = static_cast<double>(R_);
@@ -321,7 +330,9 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
                                             (m_.experts * 4 + m_.top_k * 28) / element_ + kSmallTensors
                                       : 4 * D_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * F_ / tp_;
   block.without_graph = without_graph(block.forward, R_ * std::max({in_attention, in_feed, 5 * D_}));
+  block.exchanges_rows = ep_ > 1;
   add_cache(block, style);
+  if (ep_ > 1) block.without_graph.scratch_bytes += memory.kept_of_exchange();
   block.inner = inner(1 + static_cast<int>(attentions), 1 + static_cast<int>(attentions), &style);
   if (selective_ && block.score_bytes > 0) {
     block.backward.attention_flops += block.forward.attention_flops;
@@ -434,6 +445,15 @@ std::vector<InnerCollective> TableBuilder::inner(int inputs, int sums, const Lay
                    .times_forward = 1,
                    .times_backward = 2,
                    .times_recompute = 1});
+  }
+  // Rows go to their experts and outputs come back; so do their gradients.
+  if (ep_ > 1 && layer) {
+    out.push_back({.axis = "ep",
+                   .is_all_reduce = false,
+                   .bytes = m_.top_k * R_ * D_ * element_,
+                   .times_forward = 2,
+                   .times_backward = 2,
+                   .times_recompute = 2});
   }
   return out;
 }

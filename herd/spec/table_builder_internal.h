@@ -44,6 +44,7 @@ class TableBuilder {
   // Returns all parameters of a layer, whose names begin with `prefix`, but for those of its experts.
   std::vector<ParameterShape> layer_parameters(const std::string& prefix, const LayerStyle& style) const;
   std::vector<ParameterShape> expert_parameters(const std::string& prefix) const;
+  int add_experts(const std::string& name, std::vector<ParameterShape> parameters);  // as add_group()
 
   // The next four return the blocks of a decoder's layer whose tokens context-parallel ranks share (program_table()).
   BlockShape token_projection(const std::string& name, const LayerStyle& style) const;
@@ -107,6 +108,7 @@ class TableBuilder {
   int64_t kept_input_ = 0;                      // elements of its input that a cut block's graph keeps: R*D or 0
   int64_t element_ = 4, gradient_element_ = 4;  // bytes of an element of weights, and of their gradients
   int64_t cp_ = 1;                              // context-parallel ranks
+  int64_t ep_ = 1;                              // expert-parallel ranks
   int copies_ = 1;                              // ranks that hold the same key and value heads
   bool selective_ = false;                      // true: backward computes attention again
   int64_t threads_ = 1;                         // threads of a rank, as far as the run file says

@@ -2,6 +2,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/strategies/expert_parallel.h"
 #include "herd/strategies/replicas.h"
 #include "herd/strategies/server_sync.h"
 #include "herd/strategies/zero1.h"
@@ -13,7 +14,8 @@ using program::OpKind;
 using program::Value;
 using program::ValueKind;
 
-DataParallel::DataParallel(int axis, int64_t bucket_bytes) : axis_(axis), bucket_bytes_(bucket_bytes) {
+DataParallel::DataParallel(int axis, int64_t bucket_bytes, int expert_axis, std::set<int> of_experts)
+    : axis_(axis), bucket_bytes_(bucket_bytes), expert_axis_(expert_axis), of_experts_(std::move(of_experts)) {
   if (bucket_bytes < 1) {
     throw Error(Code::kBadConfig,
                 "strategy.bucket must be >= 1 byte, got " + std::to_string(bucket_bytes) + "\n  fix: \"25MiB\"");
@@ -34,25 +36,30 @@ program::Program DataParallel::rewrite(program::Program step) const {
       last_backward = i;
     }
   }
+  struct Bucket {
+    std::vector<Value> gradients;
+    int64_t bytes = 0;
+  };
   std::vector<Op> ops;
-  std::vector<Value> bucket;
-  int64_t held_bytes = 0;
+  std::map<int, Bucket> buckets;  // by axis
   for (size_t i = 0; i < step.ops.size(); ++i) {
     ops.push_back(step.ops[i]);
     for (const Value& value : step.ops[i].writes) {
       const auto at = last_writer.find(value);
       if (at == last_writer.end() || at->second != i) continue;
-      bucket.push_back(value);
-      held_bytes += step.values.at(value).bytes;
+      const int axis = of_experts_.contains(value.index) ? expert_axis_ : axis_;
+      if (axis == kNoAxis) continue;
+      buckets[axis].gradients.push_back(value);
+      buckets[axis].bytes += step.values.at(value).bytes;
     }
-    if (!bucket.empty() && (held_bytes >= bucket_bytes_ || i == last_backward)) {
+    for (auto& [axis, bucket] : buckets) {
+      if (bucket.gradients.empty() || (bucket.bytes < bucket_bytes_ && i != last_backward)) continue;
       ops.push_back({.kind = OpKind::kAllReduce,
                      .lane = program::Lane::kReduce,
-                     .reads = bucket,
-                     .writes = bucket,
-                     .axis = axis_});
-      bucket.clear();
-      held_bytes = 0;
+                     .reads = bucket.gradients,
+                     .writes = bucket.gradients,
+                     .axis = axis});
+      bucket = {};
     }
   }
   step.ops = std::move(ops);
@@ -65,7 +72,8 @@ Technique data_parallel_row() {
             if (step.layout.gradient_ranks() == 1 || uses_servers(step.run, step.layout)) return nullptr;
             const int axis = shard_axis(step.run, step.layout);
             return std::make_unique<DataParallel>(axis == kNoAxis ? step.layout.gradient_axis : axis,
-                                                  step.run.strategy.bucket);
+                                                  step.run.strategy.bucket, step.layout.expert_sum_axis,
+                                                  groups_of_experts(step.model));
           },
           .extend_proof =
               [](const StepContext& step, program::Proof& proof) {

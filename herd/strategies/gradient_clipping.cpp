@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "herd/program/program_names.h"
+#include "herd/strategies/expert_parallel.h"
 #include "herd/strategies/server_sync.h"
 #include "herd/strategies/tensor_parallel.h"
 #include "herd/strategies/zero1.h"
@@ -21,6 +22,13 @@ std::string GradientClipping::name() const { return "clip"; }
 bool GradientClipping::counts(const program::Program& step, int group) const {
   const int stage = step.mesh.index(axes_.stages, step.rank);
   const bool on_this_stage = groups_by_stage_.empty() || groups_by_stage_[static_cast<size_t>(stage)].contains(group);
+  if (axes_.experts != kNoAxis) {
+    // Shards are summed over all data ranks, and wholes over those that hold the experts together.
+    const bool in_shards = axes_.shards != kNoAxis;
+    if (of_experts_.contains(group))
+      return on_this_stage && (!in_shards || step.mesh.index(axes_.experts_copies, step.rank) == 0);
+    return on_this_stage && (in_shards || step.mesh.index(axes_.experts, step.rank) == 0);
+  }
   if (!cut_.contains(group)) return on_this_stage && step.mesh.index(axes_.tensor, step.rank) == 0;
   return on_this_stage && (!copied_.contains(group) || step.mesh.index(axes_.copies, step.rank) == 0);
 }
@@ -29,9 +37,9 @@ program::Program GradientClipping::rewrite(program::Program step) const {
   const auto first_update =
       std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) { return op.kind == OpKind::kStep; });
   std::vector<Op> ops(step.ops.begin(), first_update);
-  // Where stages or tensor ranks hold different groups, one norm of all is summed over them. Elsewhere each group has
-  // one.
-  const bool sums_over_ranks = axes_.stages != kNoAxis || axes_.tensor != kNoAxis;
+  // Where stages, tensor or expert ranks hold different groups, one norm of all is summed over them. Elsewhere each
+  // group has one.
+  const bool sums_over_ranks = axes_.stages != kNoAxis || axes_.tensor != kNoAxis || axes_.experts != kNoAxis;
   Op clip_op{.kind = OpKind::kClip, .reads = {}, .writes = {program::factor()}};
   Op norm_of_all{.kind = OpKind::kNorm, .reads = {}, .writes = {program::norm(0)}};
   for (auto op = first_update; op != step.ops.end(); ++op) {
@@ -54,7 +62,7 @@ program::Program GradientClipping::rewrite(program::Program step) const {
     clip_op.reads = norm_of_all.writes;
     step.values[program::norm(0)] = {.bytes = 8};
   }
-  for (const int axis : {axes_.shards, axes_.tensor, axes_.stages}) {
+  for (const int axis : {axes_.shards == kNoAxis ? axes_.experts : axes_.shards, axes_.tensor, axes_.stages}) {
     if (axis == kNoAxis || clip_op.reads.empty()) continue;
     ops.push_back({.kind = OpKind::kAllReduce,
                    .lane = program::Lane::kReduce,
@@ -78,20 +86,23 @@ bool needs_norm(const spec::RunFile& run, const spec::Layout& layout) {
 }
 
 Technique gradient_clipping_row() {
-  return {.name = "clip",
-          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            if (!needs_norm(step.run, step.layout)) return nullptr;
-            std::set<int> cut, copied;
-            for (const spec::BlockShape& block : step.model.blocks) {
-              if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
-            }
-            for (const int group : groups_with_copies(step.model)) copied.insert(group);
-            const ClipAxes axes{shard_axis(step.run, step.layout), step.layout.stage_axis,
-                                step.split ? step.layout.tensor_axis : kNoAxis, step.layout.key_copies_axis};
-            return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut, copied);
-          },
-          .extend_proof = [](const StepContext& step,
-                             program::Proof& proof) { proof.clipped = needs_norm(step.run, step.layout); }};
+  return {
+      .name = "clip",
+      .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+        if (!needs_norm(step.run, step.layout)) return nullptr;
+        std::set<int> cut, copied;
+        for (const spec::BlockShape& block : step.model.blocks) {
+          if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
+        }
+        for (const int group : groups_with_copies(step.model)) copied.insert(group);
+        const ClipAxes axes{
+            shard_axis(step.run, step.layout), step.layout.stage_axis,  step.split ? step.layout.tensor_axis : kNoAxis,
+            step.layout.key_copies_axis,       step.layout.expert_axis, step.layout.expert_sum_axis};
+        return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut, copied,
+                                                  groups_of_experts(step.model));
+      },
+      .extend_proof = [](const StepContext& step,
+                         program::Proof& proof) { proof.clipped = needs_norm(step.run, step.layout); }};
 }
 
 }  // namespace herd::strategies

@@ -19,19 +19,26 @@ namespace herd::strategies {
 
 // Names the axes over which norms are summed.
 struct ClipAxes {
-  int shards = kNoAxis;  // axis that cuts gradients into shards; kNoAxis where they are whole
-  int stages = kNoAxis;  // axis of the pipeline; kNoAxis where every rank has all groups
-  int tensor = kNoAxis;  // axis of tensor-parallel ranks; kNoAxis where every rank has all of each group
-  int copies = kNoAxis;  // axis of tensor-parallel ranks that hold the same part of `copied` groups
+  int shards = kNoAxis;          // axis that cuts gradients into shards; kNoAxis where they are whole
+  int stages = kNoAxis;          // axis of the pipeline; kNoAxis where every rank has all groups
+  int tensor = kNoAxis;          // axis of tensor-parallel ranks; kNoAxis where every rank has all of each group
+  int copies = kNoAxis;          // axis of tensor-parallel ranks that hold the same part of `copied` groups
+  int experts = kNoAxis;         // axis of ranks that hold parts of the groups of experts
+  int experts_copies = kNoAxis;  // axis of ranks that hold the same part of these
 };
 
 class GradientClipping final : public Strategy {
  public:
   // The ranks of stage s enter groups_by_stage[s] into the sum; empty = all groups. `cut` are the groups of which
-  // tensor-parallel ranks have parts. `copied` are those of them whose parts several ranks hold.
+  // tensor-parallel ranks have parts. `copied` are those of them whose parts several ranks hold. `of_experts` are those
+  // of which expert-parallel ranks have parts.
   explicit GradientClipping(const ClipAxes& axes = {}, std::vector<std::set<int>> groups_by_stage = {},
-                            std::set<int> cut = {}, std::set<int> copied = {})
-      : axes_(axes), groups_by_stage_(std::move(groups_by_stage)), cut_(std::move(cut)), copied_(std::move(copied)) {}
+                            std::set<int> cut = {}, std::set<int> copied = {}, std::set<int> of_experts = {})
+      : axes_(axes),
+        groups_by_stage_(std::move(groups_by_stage)),
+        cut_(std::move(cut)),
+        copied_(std::move(copied)),
+        of_experts_(std::move(of_experts)) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
@@ -40,7 +47,7 @@ class GradientClipping final : public Strategy {
 
   ClipAxes axes_;
   std::vector<std::set<int>> groups_by_stage_;
-  std::set<int> cut_, copied_;
+  std::set<int> cut_, copied_, of_experts_;
 };
 
 // Tells whether a step needs the gradient's norm: to clip, to stop where it is not finite, or to skip a step that

@@ -13,6 +13,7 @@
 #include "herd/spec/build_model_table.h"
 #include "herd/spec/key_copies.h"
 #include "herd/spec/stage_cut.h"
+#include "herd/strategies/expert_parallel.h"
 #include "herd/strategies/techniques.h"
 #include "herd/strategies/tensor_parallel.h"
 
@@ -78,6 +79,7 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
     expected.block_splits.push_back(block.split);
     expected.block_by_heads.push_back(block.by_heads);
     expected.block_in_ring.push_back(block.in_ring);
+    expected.block_exchanges_rows.push_back(block.exchanges_rows);
   }
   expected.has_targets = model.target_bytes > 0;
   expected.tensor_axis = layout.tensor_axis;
@@ -90,6 +92,8 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
   expected.data_axis = layout.data_axis;
   expected.context_axis = layout.context_axis;
   expected.gradient_axis = layout.gradient_axis;
+  expected.expert_axis = layout.expert_axis;
+  expected.expert_groups = groups_of_experts(model);
   expected.stage_axis = layout.stage_axis;
   expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
   return expected;
@@ -125,6 +129,7 @@ std::vector<StrategyRow> strategy_rows(const spec::RunFile& run, const spec::Mod
                           .copies_summed = false,
                           .blocks_split = false,
                           .tokens_cut = false,
+                          .experts_cut = false,
                           .clipped = false,
                           .released = false};
   std::vector<StrategyRow> rows;
@@ -182,19 +187,22 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
   // An order in a file fits this number of stages and micro-batches only.
   const bool order_in_file = !spec::order_file_of(run).empty();
   const int stages = order_in_file || is_chain ? layout.pp : std::min(layout.pp, 3);
-  const int context = smallest_divisor(layout.cp);
-  Quotient out{run, stages * at_most_two(layout.dp) * at_most_two(layout.fsdp) * context * tensor};
+  const int context = smallest_divisor(layout.cp), experts = smallest_divisor(layout.ep);
+  // Where ranks hold experts together, the data axis is made of two: these, and ranks that hold the same ones.
+  const int data = layout.ep > 1 ? experts * at_most_two(layout.dp / layout.ep) : at_most_two(layout.dp);
+  Quotient out{run, stages * data * at_most_two(layout.fsdp) * context * tensor};
   if (copies > 1) out.run.model.kv_heads = keys;
   if (context > 1) out.run.model.kv_heads = run.model.heads;  // which its ranks divide
   out.run.mesh.cp = context;
   out.run.mesh.pp = stages;
-  out.run.mesh.dp = at_most_two(layout.dp), out.run.mesh.fsdp = at_most_two(layout.fsdp), out.run.mesh.tp = tensor;
+  out.run.mesh.ep = experts;
+  out.run.mesh.dp = data, out.run.mesh.fsdp = at_most_two(layout.fsdp), out.run.mesh.tp = tensor;
   // Takes two groups of micro-batches that take turns in an order, and one micro-batch more.
   const int64_t turns = std::max<int64_t>(2 * stages, run.strategy.interleave_micro_batches);
   const int64_t micro_batches =
       order_in_file ? layout.micro_batches : std::min<int64_t>(layout.micro_batches, turns + 1);
   out.run.train.micro_batch = layout.micro_batch;
-  out.run.train.batch = micro_batches * layout.micro_batch * at_most_two(layout.dp) * at_most_two(layout.fsdp);
+  out.run.train.batch = micro_batches * layout.micro_batch * data * at_most_two(layout.fsdp);
   if (run.model.frozen == "none" && !is_chain)  // patterns may name any layer
     out.run.model.layers =
         std::min<int64_t>(run.model.layers, std::max(2 * stages * layout.pipeline.stages_per_rank, 4));

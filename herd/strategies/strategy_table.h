@@ -58,6 +58,7 @@ bool proves_run_itself(const program::Program& step, const spec::Layout& layout)
 //   tp             the smallest divisor > 1 of mesh.tp; where ranks hold copies of key heads, the product of the
 //                  smallest divisors of the number of copies and of mesh.tp / copies
 //   cp             the smallest divisor > 1 of mesh.cp
+//   ep             the smallest divisor > 1 of mesh.ep; dp is then two of mesh.dp / mesh.ep times that
 //   pp             a first, a middle and a last stage at most
 //   micro-batches  max(2 * stages, strategy.interleave_micro_batches) + 1 at most
 //   layers         two a pipeline stage at most, or 4 if that is more; all of them where model.frozen names any

@@ -6,6 +6,7 @@
 #include "herd/strategies/compression.h"
 #include "herd/strategies/context_parallel.h"
 #include "herd/strategies/data_parallel.h"
+#include "herd/strategies/expert_parallel.h"
 #include "herd/strategies/gradient_clipping.h"
 #include "herd/strategies/host_states.h"
 #include "herd/strategies/interleave.h"
@@ -40,6 +41,7 @@ std::vector<Technique>& table() {
       recompute_row(),
       tensor_parallel_row(),
       context_parallel_row(),
+      expert_parallel_row(),
       interleave_row(),
       data_parallel_row(),
       zero1_row(),
@@ -111,7 +113,7 @@ std::optional<spec::Unsupported> first_unsupported_setting(const spec::RunFile& 
   const std::string cp = std::to_string(run.mesh.cp), tp = std::to_string(run.mesh.tp);
   if (run.mesh.cp > 1 && run.mesh.tp > 1)
     return spec::Unsupported{"mesh.cp = " + cp + " beside mesh.tp = " + tp, "mesh.tp = 1, or mesh.cp = 1"};
-  return std::nullopt;
+  return unsupported_with_expert_ranks(run);
 }
 
 std::optional<spec::Unsupported> first_setting_without_equations(const spec::RunFile& run,

@@ -5,6 +5,7 @@
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
 #include "herd/spec/model_states.h"
+#include "herd/strategies/expert_parallel.h"
 
 namespace herd::strategies {
 
@@ -37,7 +38,8 @@ program::Program Zero1::rewrite(program::Program step) const {
   std::map<int, int64_t> weight_bytes;  // group -> bytes of its weights, before padding
   for (const auto& [value, info] : step.values) {
     const bool trained = step.values.contains(program::gradient(value.index));
-    if (value.kind == ValueKind::kWeight && trained) weight_bytes[value.index] = info.bytes;
+    if (value.kind == ValueKind::kWeight && trained && !uncut_.contains(value.index))
+      weight_bytes[value.index] = info.bytes;
   }
   for (const auto& [group, bytes] : weight_bytes) {
     const int64_t shard = spec::shard_bytes(bytes, ranks);
@@ -64,7 +66,7 @@ program::Program Zero1::rewrite(program::Program step) const {
       op.kind = OpKind::kReduceScatter;
       set_placement(op.writes, ValueKind::kGradient, shards);
     }
-    const bool is_step = op.kind == OpKind::kStep;
+    const bool is_step = op.kind == OpKind::kStep && !uncut_.contains(op.writes[0].index);
     if (is_step) {
       for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight, ValueKind::kState}) {
         set_placement(op.reads, kind, shards);
@@ -97,7 +99,7 @@ Technique zero1_row() {
   return {.name = "zero1",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             const int axis = shard_axis(step.run, step.layout);
-            return axis == kNoAxis ? nullptr : std::make_unique<Zero1>(axis);
+            return axis == kNoAxis ? nullptr : std::make_unique<Zero1>(axis, groups_of_experts(step.model));
           },
           .extend_proof = [](const StepContext& step,
                              program::Proof& proof) { proof.shard_axis = shard_axis(step.run, step.layout); },

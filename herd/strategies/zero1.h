@@ -10,19 +10,23 @@
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.1.   Threads: pure.
 #pragma once
 
+#include <set>
+
 #include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
 class Zero1 final : public Strategy {
  public:
-  explicit Zero1(int axis) : axis_(axis) {}  // cuts over this axis of the step's mesh
+  // Cuts over this axis of the step's mesh, but for the groups `uncut`.
+  explicit Zero1(int axis, std::set<int> uncut = {}) : axis_(axis), uncut_(std::move(uncut)) {}
   std::string name() const override;
-  // REQUIRES gradients that are all-reduced over the axis.
+  // REQUIRES gradients of the other groups that are all-reduced over the axis.
   program::Program rewrite(program::Program step) const override;
 
  private:
   int axis_;
+  std::set<int> uncut_;
 };
 
 // Returns the ZeRO stage: strategy.zero; 3 where mesh.fsdp > 1 and strategy.zero is 0; 0 where there is one data rank.

@@ -5,6 +5,7 @@
 
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
+#include "herd/strategies/expert_parallel.h"
 #include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
@@ -14,11 +15,9 @@ using program::OpKind;
 using program::Value;
 using program::ValueKind;
 
-namespace {
-
-bool is_whole_gradient(const Value& value) { return is_plain_whole(value, ValueKind::kGradient); }
-
-}  // namespace
+bool Zero2::is_whole_gradient(const Value& value) const {
+  return is_plain_whole(value, ValueKind::kGradient) && !uncut_.contains(value.index);
+}
 
 std::string Zero2::name() const { return "zero2"; }
 
@@ -74,7 +73,7 @@ Technique zero2_row() {
   return {.name = "zero2",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (zero_stage(step.run, step.layout) < 2) return nullptr;
-            return std::make_unique<Zero2>(shard_axis(step.run, step.layout));
+            return std::make_unique<Zero2>(shard_axis(step.run, step.layout), groups_of_experts(step.model));
           },
           .supports = {{"strategy.zero", {2}}},
           .in_equations = true,

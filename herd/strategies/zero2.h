@@ -9,18 +9,24 @@
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.2.
 #pragma once
 
+#include <set>
+
 #include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
 class Zero2 final : public Strategy {
  public:
-  explicit Zero2(int axis) : axis_(axis) {}  // REQUIRES a program that Zero1 has rewritten over the same axis
+  // REQUIRES a program that Zero1 has rewritten over the same axis, but for the groups `uncut`.
+  explicit Zero2(int axis, std::set<int> uncut = {}) : axis_(axis), uncut_(std::move(uncut)) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
+  bool is_whole_gradient(const program::Value& value) const;
+
   int axis_;
+  std::set<int> uncut_;
 };
 
 Technique zero2_row();  // returns its row in the table of techniques.h

@@ -433,7 +433,8 @@ TEST(Equations, RefuseWhatNoRowSaysTheyKnow) {
                "fix: strategy.offload = \"none\" or \"states\" or \"nvme\"");
   EXPECT_ERROR(equations(known("gpt2", {"mesh.tp=2", "strategy.interleave_micro_batches=2"}), 2), Code::kBadConfig,
                "no equation covers strategy.interleave_micro_batches = 2\n");
-  EXPECT_ERROR(equations(known("gpt2", {"mesh.ep=2"}), 2), Code::kBadConfig, "no equation covers mesh.ep = 2\n");
+  EXPECT_ERROR(equations(known("gpt2", {"model.kind=moe", "model.norm=rmsnorm", "mesh.ep=2"}), 2), Code::kBadConfig,
+               "no equation covers mesh.ep = 2\n  fix: mesh.ep = 1");
   const spec::RunFile made_up = known("gpt2", {"strategy.context=hybrid"});
   strategies::Technique row{.name = "made up", .supports = {{"strategy.context", {"hybrid"}}}};
   {

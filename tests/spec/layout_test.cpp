@@ -52,6 +52,18 @@ TEST(Layout, NamesTheEquationAndTheFix_WhenTheMeshDoesNotCoverTheWorld) {
   EXPECT_THAT(refusal(run, 4), testing::HasSubstr("mesh.ep must divide dp * fsdp * cp: 4 % 3 = 1"));
 }
 
+// Neighbours hold the experts together; ranks that hold the same ones are ep ranks apart.
+TEST(Layout, NamesTheRanksThatHoldExperts) {
+  RunFile run;
+  run.mesh = {.pp = 2, .ep = 2};
+  const Layout layout = resolve_mesh(run, 12);
+  EXPECT_EQ(layout.mesh.ranks(layout.expert_axis, 9), (std::vector<int>{8, 9}));
+  EXPECT_EQ(layout.mesh.ranks(layout.expert_sum_axis, 9), (std::vector<int>{7, 9, 11}));
+  const Layout all = resolve_mesh(run, 4);
+  EXPECT_EQ(all.mesh.ranks(all.expert_axis, 3), (std::vector<int>{2, 3}));
+  EXPECT_EQ(all.expert_sum_axis, kNoAxis) << "no two ranks hold the same experts";
+}
+
 TEST(Layout, CountsTheSamplesAndMicroBatchesThatRanksReallyRead) {
   RunFile run;
   for (int world : {1, 2, 3, 4, 7, 16}) {

@@ -30,11 +30,26 @@ TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
 }
 
 TEST(Techniques, SupportWhatRowsBring) {
-  for (const char* setting :
-       {"strategy.zero=1", "strategy.zero=2", "strategy.zero=3", "strategy.offload=states", "strategy.precision=bf16",
-        "strategy.recompute=every:2", "strategy.pipeline=zero_bubble_v", "mesh.tp=2", "mesh.pp=2", "mesh.fsdp=2",
-        "mesh.cp=2", "strategy.prefetch=2", "strategy.keep_whole=2", "strategy.auto=true", "strategy.bucket=1MiB",
-        "strategy.sync=server", "strategy.schedule=priority", "strategy.partition_bytes=4096", "strategy.credit=2"})
+  for (const char* setting : {"strategy.zero=1",
+                              "strategy.zero=2",
+                              "strategy.zero=3",
+                              "strategy.offload=states",
+                              "strategy.precision=bf16",
+                              "strategy.recompute=every:2",
+                              "strategy.pipeline=zero_bubble_v",
+                              "mesh.tp=2",
+                              "mesh.pp=2",
+                              "mesh.fsdp=2",
+                              "mesh.cp=2",
+                              "mesh.ep=2",
+                              "strategy.prefetch=2",
+                              "strategy.keep_whole=2",
+                              "strategy.auto=true",
+                              "strategy.bucket=1MiB",
+                              "strategy.sync=server",
+                              "strategy.schedule=priority",
+                              "strategy.partition_bytes=4096",
+                              "strategy.credit=2"})
     EXPECT_EQ(refused(setting), "") << setting;
   for (const char* codec : {"bf16", "topk", "int8", "int4"})
     EXPECT_EQ(refused("strategy.compression=" + std::string(codec)), "") << codec;

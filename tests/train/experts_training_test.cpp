@@ -72,6 +72,43 @@ INSTANTIATE_TEST_SUITE_P(
                     LayoutCase{"OnTheHost", 2, {"strategy.zero=2", "strategy.offload=states"}}),
     [](const auto& one) { return std::string(one.param.name); });
 
+// Six experts, which two or three ranks hold in equal parts.
+class ExpertsOfRanks : public testing::TestWithParam<LayoutCase> {};
+
+TEST_P(ExpertsOfRanks, LoseAsOneRankDoes) {
+  const spec::RunFile run = with(moe_run(), {"model.experts=6"});
+  static const Trained one = train_in_threads(with(run, {"train.micro_batch=12"}), 1, kSteps);
+  const auto& [name, ranks, overrides] = GetParam();
+  const Trained many = train_in_threads(with(run, overrides), ranks, kSteps);
+  EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << first_apart(many.losses, one.losses);
+  EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << first_apart(many.norms, one.norms);
+  EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, ExpertsOfRanks,
+    testing::Values(LayoutCase{"Two", 2, {"mesh.ep=2"}}, LayoutCase{"TwoOfFour", 4, {"mesh.ep=2"}},
+                    LayoutCase{"ThreeUneven", 3, {"mesh.ep=3", "train.micro_batch=3"}},
+                    LayoutCase{"Zero1", 4, {"mesh.ep=2", "strategy.zero=1"}},
+                    LayoutCase{"Zero2Recomputed", 4, {"mesh.ep=2", "strategy.zero=2", "strategy.recompute=full"}},
+                    LayoutCase{"Pipeline", 4, {"mesh.ep=2", "mesh.pp=2"}},
+                    LayoutCase{"PipelineZeroBubble",
+                               4,
+                               {"mesh.ep=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1", "strategy.zero=1"}},
+                    LayoutCase{"OnTheHost", 2, {"mesh.ep=2", "strategy.offload=states"}}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+// A rank holds experts alone that no other has, so four ranks hold them once or twice in all.
+TEST(ExpertsTraining, RanksHoldPartsOfTheExperts) {
+  const spec::RunFile run = with(moe_run(), {"model.experts=4"});
+  const auto held = [&](const char* ep) {
+    return train_in_threads(with(run, {std::string("mesh.ep=") + ep}), 4, 1).held.at(MemoryLabel::kStates);
+  };
+  const int64_t experts = int64_t{3} * 4 * 3 * 20 * 24 * 8;  // layers, experts, matrices, and two moments of 4 bytes
+  EXPECT_NEAR(static_cast<double>(held("1") - held("4")), static_cast<double>(3 * experts), 4096);
+  EXPECT_NEAR(static_cast<double>(held("2") - held("4")), static_cast<double>(experts), 4096);
+}
+
 TEST(ExpertsTraining, RecomputedPassesChooseTheSameExperts) {
   const Trained kept = train_in_threads(moe_run(), 2, 6);
   for (const char* recompute : {"full", "sqrt"}) {

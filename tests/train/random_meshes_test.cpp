@@ -41,6 +41,13 @@ Combination mesh_drawn(uint64_t seed) {
   if (c.tp * c.cp == 1 && seed % 2 == 0) c.kind = "moe";
   if (seed % 4 == 1 && c.zero == 0 && c.fsdp == 1) c.offload = "window";
   c.context = one_of("ring", "all_to_all");  // drawn last, so that the rest is as it was
+  if (seed % 8 == 4) {                       // experts that several ranks hold
+    c.kind = "moe", c.tp = c.cp = c.fsdp = 1;
+    c.zero = std::min<decltype(c.zero)>(c.zero, 2);
+    c.offload = one_of("none", "states", "nvme");
+    c.ranks = one_of(2, 3, 4, 6, 8);
+    c.ep = c.ranks % 2 == 0 ? one_of(2, c.ranks) : c.ranks;
+  }
   return c;
 }
 

@@ -33,14 +33,14 @@ struct Combination {
   int stages_per_rank = 1;
   bool dropout = true;
   double lr = 1e-3, norms = 1e-4;  // how far 32-bit norms may be apart
-  int cp = 1;
+  int cp = 1, ep = 1;
   std::string context = "all_to_all";
   int data_ranks() const { return ranks / pp / tp / cp; }
 };
 
 // Half of the time heads share key heads: as many as ranks, or fewer, of which these hold copies.
 template <class In>
-void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t shared_by, const In& in) {
+void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t shared_by, int64_t ep, const In& in) {
   if (in(0, 1) == 1) {
     do model.kv_heads = in(1, shared_by);
     while (shared_by % model.kv_heads != 0);
@@ -56,6 +56,7 @@ void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t sha
   model.rope_original_context = 16;
   if (kind != "moe") return;
   model.experts = in(1, 8);
+  if (ep > 1) model.experts = (model.experts + ep - 1) / ep * ep;
   model.top_k = in(1, std::min<int64_t>(3, model.experts));
   model.shared_experts = in(0, 3) == 0 ? 1 : 0;
   model.expert_ffn = in(8, 2 * model.width);
@@ -135,23 +136,21 @@ inline spec::RunFile drawn(const Combination& c) {
   run.mesh.pp = std::min<int64_t>(c.pp, run.model.layers + 2);
   run.strategy.pipeline = c.order;
   if (c.stages_per_rank > 1) run.strategy.stages_per_rank = c.stages_per_rank;
-  run.mesh.tp = c.tp, run.mesh.cp = c.cp, run.strategy.context = c.context;
+  run.mesh.tp = c.tp, run.mesh.cp = c.cp, run.mesh.ep = c.ep, run.strategy.context = c.context;
   run.strategy.offload = c.offload;
   run.strategy.sequence_parallel = c.sequence;
   run.strategy.keep_gathered = c.seed % 2 == 0;
   if (!c.dropout) run.model.dropout = 0;
   run.optimizer.lr = c.lr;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
-  draw_kind(c.kind, run.model, shared, in);
+  draw_kind(c.kind, run.model, shared, c.ep, in);
   if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
     run.strategy.interleave_micro_batches = static_cast<int64_t>(2 + (c.seed / 3) % 2);
-  if (c.seed % 7 < 4)
-    draw_codec(c, run);
-  else
-    draw_servers(c, run);
+  if (c.ep == 1 && c.seed % 7 < 4) draw_codec(c, run);  // neither goes with experts on several ranks
+  if (c.ep == 1 && c.seed % 7 >= 4) draw_servers(c, run);
   if (c.kind != "moe" && c.seed % 3 == 2) run.data.packing = "documents";
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
-  if (c.seed % 2 == 0) draw_schedule(c, run);
+  if (c.ep == 1 && c.seed % 2 == 0) draw_schedule(c, run);
   return run;
 }
 
@@ -160,10 +159,11 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
   return "seed " + std::to_string(c.seed) + ": zero " + std::to_string(c.zero) + ", recompute " + c.recompute + ", " +
          c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
          " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + " " +
-         std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + ", cp " + std::to_string(c.cp) + " " +
-         c.context + (c.sequence ? " rows, " : ", ") + (run.strategy.keep_gathered ? "" : "gathered again, ") +
-         "interleave " + std::to_string(run.strategy.interleave_micro_batches) + ", codec " + run.strategy.compression +
-         " but " + run.strategy.compression_exclude + ", sync " + run.strategy.sync + " of " +
+         std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + ", cp " + std::to_string(c.cp) + ", ep " +
+         std::to_string(c.ep) + " " + c.context + (c.sequence ? " rows, " : ", ") +
+         (run.strategy.keep_gathered ? "" : "gathered again, ") + "interleave " +
+         std::to_string(run.strategy.interleave_micro_batches) + ", codec " + run.strategy.compression + " but " +
+         run.strategy.compression_exclude + ", sync " + run.strategy.sync + " of " +
          std::to_string(run.strategy.servers) + ", " + run.strategy.schedule + " " +
          std::to_string(run.strategy.partition_bytes) + " " + std::to_string(run.strategy.credit) + ", offload " +
          c.offload + ", " + std::to_string(c.micro_batches) + " micro-batches | " + m.kind +

@@ -1,0 +1,59 @@
+#include "herd/strategies/expert_parallel.h"
+
+namespace herd::strategies {
+
+using program::Op;
+using program::OpKind;
+
+ExpertParallel::ExpertParallel(int axis, const spec::ModelTable& model) : axis_(axis) {
+  for (const spec::BlockShape& block : model.blocks) exchanges_rows_.push_back(block.exchanges_rows);
+}
+
+std::string ExpertParallel::name() const { return "expert parallel"; }
+
+program::Program ExpertParallel::rewrite(program::Program step) const {
+  for (Op& op : step.ops) {
+    const bool runs_experts =
+        op.kind == OpKind::kForward || op.kind == OpKind::kRecompute || op.kind == OpKind::kBackward;
+    if (runs_experts && exchanges_rows_[static_cast<size_t>(op.block)]) op.axis = axis_;
+  }
+  return step;
+}
+
+std::set<int> groups_of_experts(const spec::ModelTable& model) {
+  std::set<int> groups;
+  for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
+    if (model.groups[static_cast<size_t>(group)].of_experts) groups.insert(group);
+  }
+  return groups;
+}
+
+std::optional<spec::Unsupported> unsupported_with_expert_ranks(const spec::RunFile& run) {
+  if (run.mesh.ep == 1) return std::nullopt;
+  const auto& strategy = run.strategy;
+  const std::string beside = " beside mesh.ep = " + std::to_string(run.mesh.ep);
+  const auto refused = [&](const std::string& key, const std::string& value, const std::string& other) {
+    return spec::Unsupported{key + " = " + value + beside, key + " = " + other + ", or mesh.ep = 1"};
+  };
+  const auto number = [](int64_t value) { return std::to_string(value); };
+  const auto text = [](const std::string& value) { return "\"" + value + "\""; };
+  if (run.mesh.fsdp > 1) return refused("mesh.fsdp", number(run.mesh.fsdp), "1");
+  if (strategy.zero > 2) return refused("strategy.zero", number(strategy.zero), "2");
+  if (strategy.sync != "all_reduce") return refused("strategy.sync", text(strategy.sync), "\"all_reduce\"");
+  if (strategy.schedule != "fifo") return refused("strategy.schedule", text(strategy.schedule), "\"fifo\"");
+  if (strategy.compression != "none") return refused("strategy.compression", text(strategy.compression), "\"none\"");
+  if (strategy.offload == "window") return refused("strategy.offload", text(strategy.offload), "\"states\"");
+  return std::nullopt;
+}
+
+Technique expert_parallel_row() {
+  return {.name = "expert parallel",
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (step.layout.expert_axis == kNoAxis) return nullptr;
+            return std::make_unique<ExpertParallel>(step.layout.expert_axis, step.model);
+          },
+          .extend_proof = [](const StepContext&, program::Proof& proof) { proof.experts_cut = true; },
+          .supports = {{"mesh.ep", {}}}};
+}
+
+}  // namespace herd::strategies

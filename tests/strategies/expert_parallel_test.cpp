@@ -1,0 +1,227 @@
+// Expert parallel as a rewrite: that its steps prove with everything that it composes with, what they send, that no
+// mutant of them proves, and what is refused.
+#include "herd/strategies/expert_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "herd/program/collective_message.h"
+#include "herd/program/passes.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_text.h"
+#include "tests/golden.h"
+#include "tests/strategies/small_run.h"
+#include "tests/support/expect_error.h"
+
+namespace herd::strategies {
+namespace {
+
+using program::Op;
+using program::OpKind;
+using program::Program;
+using program::ValueKind;
+using Steps = std::vector<Program>;
+
+spec::RunFile expert_run(int ep, int64_t micro_batches = 1, int data = 2, int64_t layers = 2) {
+  spec::RunFile run = small_run(layers, "none", data * micro_batches);
+  run.model.kind = "moe", run.model.norm = "rmsnorm";
+  run.model.experts = 8, run.model.top_k = 2, run.model.expert_ffn = 4;
+  run.mesh.ep = ep;
+  run.strategy.bucket = 4096;
+  return run;
+}
+
+TEST(ExpertParallel, ProvesWithEveryTechnique) {
+  int index = 0, proved = 0;
+  for (const int ep : {2, 4, 8}) {
+    for (const int copies : {1, 2, 3}) {
+      for (const int pp : {1, 2, 3}) {
+        for (const int zero : {0, 1, 2}) {
+          for (const int64_t micro_batches : {1, 3}) {
+            for (const char* recompute : {"none", "full", "every:2"}) {
+              const int data = ep * copies, ranks = data * pp;
+              if (ranks > 16 || ++index % one_in(7, 41) != 0) continue;
+              spec::RunFile run = expert_run(ep, micro_batches, data, 3);
+              run.model.tie_embeddings = index % 2 == 0;
+              run.model.balance_loss = index % 3 == 0 ? 0 : 0.01;
+              run.mesh.pp = pp;
+              run.strategy.zero = zero;
+              run.strategy.recompute = recompute;
+              if (pp > 1 && index % 4 == 0) run.strategy.pipeline = "zero_bubble_h1";
+              if (index % 5 == 0) run.strategy.offload = "states";
+              if (index % 6 == 0) run.model.frozen = "h.0.experts.* h.1.experts.down.weight";
+              if (index % 7 == 0) run.optimizer.clip = 0, run.health.check_finite = false;
+              const Steps steps = steps_of(run, ranks);
+              EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+              ++proved;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(proved, 3);
+}
+
+TEST(ExpertParallel, IsReadByPeople) {
+  testing_support::expect_golden("tests/strategies/golden/expert_parallel_ep2.txt",
+                                 to_text(steps_of(expert_run(2, 1, 4, 1), 4)[0]));
+}
+
+// Each rank holds an ep-th of the experts, and of their gradients and states; the rest as without.
+TEST(ExpertParallel, CutsExpertsAlone) {
+  const spec::RunFile whole = expert_run(1, 1, 4), cut = expert_run(4, 1, 4);
+  const spec::ModelTable table = spec::program_table(cut, 1);
+  const std::set<int> experts = groups_of_experts(table);
+  EXPECT_EQ(experts.size(), 2U);
+  const Program before = steps_of(whole, 4)[0], after = steps_of(cut, 4)[0];
+  for (const auto& [value, info] : before.values) {
+    if (value.kind != ValueKind::kWeight && value.kind != ValueKind::kGradient && value.kind != ValueKind::kState)
+      continue;
+    EXPECT_EQ(after.values.at(value).bytes, info.bytes / (experts.contains(value.index) ? 4 : 1));
+  }
+}
+
+// Under a uniform router a rank sends 4 k T h e (P-1)/P of a layer and a micro-batch, and half as much more with
+// recompute.
+TEST(ExpertParallel, SendsWhatItsEquationSays) {
+  for (const int ep : {2, 4}) {
+    for (const bool recomputes : {false, true}) {
+      spec::RunFile run = expert_run(ep, 3, ep);
+      if (recomputes) run.strategy.recompute = "full";
+      const spec::ModelTable table = spec::program_table(run, 1);
+      double sent = 0;
+      for (const Op& op : steps_of(run, ep)[0].ops) {
+        if (!is_pass(op)) continue;
+        for (const spec::InnerCollective& inner : table.blocks[static_cast<size_t>(op.block)].inner)
+          sent += runs_of_inner_collective(inner, op) * static_cast<double>(inner.bytes) * (ep - 1) / ep;
+      }
+      EXPECT_DOUBLE_EQ(sent, 2 * 3 * (recomputes ? 6.0 : 4.0) * 2 * 4 * 8 * 4 * (ep - 1) / ep);
+    }
+  }
+}
+
+// The same change to the programs of all ranks, or of the last one alone, at every op that it applies to.
+int expect_mutants_found(const spec::RunFile& run, int ranks, const char* what, bool all_ranks,
+                         const std::function<bool(Program&, size_t)>& change) {
+  const Steps steps = steps_of(run, ranks);
+  const program::Expectation expected = expectation_of(run, ranks);
+  EXPECT_EQ(first_finding(steps, expected), "");
+  int mutants = 0;
+  for (size_t i = 0; i < steps[0].ops.size(); ++i) {
+    Steps mutant = steps;
+    bool changed = false;
+    for (size_t rank = all_ranks ? 0 : mutant.size() - 1; rank < mutant.size(); ++rank)
+      changed = change(mutant[rank], i) || changed;
+    if (!changed) continue;
+    ++mutants;
+    EXPECT_NE(first_finding(mutant, expected), "") << what << ": " << describe(steps[0], steps[0].ops[i]);
+  }
+  return mutants;
+}
+
+TEST(ExpertParallel, MutantsAreFound) {
+  for (const int zero : {0, 2}) {
+    spec::RunFile run = expert_run(2, 2, 4, 2);
+    run.strategy.zero = zero;
+    const std::set<int> experts = groups_of_experts(spec::program_table(run, 1));
+    const auto sums_experts = [&](const Op& op) {
+      return is_collective(op) && op.writes[0].kind == ValueKind::kGradient && experts.contains(op.writes[0].index);
+    };
+    const auto sums_others = [&](const Op& op) {
+      return is_collective(op) && op.writes[0].kind == ValueKind::kGradient && !experts.contains(op.writes[0].index);
+    };
+    const auto sums_norms = [&](const Op& op) { return is_collective(op) && op.writes[0].kind == ValueKind::kNorm; };
+    const auto runs_together = [](const Op& op) { return is_pass(op) && op.axis != kNoAxis; };
+    const auto along = [](const char* axis, const auto& applies) {
+      return [=](Program& step, size_t i) {
+        const int other = axis == nullptr ? kNoAxis : step.mesh.find(axis);
+        if (!applies(step.ops[i]) || step.ops[i].axis == other) return false;
+        step.ops[i].axis = other;
+        return true;
+      };
+    };
+    const auto without = [](const auto& applies) {
+      return [=](Program& step, size_t i) {
+        if (!applies(step.ops[i])) return false;
+        step.ops.erase(step.ops.begin() + static_cast<long>(i));
+        return true;
+      };
+    };
+    const auto twice = [](const auto& applies) {
+      return [=](Program& step, size_t i) {
+        if (!applies(step.ops[i])) return false;
+        const Op copy = step.ops[i];
+        step.ops.insert(step.ops.begin() + static_cast<long>(i), copy);
+        return true;
+      };
+    };
+    EXPECT_GT(expect_mutants_found(run, 4, "experts are summed over all data ranks", true, along("dp", sums_experts)),
+              0);
+    EXPECT_GT(
+        expect_mutants_found(run, 4, "experts are summed over ranks with other ones", true, along("ep", sums_experts)),
+        0);
+    EXPECT_GT(expect_mutants_found(run, 4, "experts are not summed", true, without(sums_experts)), 0);
+    EXPECT_GT(expect_mutants_found(run, 4, "experts are summed twice", true, twice(sums_experts)), 0);
+    const int as_experts =
+        expect_mutants_found(run, 4, "others are summed as experts are", true, along("edp", sums_others));
+    EXPECT_GT(as_experts, 0);
+    EXPECT_GT(expect_mutants_found(run, 4, "norms are summed over too few", true, along("edp", sums_norms)), 0);
+    EXPECT_GT(expect_mutants_found(run, 4, "norms are not summed", true, without(sums_norms)), 0);
+    for (const bool all_ranks : {true, false}) {
+      EXPECT_GT(expect_mutants_found(run, 4, "a pass is missing", all_ranks, without(runs_together)), 3);
+      EXPECT_GT(expect_mutants_found(run, 4, "a pass is there twice", all_ranks, twice(runs_together)), 3);
+      EXPECT_GT(expect_mutants_found(run, 4, "a rank runs a pass alone", all_ranks, along(nullptr, runs_together)), 3);
+      EXPECT_GT(expect_mutants_found(run, 4, "rows go to ranks with the same experts", all_ranks,
+                                     along("edp", runs_together)),
+                3);
+    }
+    EXPECT_GT(expect_mutants_found(run, 4, "ranks run passes of two micro-batches", false,
+                                   [&](Program& step, size_t i) {
+                                     if (!runs_together(step.ops[i])) return false;
+                                     step.ops[i].micro_batch = 1 - step.ops[i].micro_batch;
+                                     return true;
+                                   }),
+              3);
+  }
+}
+
+TEST(ExpertParallel, ProvesOfManyRanksAFew) {
+  spec::RunFile run = expert_run(8, 1, 32);
+  run.mesh.pp = 4, run.model.layers = 8;
+  const spec::Layout layout = trainable_layout(run, 128);
+  const spec::ModelTable table = spec::program_table(run, 1);
+  const Quotient quotient = quotient_of(run, layout, false);
+  EXPECT_EQ(quotient.run.mesh.ep, 2);
+  EXPECT_EQ(quotient.ranks, 3 * 4);
+  EXPECT_EQ(programs_of_run(run, table, layout, {0, 127}).size(), 2U);
+}
+
+TEST(ExpertParallel, RefusesWhatDoesNotComposeYet_AndSaysHowToGoOn) {
+  const auto refused = [](const char* setting, const std::function<void(spec::RunFile&)>& change) {
+    spec::RunFile run = expert_run(2);
+    change(run);
+    EXPECT_EQ(not_supported(run).substr(0, std::string(setting).size()), setting);
+    EXPECT_NE(not_supported(run).find(", or mesh.ep = 1"), std::string::npos);
+  };
+  refused("mesh.fsdp = 2 beside mesh.ep = 2 is not in this version\n  fix: mesh.fsdp = 1",
+          [](auto& run) { run.mesh.fsdp = 2; });
+  refused("strategy.zero = 3 beside mesh.ep = 2 is not in this version\n  fix: strategy.zero = 2",
+          [](auto& run) { run.strategy.zero = 3; });
+  refused("strategy.sync = \"server\" beside mesh.ep = 2", [](auto& run) { run.strategy.sync = "server"; });
+  refused("strategy.schedule = \"priority\" beside mesh.ep = 2", [](auto& run) { run.strategy.schedule = "priority"; });
+  refused("strategy.compression = \"bf16\" beside mesh.ep = 2", [](auto& run) { run.strategy.compression = "bf16"; });
+  refused("strategy.offload = \"window\" beside mesh.ep = 2", [](auto& run) { run.strategy.offload = "window"; });
+  spec::RunFile run = expert_run(3);
+  EXPECT_ERROR(spec::program_table(run, 1), Code::kBadConfig,
+               "mesh.ep must divide model.experts: 8 % 3 = 2\n  fix: mesh.ep = 1");
+  run = expert_run(2);
+  run.model.kind = "gpt";
+  EXPECT_ERROR(spec::program_table(run, 1), Code::kBadConfig,
+               "model.kind = \"gpt\" has no experts, which ranks of mesh.ep = 2 would hold\n"
+               "  fix: mesh.ep = 1, or model.kind = \"moe\"");
+}
+
+}  // namespace
+}  // namespace herd::strategies

@@ -1,0 +1,43 @@
+// Runs of herd train whose experts several ranks hold: they train as one rank does, save for any layout and start from
+// any, and say what does not go with them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "layout_moves.h"
+#include "tests/support/sample.h"
+
+namespace herd::train {
+namespace {
+
+using testing::HasSubstr;
+
+const std::vector<std::string> kRun =
+    run_to_move({"model.kind=moe", "model.layers=2", "model.experts=4", "model.top_k=2", "model.expert_ffn=24",
+                 "model.norm=rmsnorm", "model.norm_eps=1e-6", "model.balance_loss=0.02", "optimizer.lr=3e-4"});
+
+TEST(ExpertsCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
+  RunFolder folder;
+  ASSERT_EQ(folder.train("one", 1, kRun).status, 0);
+  const auto expected = metrics_of(folder.root / "one");
+  const std::pair<Layout, Layout> moves[] = {
+      {{2, {"mesh.ep=2"}}, {4, {"mesh.ep=4", "strategy.zero=2"}}},
+      {{4, {"mesh.ep=2", "strategy.zero=1"}}, {1}},
+      {{1}, {2, {"mesh.ep=2", "strategy.recompute=full"}}},
+      {{2, {"strategy.zero=3"}}, {4, {"mesh.ep=2", "mesh.pp=2", "strategy.offload=states"}}}};
+  int index = 0;
+  for (const auto& move : moves) {
+    if (++index % one_in(2, 2) != 0) continue;
+    expect_moves(folder, "move" + std::to_string(index), kRun, expected, move);
+  }
+}
+
+TEST(ExpertsCommand, SaysWhatDoesNotGoWithExpertsOnSeveralRanks) {
+  RunFolder folder;
+  const Ended refused = folder.train("refused", 2, with(kRun, {"mesh.ep=2", "strategy.zero=3"}));
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(refused.output, HasSubstr("strategy.zero = 3 beside mesh.ep = 2 is not in this version\n"
+                                        "  fix: strategy.zero = 2, or mesh.ep = 1"));
+}
+
+}  // namespace
+}  // namespace herd::train
