@@ -146,6 +146,18 @@ class Simulator {
     std::vector<int> arrivals, work;
   };
 
+  // Holds the spans that are drawn of one pass in a ring: a task, its row, and the place of the rank whose keys it has.
+  struct RingSpan {
+    int task, row, owner;
+  };
+  struct RingPass {
+    int first_task = 0;
+    std::vector<RingSpan> spans = {};
+  };
+  static constexpr int kLanes = 16;                          // rows of a rank: its lanes, and two of rings
+  static constexpr int kRingKeys = 10, kRingGradients = 11;  // rows behind those of Lane
+  static int lane_of(int rank, Lane lane) { return rank * kLanes + static_cast<int>(lane); }
+
   int add_task(sim::Task task) {
     tasks_.push_back(std::move(task));
     return static_cast<int>(tasks_.size()) - 1;
@@ -159,7 +171,7 @@ class Simulator {
     std::map<std::string, int> issued;  // number of collectives and messages so far, by key of their meetings
     for (int position = 0; position < n * kSteps; ++position) {
       const Op& op = step.ops[static_cast<size_t>(position % n)];
-      sim::Task task{.lane = is_deferred_release(op) ? -1 : rank * 16 + static_cast<int>(op.lane)};
+      sim::Task task{.lane = is_deferred_release(op) ? -1 : lane_of(rank, op.lane)};
       for (const Dependency& d : waits[static_cast<size_t>(position % n)]) {
         const int earlier = position - position % n - d.distance * n + d.op;
         if (earlier >= 0) task.after.push_back(last_task[static_cast<size_t>(earlier)]);
@@ -182,6 +194,10 @@ class Simulator {
         meeting.work.push_back(add_task(task));
       } else {
         if (auto work = work_of(step, op, model_, calibration_)) {
+          if (work->block != nullptr && work->block->in_ring && op.axis != kNoAxis) {
+            last_task[static_cast<size_t>(position)] = add_ring(rank, position, op, *work, task, issued);
+            continue;
+          }
           if (work->block != nullptr) add_inner(op, step, *work->block, work->pass, task.latency_us);
           task.latency_us += work->latency_us;
           task.work_us = work->pass.work_us;
@@ -194,6 +210,53 @@ class Simulator {
       last_task[static_cast<size_t>(position)] = static_cast<int>(tasks_.size()) - 1;
     }
     last_task_.push_back(std::move(last_task));
+  }
+
+  // Adds a pass of attention in a ring, and returns the task with which it ends. Each step works on the keys and values
+  // of one rank, while those of the next are on their way. In backward the sums of their gradients follow each step;
+  // the last message brings home those of this rank.
+  int add_ring(int rank, int position, const Op& op, const OpWork& work, sim::Task task,
+               std::map<std::string, int>& issued) {
+    const Program& step = programs_[static_cast<size_t>(rank)];
+    const int P = step.mesh.size(op.axis), place = step.mesh.index(op.axis, step.rank);
+    const int number = issued["ring of " + std::to_string(op.axis)]++;
+    RingPass& pass = ring_passes_[{rank, position}];
+    const auto message = [&](int row, int s, const spec::InnerCollective& inner, int messages, std::vector<int> after) {
+      Meeting& meeting = meetings_["ring of " + std::to_string(op.axis) + " of " +
+                                   std::to_string(step.mesh.peer(op.axis, step.rank, 0)) + "/" + std::to_string(row) +
+                                   "#" + std::to_string(number) + "." + std::to_string(s)];
+      meeting.arrivals.push_back(add_task({.after = std::move(after)}));
+      const CollectivePrice price =
+          cost_.price(OpKind::kSend, inner.bytes * (P - 1) / P / messages, step.mesh, op.axis);
+      sim::Task moves{.lane = rank * kLanes + row, .latency_us = price.latency_us, .work_us = 2 * price.work_us};
+      if (moves.work_us > 0)
+        moves.uses = {{cores_, 1},
+                      {bus_, bus_rate(2 * price.host_bytes, moves.work_us, calibration_.reduce_us_per_byte > 0)}};
+      meeting.work.push_back(add_task(std::move(moves)));
+      pass.spans.push_back({meeting.work.back(), row, (place - s + P) % P});
+      return meeting.work.back();
+    };
+    const std::vector<spec::InnerCollective>& inner = work.block->inner;
+    task.latency_us = work.latency_us;
+    task.work_us = work.pass.work_us / P;
+    if (task.work_us > 0)
+      task.uses = {{cores_, static_cast<double>(calibration_.threads)},
+                   {bus_, bus_rate(work.pass.host_bytes / P, task.work_us, work.measured)}};
+    pass.first_task = add_task({.lane = task.lane, .after = task.after});
+    std::vector<int> begun = {pass.first_task}, computed;  // what a message of keys waits for, and a task a step
+    int sums = -1;                                         // message of the gradients of the step before
+    for (int s = 0; s < P; ++s) {
+      const int keys = s > 0 ? message(kRingKeys, s, inner.at(0), P - 1, begun) : -1;
+      if (s > 0) begun = {keys, computed.back()}, task.after = {keys};
+      computed.push_back(add_task(task));
+      pass.spans.push_back({computed.back(), static_cast<int>(op.lane), (place - s + P) % P});
+      task.latency_us = 0;
+      if (op.kind != OpKind::kBackward) continue;
+      std::vector<int> after = {computed.back()};
+      if (sums >= 0) after.push_back(sums);
+      sums = message(kRingGradients, s, inner.at(1), P, std::move(after));
+    }
+    return sums < 0 ? computed.back() : add_task({.lane = task.lane, .after = {sums}});
   }
 
   // Adds a push, which waits for nobody, or a pull, which begins when all ranks have pushed. The servers lie among the
@@ -271,8 +334,11 @@ class Simulator {
   }
 
   sim::TaskTime time_of(size_t rank, size_t op) const {
-    const size_t n = programs_[rank].ops.size();
-    return times_[static_cast<size_t>(last_task_[rank][(kSteps - 2) * n + op])];
+    const size_t position = (kSteps - 2) * programs_[rank].ops.size() + op;
+    sim::TaskTime time = times_[static_cast<size_t>(last_task_[rank][position])];
+    const auto ring = ring_passes_.find({static_cast<int>(rank), static_cast<int>(position)});
+    if (ring != ring_passes_.end()) time.start_us = times_[static_cast<size_t>(ring->second.first_task)].start_us;
+    return time;
   }
 
   // Returns when the first pass of the shown step begins, which may be before the step before it has ended.
@@ -304,24 +370,46 @@ class Simulator {
 
   void draw(Simulation& out) const {
     out.timeline.title = "Predicted training step";
-    std::map<std::pair<size_t, Lane>, int> rows;
+    std::map<std::pair<size_t, int>, int> rows;
     for (size_t r = 0; r < programs_.size(); ++r) {
-      for (const Op& op : programs_[r].ops) rows.try_emplace({r, op.lane}, 0);
+      for (const Op& op : programs_[r].ops) rows.try_emplace({r, static_cast<int>(op.lane)}, 0);
+    }
+    for (const auto& [position, pass] : ring_passes_) {
+      for (const RingSpan& span : pass.spans) rows.try_emplace({static_cast<size_t>(position.first), span.row}, 0);
     }
     for (auto& [key, row] : rows) {
       row = static_cast<int>(out.timeline.rows.size());
-      out.timeline.rows.push_back(
-          {"rank " + std::to_string(programs_[key.first].rank), std::string(lane_name(key.second))});
+      const std::string name = key.second == kRingKeys        ? "ring of keys"
+                               : key.second == kRingGradients ? "ring of gradients"
+                                                              : std::string(lane_name(static_cast<Lane>(key.second)));
+      out.timeline.rows.push_back({"rank " + std::to_string(programs_[key.first].rank), name});
     }
+    const auto add_span = [&](int row, const std::string& name, std::string_view category, const sim::TaskTime& time) {
+      if (time.end_us <= time.start_us) return;
+      out.timeline.spans.push_back({row, name, std::string(category), std::max(0.0, time.start_us - shown_us_),
+                                    std::max(0.0, time.end_us - shown_us_)});
+    };
     for (size_t r = 0; r < programs_.size(); ++r) {
-      for (size_t i = 0; i < programs_[r].ops.size(); ++i) {
+      const size_t n = programs_[r].ops.size();
+      for (size_t i = 0; i < n; ++i) {
         const Op& op = programs_[r].ops[i];
-        const sim::TaskTime time = time_of(r, i);
-        if (op.kind == OpKind::kRelease || time.end_us <= time.start_us) continue;
-        const std::string name(op_name(op.kind));
-        out.timeline.spans.push_back({rows.at({r, op.lane}), name + " " + subject(programs_[r], op), name,
-                                      std::max(0.0, time.start_us - shown_us_),
-                                      std::max(0.0, time.end_us - shown_us_)});
+        if (op.kind == OpKind::kRelease) continue;
+        const std::string name = std::string(op_name(op.kind)) + " " + subject(programs_[r], op);
+        const auto ring = ring_passes_.find({static_cast<int>(r), static_cast<int>((kSteps - 2) * n + i)});
+        if (ring == ring_passes_.end()) {
+          add_span(rows.at({r, static_cast<int>(op.lane)}), name, op_name(op.kind), time_of(r, i));
+          continue;
+        }
+        for (const RingSpan& span : ring->second.spans) {
+          const std::string owner = " of " + axis_name(programs_[r].mesh, op.axis) + " " + std::to_string(span.owner);
+          const bool keys = span.row == kRingKeys, sums = span.row == kRingGradients;
+          add_span(rows.at({r, span.row}),
+                   (keys || sums ? "" : name + ", ") + (sums ? "gradients of keys" : "keys") + owner,
+                   keys   ? "receive"
+                   : sums ? "send"
+                          : op_name(op.kind),
+                   times_[static_cast<size_t>(span.task)]);
+        }
       }
     }
   }
@@ -391,7 +479,8 @@ class Simulator {
   std::vector<sim::Task> tasks_;
   std::map<int, std::vector<int>> after_;  // tasks that a task waits for besides those of its program
   std::map<std::string, Meeting> meetings_;
-  std::vector<std::vector<int>> last_task_;  // by program and op: the task with which the op ends
+  std::map<std::pair<int, int>, RingPass> ring_passes_;  // by index of the program and position of the op
+  std::vector<std::vector<int>> last_task_;              // by program and op: the task with which the op ends
   std::vector<sim::TaskTime> times_;
   double shown_us_ = 0;  // when the shown step begins
 };

@@ -12,6 +12,7 @@
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
+#include "herd/program/simulate.h"
 #include "herd/spec/supported.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"
@@ -163,6 +164,37 @@ TEST(ContextParallel, HoldsAPartOfTheActivations_InARing) {
   const double whole = graphs(1);
   EXPECT_NEAR(graphs(2), whole / 2, 0.1 * whole);
   EXPECT_NEAR(graphs(4), whole / 4, 0.1 * whole);
+}
+
+// Where one op stands, the timeline shows a span for the keys of each rank, the message that brings them before it, and
+// the gradients behind it.
+TEST(ContextParallel, StepsOfARingAreDrawn) {
+  constexpr int cp = 3, passes = 2 * 2;  // layers and micro-batches
+  const spec::RunFile run = ring_run(cp, 2);
+  const program::Calibration calibration{.cores = 8};
+  const program::Simulation simulation =
+      simulate(steps_of(run, cp), spec::program_table(run, 1), calibration, program::SharedMemoryCost(calibration));
+  const sim::Timeline& timeline = simulation.timeline;
+  const auto spans_of = [&](const std::string& rank, const std::string& row, const std::string& text) {
+    std::vector<sim::Span> spans;
+    for (const sim::Span& span : timeline.spans) {
+      const sim::Row& at = timeline.rows[static_cast<size_t>(span.row)];
+      if (at.group == rank && at.name == row && span.name.find(text) != std::string::npos) spans.push_back(span);
+    }
+    return spans;
+  };
+  for (int rank = 0; rank < cp; ++rank) {
+    const std::string name = "rank " + std::to_string(rank);
+    EXPECT_EQ(spans_of(name, "ring of keys", "keys of cp").size(), size_t{2 * passes * (cp - 1)});
+    EXPECT_EQ(spans_of(name, "ring of gradients", "gradients of keys of cp").size(), size_t{passes * cp});
+    for (int owner = 0; owner < cp; ++owner) {
+      const std::string keys = "keys of cp " + std::to_string(owner);
+      const auto computed = spans_of(name, "compute", keys), passed = spans_of(name, "ring of keys", keys);
+      ASSERT_EQ(computed.size(), size_t{2 * passes});
+      ASSERT_EQ(passed.size(), owner == rank ? 0 : computed.size());
+      for (size_t i = 0; i < passed.size(); ++i) EXPECT_LE(passed[i].end_us, computed[i].start_us);
+    }
+  }
 }
 
 TEST(ContextParallel, RefusesHeadsThatRanksDontDivide_AndSaysWhichDo) {
