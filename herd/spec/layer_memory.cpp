@@ -441,6 +441,7 @@ void LayerMemory::ring_forward(HeldBytes& held, int64_t keys) const {
   held.take(2 * keys * s_.element + converted);
   held.take(merged + sums);
   held.take_briefly(2 * a + 3 * sums + merged + std::max(flash_buffer(false), 4 * matrix));
+  if (s_.element != 4 && converted == 0) held.take_briefly(a + 3 * sums + 2 * merged);  // a part in fp32, and scaled
   held.take_briefly(rows(s_.A));
 }
 
@@ -451,6 +452,8 @@ void LayerMemory::ring_backward(HeldBytes& held, int64_t keys) const {
   held.take(2 * keys * s_.element + converted);  // keys, and those on their way
   held.take(2 * 4 * keys);                       // sums of their gradients, and those on their way
   held.take_briefly(2 * a + 2 * 4 * keys + std::max(flash_buffer(true), 5 * matrix));
+  if (s_.element != 4 && converted == 0)  // sums of gradients, a part's gradients, and those of queries in fp32
+    held.take_briefly(4 * keys + a + keys * s_.element + 4 * s_.R * s_.A);
   held.give(2 * keys * s_.element + converted + 2 * 4 * keys);
   held.take_briefly(s_.element == 4 ? 0 : rows(s_.A) + keys * s_.element);
 }

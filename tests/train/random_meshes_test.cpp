@@ -69,6 +69,22 @@ TEST(RandomMeshes, TrainAsOneRankDoes) {
   }
 }
 
+// Every number of ranks that share tokens, whatever heads there are; beside data ranks and stages where they fit.
+TEST(RandomMeshes, RingsOfEveryLengthTrainAsOneRankDoes) {
+  for (int cp = 2; cp <= 8; ++cp) {
+    if ((cp + 2) % static_cast<int>(one_in(7, 7)) != 0) continue;
+    Combination c = mesh_drawn(8000 + static_cast<uint64_t>(cp));
+    c.tp = 1, c.cp = cp, c.context = "ring";
+    c.fsdp = cp == 3 ? 2 : 1, c.pp = cp == 2 || cp == 4 ? 2 : 1;
+    c.ranks = static_cast<int>(c.cp * c.fsdp * c.pp) * (cp == 2 ? 2 : 1);
+    c.zero = cp % 4, c.offload = "none", c.precision = cp == 7 ? "bf16" : "fp32";
+    c.recompute = cp % 2 == 0 ? "full" : "none";
+    if (c.kind == "moe") c.kind = "llama";
+    const double worst = expect_trains_as_one_rank(c);
+    std::printf("a ring of %d of %d ranks in %s, losses %.2g apart at most\n", cp, c.ranks, c.precision.c_str(), worst);
+  }
+}
+
 // Stages of a pipeline beside the mesh where there are ranks for them, and optimizer states in host memory.
 TEST(RandomMeshes, TakeWeightsAsOneRankDoes) {
   std::map<std::string, double> worst;
