@@ -28,12 +28,12 @@ spec::RunFile without_norm() {
 TEST(PriorityTraining, HasTheBitsOfFifo_WhateverPartitionAndCredit) {
   for (const int ranks : {2, 3}) {
     spec::RunFile run = without_norm();
-    const Trained fifo = trained_by("fifo", run, ranks, 12);
+    const Trained fifo = trained_by("fifo", run, ranks, 6);
     EXPECT_LT(fifo.losses.back(), fifo.losses.front());
-    for (const int64_t partition_bytes : {100, 1000, 1 << 20}) {
-      for (const int64_t credit : {0, 1, 50}) {
+    for (const int64_t partition_bytes : {100, 1 << 20}) {
+      for (const int64_t credit : {0, 2}) {
         run.strategy.partition_bytes = partition_bytes, run.strategy.credit = credit;
-        const Trained priority = trained_by("priority", run, ranks, 12);
+        const Trained priority = trained_by("priority", run, ranks, 6);
         EXPECT_EQ(priority.losses, fifo.losses) << ranks << " ranks, " << partition_bytes << " bytes, " << credit;
         EXPECT_EQ(priority.validation, fifo.validation);
       }
@@ -44,7 +44,7 @@ TEST(PriorityTraining, HasTheBitsOfFifo_WhateverPartitionAndCredit) {
 // Drawn as random runs are, with two data ranks, beside pipelines, tensor parallel, offload and 16 bits.
 TEST(PriorityTraining, HasTheBitsOfFifo_InRandomLayouts) {
   int by_priority = 0, without_barrier = 0;
-  const uint64_t stride = one_in(12, 41);
+  const uint64_t stride = one_in(29, 41);
   for (uint64_t seed = 9000; seed < 9240; seed += 2) {
     if (seed / 2 % stride != 0) continue;
     Combination c{.recompute = seed % 3 == 0 ? "full" : "none",
@@ -64,8 +64,8 @@ TEST(PriorityTraining, HasTheBitsOfFifo_InRandomLayouts) {
     EXPECT_EQ(trained_by("priority", run, c.ranks, 4).losses, trained_by("fifo", run, c.ranks, 4).losses)
         << text(c, run);
   }
-  EXPECT_GT(by_priority, 5);
-  EXPECT_GT(without_barrier, 2);
+  EXPECT_GT(by_priority, 2);
+  EXPECT_GT(without_barrier, 1);
 }
 
 TEST(PriorityTraining, SendsTheBytesOfFifo) {
