@@ -1,5 +1,6 @@
 #include "herd/convert/companions.h"
 
+#include "herd/convert/transformers_files_internal.h"
 #include "herd/storage/file_kind.h"
 #include "herd/storage/manifest.h"
 
@@ -24,7 +25,8 @@ Companions read_companions(const std::filesystem::path& folder) {
   const FileSystem of_checkpoint(folder);
   const FileSystem& files = is_taken(folder / kManifestName) ? of_checkpoint : FileSystem::system();
   for (const char* name : kNames) {
-    if (!is_file(folder / name, files)) continue;
+    if (!is_taken(folder / name, files)) continue;
+    refuse_lfs_pointer(folder / name);
     companions[name] = read_small_file(folder / name, files);
   }
   return companions;

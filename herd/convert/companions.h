@@ -19,7 +19,8 @@ inline constexpr char kGenerationConfig[] = "generation_config.json", kSentenceP
 bool has_tokenizer(const Companions& companions);
 
 // Returns the companions in a folder of weights. Of a checkpoint it follows no link; a Hugging Face folder may
-// be made of links. Throws kStorage where one cannot be read.
+// be made of links. Throws kStorage where one cannot be read or is no file, kBadConfig where one is a pointer of Git
+// LFS.
 Companions read_companions(const std::filesystem::path& folder);
 
 // Writes the companions into the folder; they are durable when it returns. Throws as AtomicFile.

@@ -138,6 +138,7 @@ bool is_causal_mask(std::string_view name) {
 
 const TransformersFormat& gpt2_format() {
   static const TransformersFormat format{.type = "gpt2",
+                                         .architecture = "GPT2",
                                          .model = "GPT-2",
                                          .prefix = "transformer.",
                                          .prefix_when_tied = false,  // as the published files

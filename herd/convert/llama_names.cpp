@@ -150,6 +150,7 @@ TransformersConfig parse_llama_config(std::string_view text, const std::string& 
 
 const TransformersFormat& llama_format() {
   static const TransformersFormat format{.type = "llama",
+                                         .architecture = "Llama",
                                          .model = "Llama",
                                          .prefix = "model.",
                                          .prefix_when_tied = true,

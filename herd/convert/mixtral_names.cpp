@@ -95,6 +95,7 @@ TransformersConfig parse_mixtral_config(std::string_view text, const std::string
 
 const TransformersFormat& mixtral_format() {
   static const TransformersFormat format{.type = "mixtral",
+                                         .architecture = "Mixtral",
                                          .model = "Mixtral",
                                          .prefix = "model.",
                                          .prefix_when_tied = true,

@@ -85,12 +85,36 @@ spec::RunFile run_of_config(const TransformersConfig& stated, const Transformers
   }
 }
 
+namespace {
+
+// Checks that the classes which config.json names, where it does, are of the model that it states.
+void check_architectures(const ConfigFile& config, const TransformersFormat& format) {
+  const Json* architectures = config.find("architectures");
+  if (architectures == nullptr) return;
+  bool found = false;
+  for (const Json& name : *architectures)
+    found |= name.is_string() && name.get<std::string>().starts_with(format.architecture);
+  if (found && architectures->is_array()) return;
+  config.refuse(Code::kBadConfig, "architectures",
+                "is " + architectures->dump() + ", but \"model_type\" (line " +
+                    std::to_string(config.line_of("model_type")) + ") is \"" + std::string(format.type) +
+                    "\", whose classes begin with " + std::string(format.architecture),
+                "the config.json that belongs to these weights");
+}
+
+}  // namespace
+
 const TransformersFormat& transformers_format(std::string_view config, const std::string& file) {
   const ConfigFile parsed(config, file);
+  if (parsed.line_of("model_type") > 0 && parsed.find("model_type") == nullptr)
+    parsed.refuse(Code::kBadConfig, "model_type", "is null, but names the kind of the model",
+                  "the config.json that save_pretrained() wrote beside the weights");
   const Json& json = parsed.json();
   const auto type = json.find("model_type"), architectures = json.find("architectures");
   for (const TransformersFormat* format : {&gpt2_format(), &llama_format(), &mixtral_format()}) {
-    if (type != json.end() && *type == format->type) return *format;
+    if (type == json.end() || *type != format->type) continue;
+    check_architectures(parsed, *format);
+    return *format;
   }
   throw Error(
       Code::kBadConfig,

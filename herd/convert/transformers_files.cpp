@@ -17,15 +17,27 @@ namespace {
 
 constexpr char kIndexName[] = "model.safetensors.index.json";
 
-// Refuses the pointer that a clone without git-lfs has in place of a large file.
-void refuse_pointer(const fs::path& path) {
-  constexpr std::string_view kPointer = "version https://git-lfs";
-  if (read_regular_file(path, kPointer.size()) != kPointer) return;
-  throw Error(Code::kBadConfig, path.string() + " is a pointer of Git LFS, and the weights are not there\n" +
-                                    "  fix: git lfs pull in that folder");
+// Returns the files of weights in the folder. Where an index names some of them, as transformers writes it, the others
+// are of other formats of the same weights; consolidated*.safetensors is Mistral's.
+std::vector<fs::path> files_of_weights(const fs::path& folder, const std::set<std::string>& indexed) {
+  std::vector<fs::path> all, named, without_consolidated;
+  for (const fs::path& path : entries_of(folder)) {
+    if (path.extension() != ".safetensors") continue;
+    all.push_back(path);
+    if (indexed.contains(path.filename().string())) named.push_back(path);
+    if (!path.filename().string().starts_with("consolidated")) without_consolidated.push_back(path);
+  }
+  return !named.empty() ? named : !without_consolidated.empty() ? without_consolidated : all;
 }
 
 }  // namespace
+
+void refuse_lfs_pointer(const fs::path& path) {
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  if (read_regular_file(path, kPointer.size()) != kPointer) return;
+  throw Error(Code::kBadConfig, path.string() + " is a pointer of Git LFS, and what it points to is not there\n" +
+                                    "  fix: git lfs pull in that folder");
+}
 
 std::string list_names_for_message(const fs::path& folder) {
   constexpr size_t kMaxShown = 12;
@@ -43,9 +55,11 @@ std::string list_names_for_message(const fs::path& folder) {
 void TransformersFiles::open(const fs::path& folder, std::string_view prefix) {
   folder_ = folder;
   prefix_ = prefix;
-  for (const fs::path& path : entries_of(folder)) {
-    if (path.extension() != ".safetensors") continue;
-    refuse_pointer(path);
+  read_index();
+  std::set<std::string> indexed;
+  for (const auto& [name, file] : file_of_tensor_) indexed.insert(file);
+  for (const fs::path& path : files_of_weights(folder, indexed)) {
+    refuse_lfs_pointer(path);
     files_.push_back(std::make_unique<SafetensorsFile>(path));
   }
   if (files_.empty()) {
@@ -71,22 +85,22 @@ std::string TransformersFiles::without_prefix(const std::string& name) const {
 
 const TransformersFiles::Place& TransformersFiles::at(const std::string& name) const {
   if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-  const std::string file = file_of_index(name);
+  const auto indexed = file_of_tensor_.find(name);
+  const std::string file = indexed == file_of_tensor_.end() ? "" : indexed->second;
   throw Error(Code::kBadConfig, folder_.string() + " lacks \"" + name + "\", which its config.json states" +
                                     (file.empty() ? "\n  fix: put all files of the model into the folder"
                                                   : " and its " + std::string(kIndexName) + " says is in " + file +
                                                         "\n  fix: put that file into the same folder"));
 }
 
-// Returns the file that holds a tensor according to the index beside the files, or "" if it does not say.
-std::string TransformersFiles::file_of_index(const std::string& name) const {
+// Reads which file holds which tensor according to the index beside the files; nothing where it does not say.
+void TransformersFiles::read_index() {
   const std::string text = read_regular_file(folder_ / kIndexName).value_or("");
   const auto index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) return {};
-  for (const auto& [indexed_name, file] : index["weight_map"].items()) {
-    if (without_prefix(indexed_name) == name && file.is_string()) return file;
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) return;
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    if (file.is_string()) file_of_tensor_[without_prefix(name)] = file.get<std::string>();
   }
-  return {};
 }
 
 }  // namespace herd::convert

@@ -38,6 +38,7 @@ std::string all_digits(float value) {
 }
 
 std::string read_text(const fs::path& path) {
+  refuse_lfs_pointer(path);
   const MappedFile file(path);
   return std::string(file.text());
 }
@@ -98,11 +99,17 @@ class TransformersWeights final : public WeightSource {
     const TensorEntry& entry = *place.entry;
     const std::vector<int64_t>& shape = theirs.shape;
     const auto dtype = dtype_of_tensor(entry.type);
-    if (entry.shape != shape || !dtype || !is_weight_type(*dtype)) {
-      throw Error(Code::kBadConfig, place.file->path().string() + ": \"" + entry.name + "\" is " + entry.type + " " +
-                                        shape_text(entry.shape) + ", config.json asks for " + shape_text(shape) +
-                                        " in F32, BF16 or F16" +
+    const std::string what = place.file->path().string() + ": \"" + entry.name + "\" is " + entry.type + " " +
+                             shape_text(entry.shape) + ", ";
+    if (entry.shape != shape)
+      throw Error(Code::kBadConfig, what + "config.json asks for " + shape_text(shape) +
                                         "\n  fix: the config.json that belongs to these weights");
+    if (!dtype || !is_weight_type(*dtype)) {
+      throw Error(Code::kBadConfig,
+                  what + "but weights are read in F32, BF16 or F16\n  fix: " +
+                      (dtype == DType::kF64 ? "in Python, AutoModelForCausalLM.from_pretrained(\"" + path_.string() +
+                                                  "\", dtype=\"float32\").save_pretrained(FOLDER)"
+                                            : "the weights as they were before they were quantized"));
     }
     weight.transposed = theirs.transposed;
     weight.dtype = *dtype;

@@ -28,6 +28,7 @@ struct StoredTensor {
 
 struct TransformersFormat {
   std::string_view type;             // model_type of config.json
+  std::string_view architecture;     // architectures of config.json name a class that begins with it
   std::string_view model;            // name of the model in messages
   std::string_view prefix;           // names in files may begin with it; it is written before all names but the head's
   bool prefix_when_tied;             // true: names have the prefix in files of tied models, too

@@ -234,6 +234,80 @@ TEST(Convert, DoesNotWaitForAFifo_InPlaceOfAnyFile) {
   convert({.source = root / "gpt2", .out = root / "out"}, unsynced_files());  // is not needed
 }
 
+TEST(Convert, NamesWhatIsNoFile_InPlaceOfAnyFile) {
+  TemporaryFolder root;
+  to_gpt2(save_model(root / "runs", small_run()), root / "gpt2");
+  const auto refused = [&] { return convert({.source = root / "gpt2", .out = root / "out"}, unsynced_files()); };
+  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"}) {
+    ASSERT_EQ(::mkfifo((root / "gpt2" / name).c_str(), 0600), 0);
+    EXPECT_ERROR(refused(), Code::kStorage, name, "which must be a file", "fix:");
+    fs::remove(root / "gpt2" / name);
+    fs::create_directory(root / "gpt2" / name);
+    EXPECT_ERROR(refused(), Code::kStorage, name, "which must be a file", "fix:");
+    fs::remove(root / "gpt2" / name);
+    fs::create_symlink("nowhere", root / "gpt2" / name);
+    EXPECT_ERROR(refused(), Code::kStorage, name, "fix:");
+    fs::remove(root / "gpt2" / name);
+  }
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    fs::rename(root / "gpt2" / name, root / name);
+    fs::create_directory(root / "gpt2" / name);
+    EXPECT_ERROR(refused(), Code::kStorage, name, "which must be a file", "fix:");
+    fs::remove(root / "gpt2" / name);
+    fs::rename(root / name, root / "gpt2" / name);
+  }
+  EXPECT_FALSE(fs::exists(root / "out"));
+}
+
+TEST(Convert, RefusesAPointerOfGitLfs_InPlaceOfAnyFile) {
+  TemporaryFolder root;
+  to_gpt2(save_model(root / "runs", small_run()), root / "gpt2");
+  for (const char* name : {"tokenizer.model", "tokenizer.json", "generation_config.json", "config.json"}) {
+    const bool was_there = fs::exists(root / "gpt2" / name);
+    const std::string before = was_there ? read_text(root / "gpt2" / name) : "";
+    write_text(root / "gpt2" / name, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 493443\n");
+    EXPECT_ERROR(convert({.source = root / "gpt2", .out = root / "out"}, unsynced_files()), Code::kBadConfig,
+                 std::string(name) + " is a pointer of Git LFS", "fix: git lfs pull");
+    was_there ? write_text(root / "gpt2" / name, before) : static_cast<void>(fs::remove(root / "gpt2" / name));
+  }
+  EXPECT_FALSE(fs::exists(root / "out"));
+}
+
+TEST(Convert, SaysHowWeightsOfOtherTypesAreRead) {
+  TemporaryFolder root;
+  to_gpt2(save_model(root / "runs", small_run()), root / "gpt2");
+  for (const auto& [type, bytes, fix] : {std::tuple("F64", 8, "fix: in Python, AutoModelForCausalLM.from_pretrained("),
+                                         {"I8", 1, "fix: the weights as they were before they were quantized"}}) {
+    std::vector<TensorEntry> entries;
+    {
+      const SafetensorsFile file(root / "gpt2/model.safetensors");
+      for (const TensorEntry& entry : file.tensors()) entries.push_back({entry.name, type, entry.shape});
+    }
+    SafetensorsWriter writer(root / "gpt2/model.safetensors", entries, {{"format", "pt"}}, unsynced_files());
+    writer.append(std::vector<std::byte>(static_cast<size_t>(writer.entries().back().end)));
+    writer.commit();
+    EXPECT_ERROR(convert({.source = root / "gpt2", .out = root / "out"}, unsynced_files()), Code::kBadConfig,
+                 std::string("is ") + type + " ", "but weights are read in F32, BF16 or F16", fix);
+  }
+}
+
+TEST(Convert, ReadsTheFilesOfTheIndex_BesideTheSameWeightsInAnotherFormat) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run());
+  to_gpt2(checkpoint, root / "gpt2");
+  const auto renamed = [](const std::string& name) { return name == "wte.weight" ? name : "theirs." + name; };
+  rename_tensors(root / "gpt2", renamed, {}, "consolidated.safetensors");
+  const auto back = [&](const char* name) {
+    convert({.source = root / "gpt2", .out = root / name}, unsynced_files());
+    for (const Weight& weight : weights_of(small_run()))
+      EXPECT_EQ(bytes_of(root / name, weight.name), bytes_of(checkpoint, weight.name)) << weight.name;
+  };
+  back("without_index");
+  fs::copy(root / "gpt2/consolidated.safetensors", root / "gpt2/theirs.safetensors");
+  write_text(root / "gpt2/model.safetensors.index.json", R"({"weight_map": {"wte.weight": "model.safetensors"}})");
+  back("with_index");
+}
+
 TEST(Convert, CallsANanInEmbeddingAndTiedHeadNoDifference_ButRefusesIt) {
   TemporaryFolder root;
   to_gpt2(save_model(root / "runs", small_run()), root / "gpt2");

@@ -103,6 +103,22 @@ TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
                "config.json: it is of a model of type \"mistral\" ([\"MistralForCausalLM\"]), but herd reads \"gpt2\", "
                "\"llama\" and \"mixtral\" alone",
                "fix: the folder of a GPT-2, a Llama or a Mixtral");
+  const auto of_type = [](const std::string& type, const std::string& architectures) {
+    return "{\"architectures\": " + architectures + ",\n\"model_type\": " + type + "}";
+  };
+  for (const auto& [type, architecture] :
+       {std::pair("\"gpt2\"", "LlamaForCausalLM"), {"\"llama\"", "MistralForCausalLM"}, {"\"mixtral\"", "GPT2Model"}})
+    EXPECT_ERROR(transformers_format(of_type(type, std::string("[\"") + architecture + "\"]"), "config.json"),
+                 Code::kBadConfig,
+                 std::string("config.json, line 1: \"architectures\" is [\"") + architecture +
+                     "\"], but \"model_type\" (line 2) is " + type,
+                 "fix: the config.json that belongs to these weights");
+  for (const char* wrong : {"[]", "[7]", "{\"a\":\"GPT2Model\"}", "\"GPT2Model\""})
+    EXPECT_ERROR(transformers_format(of_type("\"gpt2\"", wrong), "config.json"), Code::kBadConfig, "line 1", wrong);
+  for (const char* right : {"[\"GPT2LMHeadModel\"]", "[\"Own\", \"GPT2Model\"]", "null"})
+    EXPECT_EQ(transformers_format(of_type("\"gpt2\"", right), "config.json").type, "gpt2");
+  EXPECT_ERROR(transformers_format(of_type("null", "null"), "config.json"), Code::kBadConfig,
+               "config.json, line 2: \"model_type\" is null", "fix:");
   other.erase("model_type");
   EXPECT_ERROR(transformers_format(other.dump(), "config.json"), Code::kBadConfig, "names no \"model_type\"", "fix:");
   for (const auto& [name, value] : {std::pair<const char*, nlohmann::json>("n_layer", 0),
