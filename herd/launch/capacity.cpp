@@ -40,7 +40,8 @@ Capacity capacity_of_this_node(int num_nodes) {
   const int64_t fds = descriptor_limit(), bytes = available_bytes(), cores = usable_cores();
   const Capacity capacities[] = {
       {std::max<int64_t>(1, (fds - kLauncherFds) / fds_per_rank),
-       "open files (ulimit -n): " + std::to_string(fds) + ", of which a rank takes " + std::to_string(fds_per_rank)},
+       "open files (ulimit -n): " + std::to_string(fds) + ", of which the launcher takes " +
+           std::to_string(kLauncherFds) + " and a rank " + std::to_string(fds_per_rank)},
       {std::max<int64_t>(1, bytes / kMinRankBytes), "memory: " + format_bytes(static_cast<double>(bytes)) +
                                                         ", of which a process takes " +
                                                         format_bytes(static_cast<double>(kMinRankBytes)) + " at least"},

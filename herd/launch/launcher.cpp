@@ -453,7 +453,7 @@ void check(const LaunchOptions& options) {
                                                            : capacity_of_this_node(std::max(1, options.num_nodes));
   if (options.ranks_per_node > capacity.ranks) {
     refuse("-n " + std::to_string(options.ranks_per_node) + ": this node has room for " +
-           std::to_string(capacity.ranks) + " ranks (" + capacity.reason +
+           std::to_string(capacity.ranks) + (capacity.ranks == 1 ? " rank (" : " ranks (") + capacity.reason +
            ")\n  fix: fewer ranks, more nodes, or --most-ranks " + std::to_string(options.ranks_per_node) +
            " where you know better");
   }

@@ -371,8 +371,15 @@ TEST(HerdRun, RefusesMoreRanksThanThereIsRoomForBeforeAnyStarts) {
   const std::string limited = "ulimit -n 100; exec " + kHerd + " run -n 10 ";
   ChildProcess few({"sh", "-c", limited + "true"}), told({"sh", "-c", limited + "--most-ranks 10 true"});
   EXPECT_EQ(few.wait(), 2);
-  EXPECT_THAT(few.output(), HasSubstr("room for 9 ranks (open files (ulimit -n): 100, of which a rank takes 4)"));
+  EXPECT_THAT(few.output(),
+              HasSubstr("room for 9 ranks (open files (ulimit -n): 100, of which the launcher takes 64 and a rank 4)"));
   EXPECT_EQ(told.wait(), 0) << told.output();
+}
+
+TEST(HerdRun, SaysWhatTheLauncherKeepsOfTheOpenFiles) {
+  ChildProcess none({"sh", "-c", "ulimit -n 64; exec " + kHerd + " run -n 2 true"});
+  EXPECT_EQ(none.wait(), 2);
+  EXPECT_THAT(none.output(), HasSubstr("room for 1 rank (open files (ulimit -n): 64, of which the launcher takes 64"));
 }
 
 TEST(HerdRun, PassesASignalOnAndLetsRanksSave) {
