@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <memory>
 
 #include "herd/base/error.h"
@@ -94,7 +95,7 @@ void add_tokenize_command(CLI::App& app) {
   command
       ->add_option("--vocab", options->vocabulary,
                    "Number of different tokens; default: 4096, with --ids it must be stated")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, std::numeric_limits<int>::max()).description(""));
   command->add_option("--validation", options->validation, "Share of the text kept for validation, 0 to 0.5")
       ->capture_default_str();
   CLI::Option* ids =

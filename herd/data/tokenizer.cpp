@@ -102,18 +102,21 @@ Tokenizer Tokenizer::train(std::string_view text, int vocabulary) {
   }
   Lines lines(text);
   if (lines.done()) refuse_training(text.size(), vocabulary, "it holds no words\n  fix: name files with text");
+  // The trainer reserves what it is asked for before it refuses. More pieces than these no text makes: its characters,
+  // and one for each merge of two pieces, of which a line begins with one more.
+  const int64_t most_pieces = kFixedPieces + 16 + 4 * static_cast<int64_t>(text.size());
   auto state = std::make_unique<State>();
-  const auto status =
-      sentencepiece::SentencePieceTrainer::Train({{"model_type", "bpe"},
-                                                  {"vocab_size", std::to_string(vocabulary)},
-                                                  {"byte_fallback", "true"},
-                                                  {"normalization_rule_name", "identity"},
-                                                  {"remove_extra_whitespaces", "false"},
-                                                  {"character_coverage", "0.9999"},
-                                                  {"max_sentence_length", std::to_string(kLongestTrainingPiece)},
-                                                  {"num_threads", "1"},
-                                                  {"minloglevel", "2"}},
-                                                 &lines, &state->serialized);
+  const auto status = sentencepiece::SentencePieceTrainer::Train(
+      {{"model_type", "bpe"},
+       {"vocab_size", std::to_string(std::min<int64_t>(vocabulary, most_pieces))},
+       {"byte_fallback", "true"},
+       {"normalization_rule_name", "identity"},
+       {"remove_extra_whitespaces", "false"},
+       {"character_coverage", "0.9999"},
+       {"max_sentence_length", std::to_string(kLongestTrainingPiece)},
+       {"num_threads", "1"},
+       {"minloglevel", "2"}},
+      &lines, &state->serialized);
   if (!status.ok()) explain_refusal(status.ToString(), text.size(), vocabulary);
   const auto loaded = state->model.LoadFromSerializedProto(state->serialized);
   HERD_CHECK(loaded.ok(), loaded.ToString());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
@@ -91,6 +92,8 @@ TEST(Tokenizer, TheSameTextGivesTheSameModel_AndLoadReadsWhatSaveWrote) {
 TEST(Tokenizer, SaysWhichVocabularyTheTextAllows) {
   EXPECT_ERROR(Tokenizer::train("a few words, no more", 4096), Code::kBadConfig, "vocabulary of 4096", "20 bytes",
                "different pieces", "fix: --vocab");
+  EXPECT_ERROR(Tokenizer::train("a b c", std::numeric_limits<int>::max()), Code::kBadConfig, "vocabulary of 2147483647",
+               "different pieces", "fix: --vocab 26");
   EXPECT_ERROR(Tokenizer::train(some_text(), 200), Code::kBadConfig, "259", "fix: --vocab");
   EXPECT_ERROR(Tokenizer::train(some_text(), 260), Code::kBadConfig, "alone take", "or more");
   EXPECT_ERROR(Tokenizer::train("\n\n", 400), Code::kBadConfig, "no words");
