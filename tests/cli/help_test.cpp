@@ -2,10 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <sstream>
-
 #include "../launch/child_process.h"
 #include "tests/support/herd_command.h"
 #include "tests/support/temporary_folder.h"
@@ -59,52 +55,6 @@ TEST(HerdHelp, AnswersOptionsOfOtherSystemsWithTheKey) {
   ChildProcess wrong({kHerd, "train", "run.toml", "--learning-rate=3"});
   EXPECT_EQ(wrong.wait(), 2);
   EXPECT_THAT(wrong.output(), HasSubstr("--learning-rate: herd has optimizer.lr, as section.key=value"));
-}
-
-// Of every command, and in every width. Keys and options that are longer than a line stay whole.
-TEST(HerdHelp, FitsItsTerminal) {
-  const std::vector<std::vector<std::string>> commands = {{},
-                                                          {"bench"},
-                                                          {"checkpoint"},
-                                                          {"checkpoint", "inspect"},
-                                                          {"checkpoint", "convert"},
-                                                          {"checkpoint", "reshard"},
-                                                          {"doctor"},
-                                                          {"explain"},
-                                                          {"generate"},
-                                                          {"parity"},
-                                                          {"plan"},
-                                                          {"run"},
-                                                          {"show"},
-                                                          {"show", "layer"},
-                                                          {"show", "order"},
-                                                          {"show", "program"},
-                                                          {"show", "schedule"},
-                                                          {"tokenize"},
-                                                          {"train"}};
-  const bool has_trainer = std::filesystem::exists(std::filesystem::path(kHerd).parent_path() / "herd-trainer");
-  const std::pair<const char*, size_t> widths[] = {{"", 80}, {"COLUMNS=100 ", 100}};
-  for (const auto& [setting, width] : widths) {
-    for (const auto& words : commands) {
-      if (words == std::vector<std::string>{"generate"} && !has_trainer) continue;  // the trainer answers
-      std::string command = "unset COLUMNS; " + std::string(setting) + kHerd;
-      for (const std::string& word : words) command += " " + word;
-      ChildProcess help({"sh", "-c", command + " --help"});
-      EXPECT_EQ(help.wait(), 0) << command;
-      std::istringstream lines(help.output());
-      for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), width) << command << "\n" << line;
-    }
-  }
-  ChildProcess all({kHerd, "--help"});
-  all.wait();
-  std::istringstream listed(all.output().substr(all.output().find("Subcommands:")));
-  std::string line;
-  for (std::getline(listed, line); std::getline(listed, line) && !line.empty();) {
-    if (line.size() < 3 || line[2] == ' ') continue;  // goes on from the line above
-    const std::string name = line.substr(2, line.find(' ', 2) - 2);
-    EXPECT_TRUE(std::ranges::any_of(commands, [&](const auto& words) { return !words.empty() && words[0] == name; }))
-        << name;
-  }
 }
 
 TEST(HerdHelp, ListsAFirstSession) {

@@ -104,6 +104,9 @@ TEST(HerdPlan, NamesTheNearestModel_AndBadKeys) {
   const Result none = run({kHerd, "plan"});
   EXPECT_EQ(none.status, 2);
   EXPECT_THAT(none.output, HasSubstr("herd plan needs a run file or a model"));
+  const Result split = run({kHerd, "plan", "gpt2", "model.vocab=2", "mesh.tp=4", "--ranks", "4"});
+  EXPECT_EQ(split.status, 2) << "as herd train refuses it";
+  EXPECT_THAT(split.output, HasSubstr("mesh.tp must not exceed model.vocab"));
 }
 
 TEST(HerdPlan, PrintsNamesAndUnknownOptionsWithoutControlCharacters) {
