@@ -51,6 +51,7 @@ ServerState::ServerState(const comm::Communicator& world, ServerLayout layout, K
       local_worker_(place_of(world.rank(), layout_.workers)),
       table_(std::move(keys), server_, static_cast<int>(layout_.servers.size()),
              static_cast<int>(layout_.workers.size()), std::move(options)),
+      progress_(static_cast<int>(layout_.workers.size())),
       workers_(layout_.workers.size()),
       incoming_(layout_.workers.size()),
       wait_(world_) {
@@ -114,6 +115,25 @@ void ServerState::stop(const std::string& reason) {
   }
 }
 
+void ServerState::report(int worker) {
+  const Request& request = workers_[static_cast<size_t>(worker)].request;
+  try {
+    table_.check_failed();
+  } catch (const Error& error) {
+    return answer(worker, error);
+  }
+  const JobProgress job = progress_.report(worker, {.steps = request.index,
+                                                    .sum = request.rate,
+                                                    .count = request.count,
+                                                    .staleness = request.deadline_ms,
+                                                    .wants_stop = request.wants_stop != 0});
+  answer(worker, Reply{});
+  try {
+    workers_[static_cast<size_t>(worker)].connection->send(bytes_of(job), kReplyPayloadTag);
+  } catch (const Error&) {
+  }
+}
+
 void ServerState::next_request(int worker) {
   Worker& state = workers_[static_cast<size_t>(worker)];
   state.has_request = false;
@@ -139,6 +159,7 @@ void ServerState::begin(int worker) {
     case RequestKind::kLeave:
       answer(worker, Reply{});
       state.gone = true;
+      progress_.remove(worker);
       table_.remove_worker(worker, "");
       return answer_waiting();
     case RequestKind::kPull:
@@ -146,6 +167,9 @@ void ServerState::begin(int worker) {
       state.deadline = steady_clock::now() + std::chrono::milliseconds(request.deadline_ms);
       if (try_answer_pull(worker)) next_request(worker);
       return;
+    case RequestKind::kReport:
+      report(worker);
+      return next_request(worker);
     case RequestKind::kPush:
       if (request.index < 0 || request.index >= table_.keys().size() ||
           request.count != table_.piece(request.index).size()) {
@@ -241,6 +265,7 @@ void ServerState::lose(int worker, const std::string& reason) {
   incoming_[static_cast<size_t>(worker)] = {};
   const std::string text = name_of(worker) + " is lost: " + reason;
   if (!stopping_) log_warning("server " + std::to_string(server_) + ": " + text);
+  progress_.remove(worker);
   table_.remove_worker(worker, text);
   answer_waiting();
 }
@@ -274,7 +299,7 @@ bool ServerState::try_answer_pull(int worker) {
     const Buffer weights{
         snapshot->weights.get(), snapshot->count, DType::kF32, {}, {snapshot->weights, snapshot->weights.get()}};
     state.waits = false;
-    const Reply reply{Reply::kOk, 0, snapshot->version, snapshot->count};
+    const Reply reply{Reply::kOk, 0, snapshot->version, snapshot->count, snapshot->staleness};
     answer(worker, reply);
     try {
       if (weights.bytes() <= kSentAtOnce) {
@@ -348,18 +373,26 @@ void ServerState::push_rows(int64_t index, std::span<const int64_t> rows, std::s
   after_local_call();
 }
 
-int64_t ServerState::pull(int64_t index, std::span<float> weights, SteadyTime deadline) {
+Snapshot ServerState::pull(int64_t index, std::span<float> weights, SteadyTime deadline) {
   std::unique_lock lock(mutex_);
   std::optional<Snapshot> snapshot;
   if (!changed_.wait_until(lock, deadline, [&] { return (snapshot = table_.pull(local_worker_, index)).has_value(); }))
     throw late(local_worker_, index);
   std::memcpy(weights.data(), snapshot->weights.get(), weights.size_bytes());
-  return snapshot->version;
+  snapshot->weights.reset();  // an update need not copy what nobody reads
+  return *snapshot;
+}
+
+JobProgress ServerState::report(const WorkerProgress& progress) {
+  const std::lock_guard lock(mutex_);
+  table_.check_failed();
+  return progress_.report(local_worker_, progress);
 }
 
 void ServerState::leave(const std::string& lost) {
   const std::lock_guard lock(mutex_);
   workers_[static_cast<size_t>(local_worker_)].gone = true;
+  progress_.remove(local_worker_);
   table_.remove_worker(local_worker_, lost.empty() ? "" : name_of(local_worker_) + " is lost: " + lost);
   after_local_call();
 }

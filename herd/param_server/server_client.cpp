@@ -29,7 +29,9 @@ struct ServerClient::Server {
       part();
     } catch (const Error& error) {
       throw Error(error.code(),
-                  name + ", in a " + call + " of key " + std::to_string(request.index) + ": " + error.message());
+                  name + ", in a " + call +
+                      (request.kind == RequestKind::kReport ? "" : " of key " + std::to_string(request.index)) + ": " +
+                      error.message());
     }
   }
   void send(const char* call, const Request& next) {
@@ -209,6 +211,11 @@ int64_t ServerClient::pull(int64_t index, std::span<float> weights) {
     if (servers_[i]->local == nullptr && piece(index, i).size() > 0) servers_[i]->send("pull", request);
   }
   int64_t version = std::numeric_limits<int64_t>::max();
+  staleness_ = 0;
+  const auto take = [&](int64_t piece_version, int64_t piece_staleness) {
+    version = std::min(version, piece_version);
+    staleness_ = std::max(staleness_, piece_staleness);
+  };
   std::exception_ptr first;
   for (size_t i = 0; i < servers_.size(); ++i) {
     const auto range = piece(index, i);
@@ -217,10 +224,14 @@ int64_t ServerClient::pull(int64_t index, std::span<float> weights) {
     const auto part = weights.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size()));
     try {
       if (server.local != nullptr) {
-        server.attempt("pull", [&] { version = std::min(version, server.local->pull(index, part, deadline)); });
+        server.attempt("pull", [&] {
+          const Snapshot pulled = server.local->pull(index, part, deadline);
+          take(pulled.version, pulled.staleness);
+        });
         continue;
       }
-      version = std::min(version, server.receive("pull", deadline_).version);
+      const Reply reply = server.receive("pull", deadline_);
+      take(reply.version, reply.staleness);
       server.attempt("pull", [&] {
         server.connection->receive(floats_of(part.data(), range.size()), kReplyPayloadTag, deadline_);
       });
@@ -230,6 +241,24 @@ int64_t ServerClient::pull(int64_t index, std::span<float> weights) {
   }
   if (first) std::rethrow_exception(first);
   return version;
+}
+
+JobProgress ServerClient::report(const WorkerProgress& progress) {
+  Server& server = *servers_.front();
+  JobProgress job;
+  if (server.local != nullptr) {
+    server.attempt("report", [&] { job = server.local->report(progress); });
+    return job;
+  }
+  server.send("report", {.kind = RequestKind::kReport,
+                         .wants_stop = progress.wants_stop ? 1u : 0u,
+                         .index = progress.steps,
+                         .count = progress.count,
+                         .rate = progress.sum,
+                         .deadline_ms = progress.staleness});
+  server.receive("report", deadline_);
+  server.attempt("report", [&] { server.connection->receive(bytes_of(job), kReplyPayloadTag, deadline_); });
+  return job;
 }
 
 }  // namespace herd::param_server

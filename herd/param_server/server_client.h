@@ -14,6 +14,7 @@
 #include "herd/comm/communicator.h"
 #include "herd/param_server/key_table.h"
 #include "herd/param_server/parameter_server.h"
+#include "herd/param_server/progress.h"
 #include "herd/param_server/server_options.h"
 
 namespace herd::param_server {
@@ -44,6 +45,10 @@ class ServerClient {
   // Waits until the weights are fresh enough (ServerOptions::staleness), and returns their version, the oldest of their
   // pieces. Throws kTimeout with the workers that it waits for; else as push().
   int64_t pull(int64_t index, std::span<float> weights);
+  // Returns how many rounds the last pull was ahead of the slowest worker: so many of its pushes the weights may lack.
+  int64_t staleness() const { return staleness_; }
+  // Tells the first server how far this worker is, and returns how far all are. Throws as push().
+  JobProgress report(const WorkerProgress& progress);
   // How long a pull waits for other workers, and a call for an answer; 60 s at first.
   void set_deadline(std::chrono::milliseconds deadline) { deadline_ = deadline; }
   // Fails the calls of this worker, which counts as lost from then on, with kAborted and this reason. Threads: any.
@@ -60,6 +65,7 @@ class ServerClient {
   KeyTable keys_;
   std::vector<std::unique_ptr<Server>> servers_;
   std::chrono::milliseconds deadline_{60000};
+  int64_t staleness_ = 0;
   std::atomic<bool> aborted_{false};
   int exceptions_ = 0;  // in flight when this was made
 };

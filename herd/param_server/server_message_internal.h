@@ -14,16 +14,16 @@
 
 namespace herd::param_server {
 
-enum class RequestKind : uint32_t { kHello, kPush, kPushRows, kPull, kLeave };
+enum class RequestKind : uint32_t { kHello, kPush, kPushRows, kPull, kLeave, kReport };
 
 struct Request {
   RequestKind kind = RequestKind::kHello;
-  uint32_t unused = 0;
-  int64_t index = 0;
-  int64_t count = 0;  // kPush, kPull: elements of the server's piece; kPushRows: rows
-  double rate = std::numeric_limits<double>::quiet_NaN();
-  int64_t deadline_ms = 0;   // kPull: how long other workers have
-  uint64_t fingerprint = 0;  // kHello: of the worker's key table
+  uint32_t wants_stop = 0;  // kReport
+  int64_t index = 0;        // kReport: steps
+  int64_t count = 0;        // kPush, kPull: elements of the server's piece; kPushRows: rows; kReport: its count
+  double rate = std::numeric_limits<double>::quiet_NaN();  // kReport: its sum
+  int64_t deadline_ms = 0;                                 // kPull: how long other workers have; kReport: its staleness
+  uint64_t fingerprint = 0;                                // kHello: of the worker's key table
   int64_t keys = 0, elements = 0;
 };
 static_assert(sizeof(Request) == 64);
@@ -34,6 +34,7 @@ struct Reply {
   int32_t text_bytes = 0;  // of the error
   int64_t version = 0;     // of the weights that follow
   int64_t count = 0;       // elements that follow
+  int64_t staleness = 0;   // of the weights that follow (Snapshot)
 };
 
 enum Tag : int { kRequestTag = 1, kRequestPayloadTag, kReplyTag, kReplyPayloadTag };

@@ -24,7 +24,7 @@ struct ServerLayout {
 ServerLayout colocated_servers(int num_ranks, int num_servers);  // the first ranks serve too, all are workers
 ServerLayout dedicated_servers(int num_ranks, int num_servers);  // the last ranks only serve
 
-// No bound on staleness: each push is an update of its own, as soon as it arrives.
+// No bound on staleness: workers wait for nobody.
 constexpr int64_t kAsynchronous = -1;
 
 struct ServerOptions {
@@ -32,6 +32,9 @@ struct ServerOptions {
   // once all have come: version r. A worker that has pushed r rounds pulls a version of at least r - staleness.
   //   0: synchronous. s > 0: a worker runs at most s rounds ahead of the slowest one. kAsynchronous: see above.
   int64_t staleness = 0;
+  // True: each push is an update of its own, as soon as it arrives, and a version. A worker that has pushed r rounds
+  // pulls the newest one, once every other has pushed at least r - staleness. kAsynchronous servers do so anyway.
+  bool each_push = false;
   std::variant<kernels::SgdHyper, kernels::AdamWHyper> optimizer = kernels::SgdHyper{};
   // Writes the first weights of elements [first, first + weights.size()) of a key; none: zeros.
   std::function<void(int64_t index, int64_t first, std::span<float> weights)> initial = {};
@@ -40,7 +43,7 @@ struct ServerOptions {
   // Returns the memory of moment k of this server's piece of a key, which outlives the server: SGD's momentum or
   // AdamW's first moment is 0, AdamW's second is 1. None: memory of the server, zeros at first.
   std::function<std::span<float>(int64_t index, int k)> moments = {};
-  // True: the update goes on with the other workers when one is lost. Asynchronous servers do so anyway.
+  // True: the update goes on with the other workers when one is lost. Servers with `each_push` do so anyway.
   bool survive_lost_workers = false;
 };
 

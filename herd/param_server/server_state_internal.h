@@ -11,6 +11,7 @@
 
 #include "herd/base/store.h"
 #include "herd/comm/connection.h"
+#include "herd/param_server/progress.h"
 #include "herd/param_server/server_message_internal.h"
 #include "herd/param_server/server_options.h"
 #include "herd/param_server/server_table.h"
@@ -28,7 +29,8 @@ class ServerState {
   // What the worker of this process calls. They throw as the functions of ServerClient do.
   void push(int64_t index, std::span<const float> gradient, double rate);
   void push_rows(int64_t index, std::span<const int64_t> rows, std::span<const float> values, double rate);
-  int64_t pull(int64_t index, std::span<float> weights, SteadyTime deadline);
+  Snapshot pull(int64_t index, std::span<float> weights, SteadyTime deadline);
+  JobProgress report(const WorkerProgress& progress);
   void leave(const std::string& lost);
   int64_t version(int64_t index);
 
@@ -49,6 +51,7 @@ class ServerState {
   void begin(int worker);
   void finish_push(int worker);
   void hello(int worker);
+  void report(int worker);
   void next_request(int worker);
   void lose(int worker, const std::string& reason);
   void answer(int worker, const Reply& reply);
@@ -69,6 +72,7 @@ class ServerState {
   std::mutex mutex_;       // guards all below
   std::condition_variable changed_;
   ServerTable table_;
+  ProgressTable progress_;
   std::vector<Worker> workers_;
   // By worker: its request, or its payload. The thread of the server alone uses them, since it waits for them without
   // the lock.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -47,6 +48,7 @@ ServerTable::ServerTable(KeyTable keys, int server, int num_servers, int num_wor
     throw Error(Code::kBadConfig, "staleness is " + std::to_string(options_.staleness) +
                                       "\n  fix: 0 or more rounds, or kAsynchronous for no bound");
   }
+  if (options_.staleness == kAsynchronous) options_.each_push = true;
 }
 
 ServerTable::Entry& ServerTable::entry(int64_t index) {
@@ -82,11 +84,11 @@ void ServerTable::check_push(int worker, int64_t index) const {
   const Entry* known = find(index);
   if (known == nullptr || options_.staleness == kAsynchronous) return;
   const Progress& progress = known->workers[static_cast<size_t>(worker)];
-  if (progress.pushed - progress.pulled_version <= options_.staleness) return;
+  if (progress.pushed - progress.pulled_rounds <= options_.staleness) return;
   throw Error(Code::kBadConfig, "worker " + std::to_string(worker) + " is beyond the bound: it has pushed key " +
                                     std::to_string(index) + " " + std::to_string(progress.pushed) +
-                                    " times, but its weights are of version " +
-                                    std::to_string(progress.pulled_version) + ", and the staleness is at most " +
+                                    " times, but its weights are of " + (options_.each_push ? "round " : "version ") +
+                                    std::to_string(progress.pulled_rounds) + ", and the staleness is at most " +
                                     std::to_string(options_.staleness) + "\n  fix: pull before the next push");
 }
 
@@ -101,7 +103,7 @@ Floats ServerTable::take_buffer(int64_t index) {
 void ServerTable::push(int worker, int64_t index, Floats gradient, double rate) {
   Entry& known = entry(index);
   const int64_t round = known.workers[static_cast<size_t>(worker)].pushed++;
-  if (options_.staleness == kAsynchronous) {
+  if (options_.each_push) {
     step(index, known, gradient.get(), rate);
     known.unused.push_back(std::move(gradient));
     return;
@@ -115,6 +117,15 @@ void ServerTable::push(int worker, int64_t index, Floats gradient, double rate) 
   }
   into.gradients[static_cast<size_t>(worker)] = std::move(gradient);
   update_complete_rounds(index, known);
+}
+
+int64_t ServerTable::complete_rounds(const Entry& known) const {
+  if (!options_.each_push) return known.version;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (size_t worker = 0; worker < present_.size(); ++worker) {
+    if (present_[worker]) fewest = std::min(fewest, known.workers[worker].pushed);
+  }
+  return fewest;
 }
 
 void ServerTable::update_complete_rounds(int64_t index, Entry& known) {
@@ -186,14 +197,15 @@ std::optional<Snapshot> ServerTable::pull(int worker, int64_t index) {
   check_failed();
   Entry& known = entry(index);
   Progress& progress = known.workers[static_cast<size_t>(worker)];
-  if (options_.staleness != kAsynchronous && known.version < progress.pushed - options_.staleness) return {};
-  progress.pulled_version = known.version;
-  return Snapshot{known.weights, piece(index).size(), known.version};
+  const int64_t rounds = complete_rounds(known);
+  if (options_.staleness != kAsynchronous && rounds < progress.pushed - options_.staleness) return {};
+  progress.pulled_rounds = rounds;
+  return Snapshot{known.weights, piece(index).size(), known.version, std::max<int64_t>(0, progress.pushed - rounds)};
 }
 
 void ServerTable::remove_worker(int worker, const std::string& lost) {
   present_[static_cast<size_t>(worker)] = false;
-  if (!lost.empty() && !options_.survive_lost_workers && options_.staleness != kAsynchronous) {
+  if (!lost.empty() && !options_.survive_lost_workers && !options_.each_push) {
     if (!failed_) failed_.emplace(Code::kPeerLost, lost);
     return;
   }
@@ -212,7 +224,7 @@ std::vector<int> ServerTable::missing(int64_t index) const {
   std::vector<int> workers;
   const Entry* known = find(index);
   for (size_t worker = 0; worker < present_.size(); ++worker) {
-    if (present_[worker] && (known == nullptr || known->workers[worker].pushed <= known->version)) {
+    if (present_[worker] && (known == nullptr || known->workers[worker].pushed <= complete_rounds(*known))) {
       workers.push_back(static_cast<int>(worker));
     }
   }

@@ -21,6 +21,7 @@ struct Snapshot {
   Floats weights;  // does not change any more: an update that comes meanwhile writes to a copy
   int64_t count = 0;
   int64_t version = 0;
+  int64_t staleness = 0;  // rounds that the worker has pushed and another, at least, has not
 };
 
 class ServerTable {
@@ -52,8 +53,8 @@ class ServerTable {
     double rate = 0;                // of the first worker that pushed
   };
   struct Progress {
-    int64_t pushed = 0;          // rounds
-    int64_t pulled_version = 0;  // newest version that it has
+    int64_t pushed = 0;         // rounds
+    int64_t pulled_rounds = 0;  // those of all workers in the weights that it has
   };
   struct Entry {
     Floats weights, moment1, moment2;
@@ -64,6 +65,7 @@ class ServerTable {
   };
   Entry& entry(int64_t index);
   const Entry* find(int64_t index) const;
+  int64_t complete_rounds(const Entry& entry) const;  // which all workers have pushed
   void update_complete_rounds(int64_t index, Entry& entry);
   void update(int64_t index, Entry& entry, Round& round);
   Floats moment(int64_t index, int k) const;

@@ -47,6 +47,36 @@ TEST(ServerClient, RefusesAnUnknownKeyAndAnotherShape) {
   });
 }
 
+// Rank 0 works, and serves or leaves that to rank 2.
+TEST(ServerClient, TellsHowFarWorkersAre_WithoutWaitingForThem) {
+  for (const bool colocated : {false, true}) {
+    std::latch ahead(2);
+    const int ranks = colocated ? 2 : 3;
+    run_inproc(ranks, [&](Communicator& world) {
+      const ServerLayout layout = colocated ? colocated_servers(2, 1) : dedicated_servers(3, 1);
+      std::optional<ParameterServer> server;
+      const ServerOptions options{.staleness = kAsynchronous};
+      if (world.rank() == layout.servers[0]) server.emplace(world, layout, two_keys(), options);
+      if (world.rank() == 2) return server->wait();
+      ServerClient client(world, layout, two_keys(), server ? &*server : nullptr);
+      std::vector<float> three(3, 1);
+      if (world.rank() == 1) ahead.arrive_and_wait();
+      for (int64_t step = 1; step <= (world.rank() == 0 ? 3 : 1); ++step) {
+        client.push(0, three);
+        client.pull(0, three);
+        EXPECT_EQ(client.staleness(), world.rank() == 0 ? step : 0);
+        const JobProgress job = client.report({.steps = step, .sum = 2, .count = 1, .staleness = client.staleness()});
+        EXPECT_EQ(job.slowest, world.rank() == 0 ? 0 : 1);
+        EXPECT_EQ(job.sum, world.rank() == 0 ? 2 : 8);
+        EXPECT_EQ(job.count, world.rank() == 0 ? 1 : 4);
+        EXPECT_EQ(job.staleness, world.rank() == 0 ? step : 3);
+        EXPECT_EQ(job.stop_after, JobProgress::kNever);
+      }
+      if (world.rank() == 0) ahead.arrive_and_wait();
+    });
+  }
+}
+
 TEST(ServerClient, NamesTheBoundToAWorkerThatNeverPulls) {
   with_two_workers({.staleness = 1}, [](ServerClient& client, int worker) {
     if (worker == 1) return;

@@ -71,6 +71,44 @@ TEST(ServerTable, LetsAWorkerRunAheadByTheStalenessAlone) {
   }
 }
 
+// Each push counts at once, and the bound is on how many of them a worker is ahead.
+TEST(ServerTable, UpdatesAtEachPushWithinTheBound_WhereEachPushIsAnUpdate) {
+  for (const int staleness : {0, 1, 3}) {
+    ServerTable table = table_of(3, {.staleness = staleness, .each_push = true});
+    for (int round = 0; round < staleness; ++round) {
+      push(table, 0, 1);
+      const auto ahead = table.pull(0, 0);
+      ASSERT_TRUE(ahead);
+      EXPECT_EQ(ahead->version, round + 1);
+      EXPECT_EQ(ahead->weights[1], -(round + 1)) << "its own pushes count at once";
+      EXPECT_EQ(ahead->staleness, round + 1);
+    }
+    push(table, 0, 1);
+    EXPECT_FALSE(table.pull(0, 0)) << "staleness " << staleness;
+    EXPECT_EQ(table.missing(0), (std::vector<int>{1, 2}));
+    EXPECT_ERROR(table.check_push(0, 0), Code::kBadConfig, "worker 0 is beyond the bound", "round 0",
+                 "at most " + std::to_string(staleness), "fix: pull");
+    push(table, 1, 1);
+    EXPECT_EQ(table.pull(1, 0).has_value(), staleness > 0);
+    EXPECT_FALSE(table.pull(0, 0)) << "worker 2 has not pushed";
+    push(table, 2, 1);
+    const auto snapshot = table.pull(0, 0);
+    ASSERT_TRUE(snapshot);
+    EXPECT_EQ(snapshot->version, staleness + 3);
+    EXPECT_EQ(snapshot->weights[0], -(staleness + 3));
+    EXPECT_EQ(snapshot->staleness, staleness);
+  }
+}
+
+TEST(ServerTable, GoesOnWithoutALostWorker_WhereEachPushIsAnUpdate) {
+  ServerTable table = table_of(3, {.staleness = 1, .each_push = true});
+  push(table, 1, 1);
+  for (int round = 0; round < 2; ++round) push(table, 0, 1), table.pull(0, 0);
+  EXPECT_FALSE(table.pull(0, 0)) << "worker 2 has pushed nothing";
+  table.remove_worker(2, "killed");
+  EXPECT_EQ(table.pull(0, 0)->version, 3);
+}
+
 TEST(ServerTable, UpdatesAtEachPush_WhereItIsAsynchronous) {
   ServerTable table = table_of(2, {.staleness = kAsynchronous});
   for (int i = 0; i < 5; ++i) push(table, 0, 1);
