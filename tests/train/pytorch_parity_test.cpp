@@ -36,9 +36,12 @@ void write_inputs(const fs::path& run_folder) {
     }
   }
   const auto data = open_samples(run, Split::kTrain);
-  std::vector<int64_t> sample(static_cast<size_t>(run.model.context + 1));
+  const auto context = static_cast<size_t>(run.model.context);
+  std::vector<int64_t> sample(context + 1), targets(context);
+  SampleRow row{.inputs_T = std::span(sample).first(context), .targets_T = targets};
   for (int64_t i = 0; i < run.train.steps * run.train.batch; ++i) {
-    data->read(i, sample);
+    data->read_row(i, row);
+    sample.back() = targets.back();
     write(run_folder / "tokens.bin", sample.data(), sample.size() * sizeof(int64_t));
   }
 }
