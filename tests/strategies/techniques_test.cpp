@@ -18,7 +18,6 @@ TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
   EXPECT_EQ(refused("strategy.context=hybrid"),
             "strategy.context = \"hybrid\" is not in this version\n"
             "  fix: strategy.context = \"all_to_all\" or \"ring\"");
-  EXPECT_EQ(refused("mesh.ep=2"), "mesh.ep = 2 is not in this version\n  fix: mesh.ep = 1");
   EXPECT_EQ(refused("model.kind=bert"),
             "model.kind = \"bert\" is not in this version\n  fix: model.kind = \"gpt\" or \"llama\" or \"moe\"");
   EXPECT_EQ(refused("comm.transport=inproc"),
