@@ -46,6 +46,8 @@ std::unique_ptr<StoreClient> join(const StoreServer& server, int rank, int size,
 
 int open_port(int backlog = 8) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const int on = 1;  // else connections that this end closed hold the port for a minute
+  EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
