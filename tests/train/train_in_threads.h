@@ -114,7 +114,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const bool overlaps = std::any_of(step.ops.begin(), step.ops.end(),
                                       [](const program::Op& op) { return op.lane == program::Lane::kUpdate; });
     for (int64_t s = 0; s < steps; ++s) {
-      if (s + 1 == steps) executor.drain();
+      if (overlaps && s + 1 == steps) executor.drain();
       bindings.begin_step(data->read(s * layout.batch, layout.batch, layout.micro_batch, step));
       const uint64_t before = comm.bytes_moved();
       executor.run(s);
