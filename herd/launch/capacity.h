@@ -13,9 +13,8 @@
 namespace herd::launch {
 
 struct Capacity {
-  int64_t ranks = 0;  // ranks that can be started on this node
-  std::string
-      reason;  // bound that limits ranks: "open files (ulimit -n): 1024, of which the launcher takes 64 and a rank 4"
+  int64_t ranks = 0;   // ranks that can be started on this node
+  std::string reason;  // bound that limits ranks: "open files (ulimit -n): 1024, of which .. takes 64 and a rank 4"
 };
 
 Capacity capacity_of_this_node(int num_nodes);

@@ -27,11 +27,11 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr auto kHeartbeatPeriod = 200ms;  // time between heartbeats
-constexpr auto kLostAfter = 2s;           // without a connection for this long, the store that knew this client is lost
-constexpr auto kOperationLimit = 30s;     // time limit of set, add and erase
-constexpr int kMaxRefusals = 3;           // after so many failed handshakes the token is wrong
-constexpr auto kHandshakeLimit = 5s;      // time limit of a handshake
+constexpr auto kHeartbeatPeriod = 200ms;               // time between heartbeats
+constexpr auto kLostAfter = 2s;                        // without a connection for this long, the store is lost
+constexpr auto kOperationLimit = 30s;                  // time limit of set, add and erase
+constexpr int kMaxRefusals = 3;                        // after so many failed handshakes the token is wrong
+constexpr auto kHandshakeLimit = 5s;                   // time limit of a handshake
 constexpr auto kFirstPause = 50ms, kMaxPause = 400ms;  // pauses between tries to connect
 constexpr auto kClientFlushLimit = 200ms;              // time limit for sending the last messages
 
