@@ -15,6 +15,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -29,40 +30,29 @@ namespace {
 using torch::optim::Optimizer;
 constexpr std::chrono::minutes kSlowestDisk{10};
 
-// Named fields of the state that an optimizer keeps for each parameter.
+// Each names the fields of a state that an optimizer keeps for a parameter: tensor(name, at::Tensor&), count(name,
+// int64_t&).
+void each_field(torch::optim::SGDParamState& state, const auto& tensor, const auto&) {
+  tensor("momentum_buffer", state.momentum_buffer());
+}
 template <typename State>
-struct Fields {
-  std::vector<std::pair<const char*, std::function<at::Tensor&(State&)>>> tensors;
-  std::vector<std::pair<const char*, std::function<int64_t&(State&)>>> counts;
-};
-
-#define HERD_FIELD(State, name)                                      \
-  {                                                                  \
-#name, [](torch::optim::State & s) -> auto& { return s.name(); } \
-  }
-
-Fields<torch::optim::SGDParamState> fields_of(torch::optim::SGDParamState*) {
-  return {{HERD_FIELD(SGDParamState, momentum_buffer)}, {}};
+requires std::is_same_v<State, torch::optim::AdamParamState> || std::is_same_v<State, torch::optim::AdamWParamState>
+void each_field(State& state, const auto& tensor, const auto& count) {
+  tensor("exp_avg", state.exp_avg());
+  tensor("exp_avg_sq", state.exp_avg_sq());
+  tensor("max_exp_avg_sq", state.max_exp_avg_sq());
+  count("step", state.step());
 }
-Fields<torch::optim::AdamParamState> fields_of(torch::optim::AdamParamState*) {
-  return {{HERD_FIELD(AdamParamState, exp_avg), HERD_FIELD(AdamParamState, exp_avg_sq),
-           HERD_FIELD(AdamParamState, max_exp_avg_sq)},
-          {HERD_FIELD(AdamParamState, step)}};
+void each_field(torch::optim::AdagradParamState& state, const auto& tensor, const auto& count) {
+  tensor("sum", state.sum());
+  count("step", state.step());
 }
-Fields<torch::optim::AdamWParamState> fields_of(torch::optim::AdamWParamState*) {
-  return {{HERD_FIELD(AdamWParamState, exp_avg), HERD_FIELD(AdamWParamState, exp_avg_sq),
-           HERD_FIELD(AdamWParamState, max_exp_avg_sq)},
-          {HERD_FIELD(AdamWParamState, step)}};
+void each_field(torch::optim::RMSpropParamState& state, const auto& tensor, const auto& count) {
+  tensor("square_avg", state.square_avg());
+  tensor("momentum_buffer", state.momentum_buffer());
+  tensor("grad_avg", state.grad_avg());
+  count("step", state.step());
 }
-Fields<torch::optim::AdagradParamState> fields_of(torch::optim::AdagradParamState*) {
-  return {{HERD_FIELD(AdagradParamState, sum)}, {HERD_FIELD(AdagradParamState, step)}};
-}
-Fields<torch::optim::RMSpropParamState> fields_of(torch::optim::RMSpropParamState*) {
-  return {{HERD_FIELD(RMSpropParamState, square_avg), HERD_FIELD(RMSpropParamState, momentum_buffer),
-           HERD_FIELD(RMSpropParamState, grad_avg)},
-          {HERD_FIELD(RMSpropParamState, step)}};
-}
-#undef HERD_FIELD
 
 // Calls use() with a null pointer to the type of the optimizer's states.
 template <typename Use>
@@ -139,16 +129,15 @@ std::filesystem::path save_module(const std::filesystem::path& root, const torch
   std::vector<NamedTensor> shares;
   for (const Member& member : members_of(module)) add_share(shares, member.name, member.tensor, comm);
   if (optimizer != nullptr) {
-    with_state_type(*optimizer, [&]<typename State>(State* type) {
-      const Fields<State> fields = fields_of(type);
+    with_state_type(*optimizer, [&]<typename State>(State*) {
       for (const Member& parameter : parameters_of(*optimizer, module)) {
         const auto found = optimizer->state().find(parameter.tensor.unsafeGetTensorImpl());
         if (found == optimizer->state().end()) continue;  // it has had no gradient so far
-        State& own = static_cast<State&>(*found->second);
-        for (const auto& [field, tensor] : fields.tensors)
-          if (tensor(own).defined()) add_share(shares, parameter.name + "." + field, tensor(own).detach(), comm);
-        for (const auto& [field, count] : fields.counts)
-          add_share(shares, parameter.name + "." + field, at::scalar_tensor(count(own), at::kLong), comm);
+        const auto add = [&](const std::string& field, const at::Tensor& value) {
+          if (value.defined()) add_share(shares, parameter.name + "." + field, value.detach(), comm);
+        };
+        each_field(static_cast<State&>(*found->second), add,
+                   [&](const char* field, int64_t count) { add(field, at::scalar_tensor(count, at::kLong)); });
       }
     });
   }
@@ -179,26 +168,29 @@ std::optional<CheckpointState> load_module(const std::filesystem::path& root, to
   };
   for (const Member& member : members_of(module)) load(member.name, member.tensor);
   if (optimizer != nullptr) {
-    with_state_type(*optimizer, [&]<typename State>(State* type) {
-      const Fields<State> fields = fields_of(type);
+    with_state_type(*optimizer, [&]<typename State>(State*) {
       for (const Member& parameter : parameters_of(*optimizer, module)) {
         auto state = std::make_shared<State>();
         bool any = false;
-        for (const auto& [field, tensor] : fields.tensors) {
+        const auto load_stored = [&](const std::string& field, const auto& make) {
           const std::string name = parameter.name + "." + field;
-          if (!stored.contains(name)) continue;
-          tensor(*state) = at::empty_like(parameter.tensor, at::MemoryFormat::Contiguous);
-          load(name, tensor(*state));
+          if (!stored.contains(name)) return;
+          load(name, make());
           any = true;
-        }
-        for (const auto& [field, count] : fields.counts) {
-          const std::string name = parameter.name + "." + field;
-          if (!stored.contains(name)) continue;
-          const at::Tensor value = at::zeros({}, at::kLong);
-          load(name, value);
-          then.emplace_back([state, count, value] { count(*state) = value.item<int64_t>(); });
-          any = true;
-        }
+        };
+        each_field(
+            *state,
+            [&](const char* field, at::Tensor& tensor) {
+              load_stored(field,
+                          [&] { return tensor = at::empty_like(parameter.tensor, at::MemoryFormat::Contiguous); });
+            },
+            [&](const char* field, int64_t& count) {
+              load_stored(field, [&] {
+                const at::Tensor value = at::zeros({}, at::kLong);
+                then.emplace_back([state, &count, value] { count = value.item<int64_t>(); });
+                return value;
+              });
+            });
         void* key = parameter.tensor.unsafeGetTensorImpl();
         then.emplace_back([optimizer, state, key, any] {
           if (any)
