@@ -87,12 +87,11 @@ at::Tensor train_alone(const std::vector<Data>& data) {
 
 using Ddp = DistributedDataParallel<Net>;
 
-// Trains 10 steps, `step` being one forward and backward on this rank's part of a batch, and compares the weights of
-// every rank with those of one process on the whole batches.
-void expect_parity(int num_ranks, const DataParallelOptions& options,
-                   const std::function<void(Ddp&, Communicator&, const Data&)>& step) {
-  const auto data = make_data();
-  const at::Tensor alone = train_alone(data);
+using Step = std::function<void(Ddp&, Communicator&, const Data&)>;  // a forward and backward on this rank's part
+
+// Returns every rank's weights after a step on each batch.
+std::vector<at::Tensor> train_on_ranks(int num_ranks, const DataParallelOptions& options, const std::vector<Data>& data,
+                                       const Step& step) {
   std::vector<at::Tensor> weights(static_cast<size_t>(num_ranks));
   run_inproc(num_ranks, [&](Communicator& comm) {
     const auto net = make_net(static_cast<uint64_t>(1 + comm.rank()));  // rank 0's weights go to all
@@ -105,6 +104,14 @@ void expect_parity(int num_ranks, const DataParallelOptions& options,
     }
     weights[static_cast<size_t>(comm.rank())] = weights_of(*net);
   });
+  return weights;
+}
+
+// Trains 10 steps, and compares the weights of every rank with those of one process on the whole batches.
+void expect_parity(int num_ranks, const DataParallelOptions& options, const Step& step) {
+  const auto data = make_data();
+  const at::Tensor alone = train_alone(data);
+  const auto weights = train_on_ranks(num_ranks, options, data, step);
   for (const at::Tensor& w : weights) {
     EXPECT_TRUE(w.equal(weights[0])) << "replicas drift apart";
     EXPECT_LT((w - alone).abs().max().item<double>(), 2e-6);
@@ -407,21 +414,10 @@ TEST(DistributedDataParallel, SendsGradientsInAShorterForm_AndMakesUpForWhatThat
   for (const Case& c :
        {Case{{.kind = CodecKind::kBf16}, 0.02}, Case{{.kind = CodecKind::kInt8, .block = 16}, 0.02},
         Case{{.kind = CodecKind::kInt4, .block = 16}, 0.2}, Case{{.kind = CodecKind::kTopK, .ratio = 0.5}, 0.4}}) {
-    std::vector<at::Tensor> weights(3);
-    run_inproc(3, [&](Communicator& comm) {
-      const auto net = make_net(static_cast<uint64_t>(1 + comm.rank()));
-      DataParallelOptions options;
-      options.first_bucket_bytes = options.bucket_bytes = 200;
-      options.codec = c.codec;
-      Ddp ddp(net, comm, options);
-      auto optimizer = make_optimizer(*net);
-      for (const Data& batch : data) {
-        even_step(ddp, comm, batch);
-        optimizer.step();
-        optimizer.zero_grad();
-      }
-      weights[static_cast<size_t>(comm.rank())] = weights_of(*net);
-    });
+    DataParallelOptions options;
+    options.first_bucket_bytes = options.bucket_bytes = 200;
+    options.codec = c.codec;
+    const auto weights = train_on_ranks(3, options, data, even_step);
     const auto name = kernels::codec_row(c.codec.kind).name;
     for (const at::Tensor& w : weights) EXPECT_TRUE(w.equal(weights[0])) << name;
     const double apart = (weights[0] - alone).abs().max().item<double>();

@@ -1,4 +1,5 @@
-// Changes one op of rank 1 at a time, and expects the proof to find each change.
+// Changes one op at a time, and expects the proof to find each change: OpMutants on rank 1, expect_mutants_found() on
+// one rank and on two.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,5 +40,23 @@ class OpMutants {
   std::function<bool(const program::Op&)> is_chosen_;
   int count_ = 0;
 };
+
+// Changes op i of one rank, and of two ranks alike, for each i. REQUIRES steps that prove, of two ranks or more.
+inline void expect_mutants_found(const std::vector<program::Program>& steps, const program::Expectation& expected,
+                                 const char* what, const OpMutants::Change& change) {
+  int mutants = 0;
+  for (const size_t changed_ranks : {1u, 2u}) {
+    for (size_t i = 0; i < steps[0].ops.size(); ++i) {
+      auto mutant = steps;
+      bool changed = false;
+      for (size_t r = 0; r < changed_ranks; ++r) changed = change(mutant[r].ops, i) || changed;
+      if (!changed) continue;
+      ++mutants;
+      EXPECT_NE(first_finding(mutant, expected), "")
+          << what << " on " << changed_ranks << " ranks: " << describe(steps[0], steps[0].ops[i]);
+    }
+  }
+  EXPECT_GT(mutants, 0) << what;
+}
 
 }  // namespace herd::strategies

@@ -14,6 +14,7 @@
 #include "herd/program/program_text.h"
 #include "herd/program/simulate.h"
 #include "tests/golden.h"
+#include "tests/strategies/op_mutants.h"
 #include "tests/strategies/small_run.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample.h"
@@ -224,20 +225,8 @@ TEST(Priority, MutantsAreFound) {
   const auto steps = steps_of(run, 2);
   const program::Expectation expected = priority_expectation(run, 2);
   ASSERT_EQ(first_finding(steps, expected), "");
-  const auto expect_found = [&](const char* what, const std::function<bool(std::vector<Op>&, size_t)>& change) {
-    int mutants = 0;
-    for (const size_t changed_ranks : {1u, 2u}) {
-      for (size_t i = 0; i < steps[0].ops.size(); ++i) {
-        auto mutant = steps;
-        bool changed = false;
-        for (size_t r = 0; r < changed_ranks; ++r) changed = change(mutant[r].ops, i) || changed;
-        if (!changed) continue;
-        ++mutants;
-        EXPECT_NE(first_finding(mutant, expected), "")
-            << what << " on " << changed_ranks << " ranks: " << describe(steps[0], steps[0].ops[i]);
-      }
-    }
-    EXPECT_GT(mutants, 0) << what;
+  const auto expect_found = [&](const char* what, const OpMutants::Change& change) {
+    expect_mutants_found(steps, expected, what, change);
   };
   const auto at = [](std::vector<Op>& ops, size_t i) { return ops.begin() + static_cast<long>(i); };
   const auto is_part = [](const std::vector<Op>& ops, size_t i) { return i < ops.size() && ops[i].parts > 1; };

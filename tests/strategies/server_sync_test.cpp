@@ -12,6 +12,7 @@
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
 #include "tests/golden.h"
+#include "tests/strategies/op_mutants.h"
 #include "tests/strategies/small_run.h"
 #include "tests/support/expect_error.h"
 
@@ -137,20 +138,8 @@ TEST_P(ServerMutants, AreFound) {
   const auto steps = steps_of(run, 2);
   const program::Expectation expected = served_expectation(run, 2);
   ASSERT_EQ(first_finding(steps, expected), "");
-  const auto expect_found = [&](const char* what, const std::function<bool(std::vector<Op>&, size_t)>& change) {
-    int mutants = 0;
-    for (const size_t changed_ranks : {1u, 2u}) {
-      for (size_t i = 0; i < steps[0].ops.size(); ++i) {
-        auto mutant = steps;
-        bool changed = false;
-        for (size_t r = 0; r < changed_ranks; ++r) changed = change(mutant[r].ops, i) || changed;
-        if (!changed) continue;
-        ++mutants;
-        EXPECT_NE(first_finding(mutant, expected), "")
-            << what << " on " << changed_ranks << " ranks: " << describe(steps[0], steps[0].ops[i]);
-      }
-    }
-    EXPECT_GT(mutants, 0) << what;
+  const auto expect_found = [&](const char* what, const OpMutants::Change& change) {
+    expect_mutants_found(steps, expected, what, change);
   };
   const auto is = [](const std::vector<Op>& ops, size_t i, OpKind kind) {
     return i < ops.size() && ops[i].kind == kind;
