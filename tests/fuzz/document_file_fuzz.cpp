@@ -1,34 +1,24 @@
 // Files of document ends: whatever the bytes, ends that rise up to the number of tokens, or kCorruptFile. The bytes are
 // tried again with checksums that fit, and with the tokens that they state.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "accepted.h"
+#include "checksummed_file.h"
 #include "herd/base/error.h"
 #include "herd/data/document_file.h"
-#include "herd/storage/checksum.h"
 
 namespace {
 
 constexpr size_t kHeaderBytes = 64, kEndsChecksum = 20, kTokens = 24, kIdsChecksum = 40, kHeaderChecksum = 60;
 
 void read(const std::vector<uint8_t>& bytes, int64_t tokens, uint32_t ids_checksum) {
-  static const int file = memfd_create("documents", MFD_CLOEXEC);
-  static const std::string path = "/proc/self/fd/" + std::to_string(file);
-  if (ftruncate(file, static_cast<off_t>(bytes.size())) != 0 ||
-      pwrite(file, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    std::abort();
-  }
   try {
     int64_t last = 0;
-    for (const int64_t end : herd::read_document_file(path, tokens, ids_checksum)) {
+    for (const int64_t end : herd::read_document_file(path_of(bytes), tokens, ids_checksum)) {
       if (end <= last) std::abort();
       last = end;
     }
@@ -37,11 +27,6 @@ void read(const std::vector<uint8_t>& bytes, int64_t tokens, uint32_t ids_checks
   } catch (const herd::Error& error) {
     if (error.code() != herd::Code::kCorruptFile) throw;
   }
-}
-
-void put_checksum(std::vector<uint8_t>& bytes, size_t at, std::span<const uint8_t> of) {
-  const uint32_t value = herd::crc32c(std::as_bytes(of));
-  std::memcpy(&bytes[at], &value, sizeof value);
 }
 
 }  // namespace

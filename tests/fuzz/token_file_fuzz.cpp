@@ -1,34 +1,23 @@
 // Token files, in memory: whatever the bytes, ids below the vocabulary, or kCorruptFile. The bytes are tried again with
 // checksums that fit, so that mutations get past that rule.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "accepted.h"
+#include "checksummed_file.h"
 #include "herd/base/error.h"
 #include "herd/data/token_file.h"
-#include "herd/storage/checksum.h"
 
 namespace {
 
 constexpr size_t kHeaderBytes = 64, kIdsChecksum = 20, kHeaderChecksum = 60;
 
 void read(const std::vector<uint8_t>& bytes) {
-  static const int file = memfd_create("tokens", MFD_CLOEXEC);
-  static const std::string path = "/proc/self/fd/" + std::to_string(file);
-  if (ftruncate(file, static_cast<off_t>(bytes.size())) != 0 ||
-      pwrite(file, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    std::abort();
-  }
   try {
-    const herd::TokenFile tokens(path);
+    const herd::TokenFile tokens(path_of(bytes));
     std::vector<int64_t> ids(static_cast<size_t>(std::min<int64_t>(tokens.count(), 1000)));
     tokens.read(tokens.count() - static_cast<int64_t>(ids.size()), ids);
     for (const int64_t id : ids) {
@@ -39,11 +28,6 @@ void read(const std::vector<uint8_t>& bytes) {
   } catch (const herd::Error& error) {
     if (error.code() != herd::Code::kCorruptFile) throw;
   }
-}
-
-void put_checksum(std::vector<uint8_t>& bytes, size_t at, std::span<const uint8_t> of) {
-  const uint32_t value = herd::crc32c(std::as_bytes(of));
-  std::memcpy(&bytes[at], &value, sizeof value);
 }
 
 }  // namespace
