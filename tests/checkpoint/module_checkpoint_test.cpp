@@ -123,6 +123,19 @@ TEST(ModuleCheckpoint, LoadsTheModuleAlone_AndFindsNothingInAnEmptyFolder) {
   });
 }
 
+TEST(ModuleCheckpoint, ForgetsStatesThatTheCheckpointDoesNotHave) {
+  const TemporaryFolder folder;
+  run_inproc(2, [&](Communicator& comm) {
+    Net net;
+    torch::optim::AdamW optimizer(net.parameters());
+    save_module(folder.path(), net, &optimizer, comm);  // before the first step
+    train(net, optimizer, 0, 2);
+    HERD_CHECK(!optimizer.state().empty(), "AdamW has states after a step");
+    load_module(folder.path(), net, &optimizer, comm);
+    HERD_CHECK(optimizer.state().empty(), "states of a training that was given up");
+  });
+}
+
 TEST(ModuleCheckpoint, NamesWhatDoesNotFit_AndChangesNothing) {
   const TemporaryFolder folder;
   run_inproc(2, [&](Communicator& comm) {

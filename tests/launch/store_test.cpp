@@ -484,10 +484,33 @@ TEST(StoreOverSockets, SaysHelloAgain_WhereTheStoreClosedBeforeItAnswered) {
   server.join();
 }
 
+// The store takes a heartbeat of a client that it does not know for one of a client of an earlier store.
+TEST(StoreOverSockets, SendsNoHeartbeat_BeforeItsHelloIsAnswered) {
+  const net::SecureContext context(derive_store_key(kToken));
+  net::Listener listener(context, {"127.0.0.1"}, 0);
+  std::thread server([&] {
+    auto [stream, hello] = next_hello(listener);
+    EXPECT_EQ(hello.verb, Verb::kHello);
+    const auto until = Clock::now() + 500ms;  // two heartbeats and a half
+    while (Clock::now() < until) {
+      if (const auto frame = stream->next()) ADD_FAILURE() << "verb " << static_cast<int>(decode(*frame)->verb);
+      std::this_thread::sleep_for(5ms);
+    }
+    stream->post(encode({Verb::kOk, hello.id, hello.scope, "", ""}));
+    stream->flush();
+    std::this_thread::sleep_for(100ms);
+  });
+  EXPECT_NO_THROW(
+      StoreClient("127.0.0.1:" + std::to_string(listener.port()), kToken, ClientIdentity{0, 2, 0}, Clock::now() + 10s));
+  server.join();
+}
+
 // On a machine with many more ranks than cores, a handshake may take longer than either end waits.
 TEST(StoreOverSockets, AStoreThatIsTooBusyForItsHandshakesRefusesNobody) {
   const int fd = open_port();
   const int port = port_of(fd);
+  const timeval limit = {.tv_sec = 5, .tv_usec = 0};  // where the client gives up, nobody connects any more
+  ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
   std::unique_ptr<StoreServer> store;
   std::thread busy([&] {
     for (int i = 0; i < 5; ++i) close(accept(fd, nullptr, nullptr));
