@@ -8,6 +8,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/regular_file.h"
+#include "herd/base/units.h"
 #include "herd/data/text_encoding.h"
 #include "herd/data/token_file.h"
 #include "herd/data/token_folder_writer.h"
@@ -75,6 +76,36 @@ std::string_view take_run(std::string_view& text, size_t bytes) {
   return run;
 }
 
+size_t run_bytes(double validation, int64_t all_bytes) {
+  const double share = validation * static_cast<double>(all_bytes) / kRunsOfValidation;
+  return static_cast<size_t>(std::clamp<int64_t>(static_cast<int64_t>(share), 1, kLongestRun));
+}
+
+// Refuses a text of few pieces, before a vocabulary is learned from it.
+void require_both_splits(const std::vector<MappedFile>& files, const TokenFolderOptions& options, int64_t all_bytes) {
+  SplitShares shares(options.validation);
+  const bool in_runs = options.documents == TextDocuments::kFiles;
+  for (const auto& file : files) {
+    if (in_runs) {
+      for (std::string_view text = file.text(); !text.empty() && shares.has_empty_split();)
+        shares.next(static_cast<double>(take_run(text, run_bytes(options.validation, all_bytes)).size()));
+    } else {
+      visit_documents(file.text(), options.documents, file.path().string(), [&](std::string_view document, int64_t) {
+        shares.next(static_cast<double>(document.size()));
+        return shares.has_empty_split();
+      });
+    }
+    if (!shares.has_empty_split()) return;
+  }
+  const std::string pieces = in_runs ? "runs of whole lines" : "documents";
+  throw Error(Code::kBadConfig,
+              "--validation " + format_number(options.validation) + " leaves a split empty: each of the " + pieces +
+                  " goes whole to one split, and there " +
+                  (shares.num_pieces() == 1 ? "is 1" : "are " + std::to_string(shares.num_pieces())) + "\n  fix: " +
+                  (in_runs ? "break long lines first, as by fold -s -w 500; or " : "more documents; or ") +
+                  "--validation 0, which keeps all for training");
+}
+
 // Encodes files for the writer, with the end-of-text token after each document. A file that is one document goes to it
 // in runs of whole lines.
 class Encoder {
@@ -83,10 +114,8 @@ class Encoder {
       : options_(options),
         tokenizer_(tokenizer),
         all_bytes_(all_bytes),
-        writer_(options.out, tokenizer.vocabulary(), options.validation) {
-    const double share = options.validation * static_cast<double>(all_bytes) / kRunsOfValidation;
-    run_bytes_ = static_cast<size_t>(std::clamp<int64_t>(static_cast<int64_t>(share), 1, kLongestRun));
-  }
+        writer_(options.out, tokenizer.vocabulary(), options.validation),
+        run_bytes_(run_bytes(options.validation, all_bytes)) {}
 
   void add(const MappedFile& file) {
     if (options_.documents == TextDocuments::kFiles) return add_in_runs(file.text());
@@ -138,7 +167,7 @@ class Encoder {
   int64_t text_bytes_ = 0;        // bytes of documents so far
   int64_t space_marks_ = 0;
   TokenFolderWriter writer_;
-  size_t run_bytes_ = 1;
+  size_t run_bytes_;
 };
 
 }  // namespace
@@ -159,6 +188,7 @@ TokenFolder write_token_folder(const TokenFolderOptions& options) {
       require_utf8(file.text(), file.path().string(), "--replace-bad-bytes for U+FFFD in the place of each such byte");
     all_bytes += static_cast<int64_t>(file.bytes().size());
   }
+  require_both_splits(files, options, all_bytes);
   const Tokenizer tokenizer = Tokenizer::train(learning_text(files, all_bytes, options), options.vocabulary);
 
   Encoder encoder(options, tokenizer, all_bytes);

@@ -55,14 +55,20 @@ void TokenFolderWriter::check_can_write(const std::filesystem::path& out, double
 TokenFolderWriter::TokenFolderWriter(std::filesystem::path out, int vocabulary, double validation)
     : out_(prepared(out)),
       vocabulary_(vocabulary),
-      share_(validation),
+      shares_(validation),
       train_(out_ / kTrain, vocabulary),
       validation_(out_ / kValidation, vocabulary) {}
 
-Split TokenFolderWriter::append(std::span<const int> ids, double size) {
+Split SplitShares::next(double size) {
   owed_ += share_ * size;
   const Split split = owed_ >= size / 2 ? Split::kValidation : Split::kTrain;  // the one that lags its share
   if (split == Split::kValidation) owed_ -= size;
+  ++(split == Split::kValidation ? num_validation_ : num_train_);
+  return split;
+}
+
+Split TokenFolderWriter::append(std::span<const int> ids, double size) {
+  const Split split = shares_.next(size);
   append_to(split, ids);
   return split;
 }

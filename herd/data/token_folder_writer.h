@@ -16,6 +16,20 @@
 
 namespace herd {
 
+// Gives each piece to the split that is furthest behind its share.
+class SplitShares {
+ public:
+  explicit SplitShares(double validation) : share_(validation) {}
+  Split next(double size);
+  bool has_empty_split() const { return num_train_ == 0 || (num_validation_ == 0 && share_ > 0); }
+  int64_t num_pieces() const { return num_train_ + num_validation_; }
+
+ private:
+  double share_;
+  double owed_ = 0;  // size that the validation split still lacks
+  int64_t num_train_ = 0, num_validation_ = 0;
+};
+
 class TokenFolderWriter {
  public:
   // Throws kBadConfig where `validation` is not in [0, 0.5], or the folder holds what no TokenFolderWriter wrote.
@@ -43,10 +57,9 @@ class TokenFolderWriter {
 
   const std::filesystem::path out_;
   const int vocabulary_;
-  const double share_;
+  SplitShares shares_;
   TokenFileWriter train_, validation_;
   std::vector<int64_t> train_ends_, validation_ends_;  // tokens of the split before the end of each document
-  double owed_ = 0;                                    // size that the validation split still lacks
 };
 
 }  // namespace herd

@@ -61,6 +61,27 @@ TEST(TokenFolder, EveryFileEndsWithTheEndOfText) {
   EXPECT_EQ(TokenFile(folder / "out" / "val.tokens").count(), 0);
 }
 
+TEST(TokenFolder, RefusesFewLongLines_OfWhichASplitGetsNone) {
+  TemporaryFolder folder;
+  std::string line;
+  for (int i = 0; i < 3000; ++i) line += "verse " + std::to_string(i) + " ";
+  const auto write = [&](int lines, double validation) {
+    std::string text;
+    for (int i = 0; i < lines; ++i) text += line + "\n";
+    write_text(folder / "a.txt", text);
+    return write_token_folder(
+        {.files = {folder / "a.txt"}, .out = folder / "out", .vocabulary = 300, .validation = validation});
+  };
+  for (const auto& [lines, validation] : {std::pair(1, 0.05), {3, 0.05}, {9, 0.05}, {1, 0.5}}) {
+    EXPECT_ERROR(write(lines, validation), Code::kBadConfig,
+                 " leaves a split empty: each of the runs of whole lines goes whole to one split, and there ",
+                 "fix: break long lines first, as by fold -s -w 500; or --validation 0");
+    EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  }
+  EXPECT_EQ(write(1, 0).validation_tokens, 0);
+  EXPECT_GT(write(20, 0.05).validation_tokens, 0);
+}
+
 TEST(TokenFolder, IsToldFromOnesOfAnotherTokenizer) {
   TemporaryFolder folder;
   write_text(folder / "a.txt", verses(50));
@@ -191,8 +212,11 @@ TEST(TokenFolder, LearnsFromWholeCharacters) {
   for (int i = 0; i < 3000; ++i) text += i % 7 == 0 ? " \xC3\xA9t\xC3\xA9" : "\xE6\xBC\xA2" + std::to_string(i % 10);
   write_text(folder / "a.txt", text + "\n");
   for (const int64_t learn_bytes : {4097, 5001, 5002, 5003, 1 << 20}) {
-    write_token_folder(
-        {.files = {folder / "a.txt"}, .out = folder / "out", .vocabulary = 278, .learn_bytes = learn_bytes});
+    write_token_folder({.files = {folder / "a.txt"},
+                        .out = folder / "out",
+                        .vocabulary = 278,
+                        .validation = 0,
+                        .learn_bytes = learn_bytes});
     const Tokenizer tokenizer = Tokenizer::load(folder / "out/tokenizer.model");
     for (int id = 259; id < tokenizer.vocabulary(); ++id)
       EXPECT_EQ(tokenizer.piece(id).find("\xEF\xBF\xBD"), std::string::npos)
