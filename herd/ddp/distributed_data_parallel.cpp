@@ -1,11 +1,14 @@
 #include "herd/ddp/distributed_data_parallel.h"
 
+#include <optional>
 #include <set>
 #include <sstream>
 
 #include "herd/base/error.h"
+#include "herd/base/units.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/same_on_all_ranks.h"
+#include "herd/kernels/codec.h"
 
 namespace herd::ddp {
 namespace {
@@ -28,8 +31,30 @@ void broadcast_from_rank_zero(Communicator& comm, const std::string& name, const
   tensor.detach().copy_(copy);
 }
 
-// Compares and broadcasts all parameters and buffers. Returns each parameter that requires grad, once.
-std::vector<NamedParameter> agree_on_parameters(const torch::nn::Module& module, Communicator& comm) {
+std::string describe(const std::optional<kernels::CodecSettings>& codec) {
+  if (!codec) return "codec none";
+  return "codec " + std::string(kernels::codec_row(codec->kind).name) + ", block " + std::to_string(codec->block) +
+         ", ratio " + format_number(codec->ratio);
+}
+
+// Compares what decides which operations ranks call, and in which order.
+void check_same_options(Communicator& comm, const DataParallelOptions& options) {
+  const auto choice = [](bool first, const char* name, const char* other) { return first ? name : other; };
+  comm::check_same_on_all_ranks(
+      comm, "option",
+      {"bucket_bytes " + std::to_string(options.bucket_bytes),
+       "first_bucket_bytes " + std::to_string(options.first_bucket_bytes),
+       std::string("unused ") + choice(options.unused == UnusedParameters::kError, "kError", "kZero"),
+       "algorithm \"" + options.algorithm + "\"", describe(options.codec),
+       std::string("buffers ") + choice(options.buffers == ModuleBuffers::kLocal, "kLocal", "kFromRankZero")},
+      "the same DataParallelOptions on every rank");
+}
+
+// Compares the options, and compares and broadcasts all parameters and buffers. Returns each parameter that requires
+// grad, once.
+std::vector<NamedParameter> agree_on_parameters(const torch::nn::Module& module, Communicator& comm,
+                                                const DataParallelOptions& options) {
+  check_same_options(comm, options);
   constexpr std::string_view kFix = "build the same module on every rank";
   std::vector<std::string> lines;
   for (const auto& item : module.named_parameters()) lines.push_back(describe(item.key(), item.value()));
@@ -62,7 +87,7 @@ DataParallelModule::DataParallelModule(std::shared_ptr<torch::nn::Module> module
     : module_(std::move(module)),
       comm_(comm.share()),
       options_(options),
-      reducer_(agree_on_parameters(*module_, comm), comm, options) {
+      reducer_(agree_on_parameters(*module_, comm, options), comm, options) {
   for (const auto& item : module_->named_parameters()) {
     const at::Tensor& tensor = item.value();
     wrapped_.push_back(

@@ -8,12 +8,13 @@
 //   ddp(x).sub(y).square().mean().backward();                   // gradients are averaged when this returns
 //   optimizer.step(); optimizer.zero_grad();
 //
-// At the start ranks compare names, shapes and dtypes; kBadConfig names a rank that built another module. Parameters
-// shared by two modules count once. Gradients lie in the reducer's buckets (gradient_reducer.h). no_sync() accumulates
-// gradients, DataParallelOptions::codec sends them in a shorter form, set_weight() serves batches of different sizes,
-// without_batch() a rank that is out of batches. Every rank runs the same number of forwards in training, those under
-// no_sync() aside, before a backward that reduces. A parameter that is converted, unfrozen, added or replaced later
-// would not be averaged: the next forward throws kBadConfig with its name. Threads: as GradientReducer.
+// At the start ranks compare the options, and names, shapes and dtypes; kBadConfig names a rank that differs.
+// Parameters shared by two modules count once. Gradients lie in the reducer's buckets (gradient_reducer.h). no_sync()
+// accumulates gradients, DataParallelOptions::codec sends them in a shorter form, set_weight() serves batches of
+// different sizes, without_batch() a rank that is out of batches. Every rank runs the same number of forwards in
+// training, those under no_sync() aside, before a backward that reduces. A parameter that is converted, unfrozen, added
+// or replaced later would not be averaged: the next forward throws kBadConfig with its name. Threads: as
+// GradientReducer.
 #pragma once
 
 #include <torch/nn/module.h>

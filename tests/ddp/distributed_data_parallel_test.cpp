@@ -349,6 +349,27 @@ TEST(DistributedDataParallel, RefusesModulesThatDiffer) {
   }
 }
 
+TEST(DistributedDataParallel, RefusesOptionsThatDiffer) {
+  const auto refused = [](const std::function<void(DataParallelOptions&)>& change, const std::string& words) {
+    for (const std::string& error : errors_of(2, [&](Communicator& comm) {
+           DataParallelOptions options;
+           if (comm.rank() == 1) change(options);
+           Ddp ddp(make_net(1), comm, options);
+         })) {
+      EXPECT_NE(error.find("kBadConfig: option " + words), std::string::npos) << error;
+      EXPECT_NE(error.find("fix: the same DataParallelOptions on every rank"), std::string::npos) << error;
+    }
+  };
+  refused([](auto& options) { options.bucket_bytes = 1 << 20; },
+          "0: rank 0 has \"bucket_bytes 26214400\", rank 1 has \"bucket_bytes 1048576\"");
+  refused([](auto& options) { options.first_bucket_bytes = 7; }, "1: rank 0 has \"first_bucket_bytes 1048576\"");
+  refused([](auto& options) { options.unused = UnusedParameters::kZero; }, "2: rank 0 has \"unused kError\"");
+  refused([](auto& options) { options.algorithm = "ring"; }, "3: rank 0 has \"algorithm \"\"\"");
+  refused([](auto& options) { options.codec = {.kind = kernels::CodecKind::kInt8, .block = 64}; },
+          "4: rank 0 has \"codec none\", rank 1 has \"codec int8, block 64, ratio 0.01\"");
+  refused([](auto& options) { options.buffers = ModuleBuffers::kLocal; }, "5: rank 0 has \"buffers kFromRankZero\"");
+}
+
 struct Exploding : torch::autograd::Function<Exploding> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list) {
