@@ -26,6 +26,7 @@
 #include "herd/cli/show.h"
 #include "herd/cli/tokenize.h"
 #include "herd/cli/train.h"
+#include "herd/launch/environment.h"
 #include "herd/launch/help_text.h"
 #include "herd/spec/foreign_keys.h"
 
@@ -130,6 +131,6 @@ int run_command(int argc, char** argv) {
 int main(int argc, char** argv) {
   herd::open_missing_streams();
   // An empty TMPDIR counts as none, as for mktemp.
-  if (const char* folder = std::getenv("TMPDIR"); folder != nullptr && *folder == 0) unsetenv("TMPDIR");
+  if (herd::launch::process_variable("TMPDIR").empty()) unsetenv("TMPDIR");
   return herd::flush_output(run_command(argc, argv));
 }

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "herd/launch/environment.h"
+
 namespace herd::cli {
 namespace {
 
@@ -44,7 +46,7 @@ ProgramEnd run_program(const std::vector<std::string>& command) {
   posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&files, ends[1], STDERR_FILENO);
   pid_t child = -1;
-  const int failed = posix_spawn(&child, pointers[0], &files, nullptr, pointers.data(), environ);
+  const int failed = posix_spawn(&child, pointers[0], &files, nullptr, pointers.data(), launch::inherited_variables());
   posix_spawn_file_actions_destroy(&files);
   close(ends[1]);
   ProgramEnd end{kNotStarted, std::strerror(failed)};

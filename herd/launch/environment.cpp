@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <cstdlib>
 #include <optional>
 #include <sstream>
 #include <vector>
@@ -272,6 +273,13 @@ Variables process_variables() {
     if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return variables;
+}
+
+char** inherited_variables() { return environ; }
+
+std::string process_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 Environment read_environment() { return parse_environment(process_variables()); }

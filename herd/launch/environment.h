@@ -59,6 +59,9 @@ Environment read_environment();  // returns parse_environment() of this process'
 Environment parse_settings(const Variables& variables);
 Environment read_settings();    // returns parse_settings() of this process's variables
 Variables process_variables();  // returns a copy of this process's variables
+// Returns the value of one of this process's variables; "" where it is not set or empty, which means the same.
+std::string process_variable(const char* name);
+char** inherited_variables();  // returns this process's variables as posix_spawn() passes them on
 
 // Returns the first number of OMP_NUM_THREADS, a list such as "4" or "4,2"; 0 where it is not set or empty. Throws
 // kBadConfig for anything else.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "herd/launch/environment.h"
+
 namespace herd::launch {
 namespace {
 
@@ -71,9 +73,7 @@ std::string fitted(std::string_view help, int columns) {
 }
 
 int terminal_width() {
-  if (const char* stated = std::getenv("COLUMNS")) {
-    if (const int columns = std::atoi(stated); columns > 0) return columns;
-  }
+  if (const int columns = std::atoi(process_variable("COLUMNS").c_str()); columns > 0) return columns;
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return kDefaultWidth;
