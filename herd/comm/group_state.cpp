@@ -259,6 +259,7 @@ bool GroupState::try_begin(PendingOp& pending) {
     awaits_finish_ = false;
   }
   if (uses_stage) {
+    channel_->commit_stage(stage_copy, compiled.stage_bytes());
     ++stage_uses_;
     last_stage_use_[stage_copy] = sequence;
   }

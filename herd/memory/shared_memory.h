@@ -24,8 +24,10 @@ class SharedMemory {
   // Makes the pages of [begin, begin + bytes) real, huge ones where the kernel has them at hand. Throws kStorage with
   // the bytes wanted and the bytes available.
   void commit(int64_t begin, int64_t bytes);
-  // Closes the descriptor; the mapping stays. REQUIRES that nothing is committed or sent afterwards.
+  // Closes the descriptor; the mapping stays. REQUIRES that nothing is sent afterwards; and that nothing is committed
+  // but pages, and where the kernel does that.
   void close_descriptor();
+  static bool commits_without_descriptor();  // Linux 5.14 and newer do
 
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }

@@ -60,6 +60,8 @@ class Channel {
   // Stage memory is two copies of stage_bytes() for each rank, which the ranks of its host map.
   virtual int64_t stage_bytes() const = 0;
   virtual std::byte* stage(Rank peer, int copy) const = 0;  // `copy` is 0 or 1; nullptr where it is not mapped
+  // Makes the first `bytes` of one copy of this rank's stage real, before it writes there. Throws kStorage.
+  virtual void commit_stage(int copy, int64_t bytes) = 0;
 
   // Returns the board of a peer, which is a copy where the peer is on another host.
   virtual RankBoard& board(Rank peer) = 0;

@@ -37,6 +37,7 @@ class ClusterChannel final : public Channel {
   const OperationHeader& header(Rank peer, uint64_t sequence) const override;
   int64_t stage_bytes() const override { return local_->stage_bytes(); }
   std::byte* stage(Rank peer, int copy) const override;
+  void commit_stage(int copy, int64_t bytes) override { local_->commit_stage(copy, bytes); }
   RankBoard& board(Rank peer) override;
   void refresh_boards(std::chrono::milliseconds timeout) override;
   FailureBoard& failure_board() override { return local_->failure_board(); }

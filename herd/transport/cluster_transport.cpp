@@ -187,6 +187,11 @@ std::shared_ptr<SharedRegion> ClusterTransport::allocate(const std::string& key,
                                                          int64_t bytes, SteadyTime deadline) {
   const std::vector<Rank> local = local_members(members);
   if (local.size() == members.size()) return local_->allocate(key, local, bytes, deadline);
+  const auto sizes = exchange_->all_gather(key + "/bytes", members, rank(), std::to_string(bytes), deadline);
+  for (size_t i = 1; i < sizes.size(); ++i) {
+    if (sizes[i] != sizes[0])
+      throw Error(Code::kBadConfig, sizes_differ(key, members[i], sizes[i], members[0], sizes[0]));
+  }
   std::shared_ptr<SharedRegion> region;
   std::string error;
   try {

@@ -15,6 +15,7 @@ constexpr int64_t kFrameBytes = 64;           // size of an envelope in a ring; 
 constexpr int64_t kPublishBytes = 64 * 1024;  // published at a time: the other side works on a piece meanwhile
 constexpr int64_t kAllRingsBytes = 8 << 20;   // collective rings of a group, all together
 constexpr int64_t kStageBytes = 2368 << 10;   // one copy of a rank's stage: the most that staged algorithms ask for
+constexpr int64_t kSmallStage = 64 << 10;     // the part of a copy that small messages make real
 
 constexpr int kCountBits = std::bit_width(Channel::kMaxSignals);  // low bits of a signal's word; the sequence is above
 
@@ -89,8 +90,18 @@ void LocalChannel::Queue::remove(Message* message) {
 }
 
 void LocalChannel::post_send(Message& message, Rank to) {
-  pairs_[static_cast<size_t>(to)].sends[static_cast<size_t>(message.traffic)].push(message);
+  Pair& pair = pairs_[static_cast<size_t>(to)];
+  if (!pair.has_ring[static_cast<size_t>(message.traffic)]) commit_ring(pair, to, message.traffic);
+  pair.sends[static_cast<size_t>(message.traffic)].push(message);
   ++posted_;
+}
+
+void LocalChannel::commit_ring(Pair& pair, Rank peer, Traffic traffic) {
+  const auto lane = static_cast<size_t>(traffic);
+  const int64_t begin =
+      layout_.rings + peer * (layout_.ring_bytes[0] + layout_.ring_bytes[1]) + (lane == 0 ? 0 : layout_.ring_bytes[0]);
+  region_->commit(self_, begin, layout_.ring_bytes[lane]);
+  pair.has_ring[lane] = true;
 }
 
 void LocalChannel::post_receive(Message& message, Rank from) {
@@ -245,6 +256,14 @@ const OperationHeader& LocalChannel::header(Rank peer, uint64_t sequence) const 
 
 std::byte* LocalChannel::stage(Rank peer, int copy) const {
   return memory_of(peer) + layout_.stage + copy * layout_.stage_bytes;
+}
+
+void LocalChannel::commit_stage(int copy, int64_t bytes) {
+  int64_t& real = real_stage_bytes_[static_cast<size_t>(copy)];
+  if (bytes <= real) return;
+  const int64_t wanted = std::min(bytes <= kSmallStage ? kSmallStage : layout_.stage_bytes, layout_.stage_bytes);
+  region_->commit(self_, layout_.stage + copy * layout_.stage_bytes, wanted);
+  real = wanted;
 }
 
 RankBoard& LocalChannel::board(Rank peer) { return *reinterpret_cast<RankBoard*>(memory_of(peer)); }

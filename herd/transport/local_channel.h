@@ -2,7 +2,8 @@
 // ring of bytes per lane. Each rank has a board and two copies of stage memory. The same code runs between processes
 // (shm) and between threads (inproc).
 // Threads: as any Channel.
-//   Bytes per rank of n: 16 KiB + 256 n + n * (collective ring + point-to-point ring) + 2 * stage.
+//   Bytes per rank of n: 20 KiB + 256 n + n * (collective ring + point-to-point ring) + 2 * stage. A ring takes memory
+//   from its first message on, and the stage from the first operation that uses it: programs may have many groups.
 #pragma once
 
 #include <array>
@@ -53,6 +54,7 @@ class LocalChannel final : public Channel {
   const OperationHeader& header(Rank peer, uint64_t sequence) const override;
   int64_t stage_bytes() const override { return layout_.stage_bytes; }
   std::byte* stage(Rank peer, int copy) const override;
+  void commit_stage(int copy, int64_t bytes) override;
   RankBoard& board(Rank peer) override;
   FailureBoard& failure_board() override;
   void wake_peer(Rank peer) override { doorbells_[static_cast<size_t>(peer)].ring(); }
@@ -72,6 +74,7 @@ class LocalChannel final : public Channel {
     void remove(Message* message);
   };
   struct Pair {
+    std::array<bool, 2> has_ring = {};  // by Traffic: the memory of this rank's ring is real
     std::array<RingWriter, 2> writer;
     std::array<RingReader, 2> reader;
     std::array<Queue, 2> sends;  // by Traffic
@@ -83,6 +86,7 @@ class LocalChannel final : public Channel {
 
   std::byte* memory_of(Rank rank) const { return parts_[static_cast<size_t>(rank)]; }
   SignalLine& signal_line(Rank from, Rank to, uint64_t sequence) const;
+  void commit_ring(Pair& pair, Rank peer, Traffic traffic);
   bool move_send(Pair& pair, Rank peer, Traffic traffic);
   bool move_receive(Pair& pair, Rank peer);
   bool move_point_to_point(Pair& pair, Rank peer);
@@ -98,6 +102,7 @@ class LocalChannel final : public Channel {
   std::vector<Pair> pairs_;
   int posted_ = 0;
   uint64_t bytes_sent_ = 0;
+  std::array<int64_t, 2> real_stage_bytes_ = {};  // by copy
 };
 
 }  // namespace herd::transport

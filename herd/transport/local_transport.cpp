@@ -18,8 +18,8 @@
 namespace herd::transport {
 namespace {
 
-// A verdict begins with one of these where a member is gone, or did not come in time.
-const std::string kLostPrefix = "lost: ", kLatePrefix = "late: ";
+// A verdict begins with one of these where a member is gone, did not come in time, or asks for another size.
+const std::string kLostPrefix = "lost: ", kLatePrefix = "late: ", kDifferPrefix = "differ: ";
 constexpr std::chrono::seconds kVerdictGrace{1};  // how much longer than the leader members wait for the verdict
 
 constexpr uint32_t kOwnDoorbell = 0xffffffff;
@@ -32,6 +32,7 @@ class LocalRegion final : public SharedRegion {
       : memory_(std::move(memory)), stride_(stride), bytes_(bytes) {}
   std::byte* of(int member) const override { return memory_->data() + member * stride_; }
   int64_t bytes() const override { return bytes_; }
+  void commit(int member, int64_t begin, int64_t bytes) override { memory_->commit(member * stride_ + begin, bytes); }
 
  private:
   std::shared_ptr<SharedMemory> memory_;
@@ -39,6 +40,12 @@ class LocalRegion final : public SharedRegion {
 };
 
 }  // namespace
+
+std::string sizes_differ(const std::string& key, Rank a, const std::string& bytes_a, Rank b,
+                         const std::string& bytes_b) {
+  return "shared memory \"" + key + "\": rank " + std::to_string(a) + " asks for " + bytes_a + " bytes, rank " +
+         std::to_string(b) + " for " + bytes_b + "\n  fix: all members ask for the same";
+}
 
 LocalTransport::LocalTransport(std::unique_ptr<Courier> courier, SteadyTime deadline)
     : courier_(std::move(courier)), gone_(static_cast<size_t>(courier_->size())) {
@@ -133,6 +140,11 @@ bool LocalTransport::is_gone(Rank peer) {
 
 std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, const std::vector<Rank>& members,
                                                        int64_t bytes, SteadyTime deadline) {
+  return allocate(key, members, bytes, bytes, deadline);
+}
+
+std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, const std::vector<Rank>& members,
+                                                       int64_t bytes, int64_t real_bytes, SteadyTime deadline) {
   const auto self = std::find(members.begin(), members.end(), rank());
   HERD_CHECK(self != members.end(), "a region is opened by its members only");
   const Rank leader = members.front();
@@ -145,6 +157,7 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
   if (rank() == leader) {
     try {
       parcel.memory = std::make_shared<SharedMemory>(SharedMemory::create("herd:" + key, total));
+      parcel.text = std::to_string(bytes);
     } catch (const Error& error) {
       parcel.text = error.message();
     }
@@ -157,15 +170,12 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
   } else {
     parcel = courier_->receive(leader, key + "/memory", deadline);
   }
-  if (parcel.memory != nullptr && parcel.memory->bytes() != total) {
-    const auto leader_bytes = parcel.memory->bytes() / static_cast<int64_t>(members.size()) - kPageBytes;
-    parcel.text = "shared memory \"" + key + "\": rank " + std::to_string(rank()) + " asks for " +
-                  std::to_string(bytes) + " bytes (" + std::to_string(whole_pages) + " in pages), rank " +
-                  std::to_string(leader) + " for " + std::to_string(leader_bytes) +
-                  " in pages\n  fix: all members ask for the same";
+  const std::string leader_bytes = parcel.memory == nullptr ? "" : std::exchange(parcel.text, "");
+  if (parcel.memory != nullptr && leader_bytes != std::to_string(bytes)) {
+    parcel.text = kDifferPrefix + sizes_differ(key, rank(), std::to_string(bytes), leader, leader_bytes);
   } else if (parcel.memory != nullptr) {
     try {
-      parcel.memory->commit(index * stride, stride);
+      parcel.memory->commit(index * stride, real_bytes < bytes ? real_bytes : stride);
     } catch (const Error& error) {
       parcel.text = "rank " + std::to_string(rank()) + ": " + error.message();
     }
@@ -197,6 +207,7 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
   }
   if (verdict.starts_with(kLatePrefix)) throw Error(Code::kTimeout, verdict.substr(kLatePrefix.size()));
   if (verdict.starts_with(kLostPrefix)) throw Error(Code::kPeerLost, verdict.substr(kLostPrefix.size()));
+  if (verdict.starts_with(kDifferPrefix)) throw Error(Code::kBadConfig, verdict.substr(kDifferPrefix.size()));
   if (!verdict.empty()) throw Error(Code::kStorage, verdict);
   if (courier_->name() == "shm") parcel.memory->close_descriptor();
   return std::make_shared<LocalRegion>(std::move(parcel.memory), stride, bytes);
@@ -210,7 +221,9 @@ std::unique_ptr<Channel> LocalTransport::open_channel(const std::string& key, co
 std::unique_ptr<LocalChannel> LocalTransport::open_local(const std::string& key, const std::vector<Rank>& members,
                                                          SteadyTime deadline) {
   const LocalLayout layout(static_cast<int>(members.size()));
-  std::shared_ptr<SharedRegion> region = allocate(key, members, layout.total, deadline);
+  const bool can_wait = SharedMemory::commits_without_descriptor();  // else all of it is real from the start
+  std::shared_ptr<SharedRegion> region =
+      allocate(key, members, layout.total, can_wait ? layout.rings : layout.total, deadline);
   std::vector<Doorbell> doorbells;
   for (Rank member : members) doorbells.push_back(doorbells_[static_cast<size_t>(member)]);
   const auto self = static_cast<Rank>(std::find(members.begin(), members.end(), rank()) - members.begin());

@@ -17,6 +17,10 @@
 
 namespace herd::transport {
 
+// Says that two ranks ask for shared memory of different sizes, given as text.
+std::string sizes_differ(const std::string& key, Rank a, const std::string& bytes_a, Rank b,
+                         const std::string& bytes_b);
+
 class LocalTransport final : public Transport {
  public:
   // Collective over all ranks of the courier.
@@ -57,6 +61,9 @@ class LocalTransport final : public Transport {
   SharedState& shared_state(Rank peer);
   DoorbellWord& doorbell_word(Rank peer) { return shared_state(peer).doorbell; }
   Doorbell& own_doorbell() { return doorbells_[static_cast<size_t>(rank())]; }
+  // As allocate(), but only the first real_bytes of each member's memory are real; its owner commits the rest.
+  std::shared_ptr<SharedRegion> allocate(const std::string& key, const std::vector<Rank>& members, int64_t bytes,
+                                         int64_t real_bytes, SteadyTime deadline);
   void share_doorbells(SteadyTime deadline);
   void watch_peers();
 

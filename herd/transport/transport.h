@@ -31,6 +31,8 @@ class SharedRegion {
   // Returns the memory of a member, by its index in `members`; nullptr where that member is on another host.
   virtual std::byte* of(int member) const = 0;
   virtual int64_t bytes() const = 0;  // size per member
+  // Makes pages of a member's memory real that were left for later; does nothing for those that are. Throws kStorage.
+  virtual void commit(int /*member*/, int64_t /*begin*/, int64_t /*bytes*/) {}
 };
 
 class Transport {

@@ -62,6 +62,23 @@ TEST_F(CollectivesUcx, RunAsynchronouslyInGroupsWithinAndAcrossHosts) {
       testing_support::on_hosts({0, 0, 1, 1}));
 }
 
+TEST_F(CollectivesUcx, RefuseSymmetricMemoryWhoseSizesDifferBetweenHosts) {
+  run_forked(
+      2,
+      [](Communicator& world) {
+        try {
+          static_cast<void>(world.allocate_symmetric(world.rank() == 0 ? 5000 : 5001));
+        } catch (const Error& error) {
+          if (error.code() == Code::kBadConfig &&
+              error.message().find("rank 1 asks for 5001 bytes, rank 0 for 5000") != std::string::npos)
+            return;
+          throw;
+        }
+        throw std::runtime_error("two sizes were accepted");
+      },
+      testing_support::on_hosts_of_one_rank(2));
+}
+
 TEST_F(CollectivesUcx, PassMessagesByTagOutOfOrder_AndLongOnesBehindShortOnes) {
   run_forked(
       2,

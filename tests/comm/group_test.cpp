@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <latch>
 #include <thread>
 
 #include "herd/comm/context.h"
+#include "herd/memory/shared_memory.h"
 #include "herd/transport/local_transport.h"
 #include "herd/transport/thread_courier.h"
 #include "tests/comm/errors_of.h"
@@ -128,6 +132,43 @@ TEST(Group, MemoryMayComeAndGo_WhileOperationsOnOtherMemoryRun) {
       if (kept.span<float>()[1000] != 2 || other.span<float>()[1000] != 4) throw std::runtime_error("sums");
       comm.barrier();  // both are read: other may go
     }
+  });
+}
+
+// Returns the bytes of all shared memory of groups that this process has.
+int64_t bytes_of_groups() {
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code closed;
+    struct stat info {};
+    if (std::filesystem::read_symlink(entry.path(), closed).string().starts_with("/memfd:herd:group") &&
+        stat(entry.path().c_str(), &info) == 0)
+      bytes += info.st_blocks * 512;
+  }
+  return bytes;
+}
+
+TEST(Group, HoldsLittleMemory_UntilLargeMessagesNeedIt) {
+  if (!SharedMemory::commits_without_descriptor()) GTEST_SKIP() << "this kernel commits all memory at once";
+  constexpr int kGroups = 50;
+  run_inproc(2, [](Communicator& world) {
+    std::vector<Communicator> groups;
+    for (int i = 0; i < kGroups; ++i) groups.push_back(world.split(0, 0, "one of many"));
+    std::vector<float> small(100, 1), large(1 << 20, 1);
+    for (Communicator& group : groups) group.all_reduce(small);
+    world.barrier();
+    EXPECT_LT(bytes_of_groups(), kGroups * int64_t{512 << 10});
+    for (const char* algorithm : {"staged", "ring"}) {
+      std::fill(large.begin(), large.end(), 1.0F);
+      groups[7].all_reduce(large, {.algorithm = algorithm});
+      EXPECT_EQ(large.back(), 2);
+    }
+    std::vector<float> whole(2 << 20);
+    groups[8].all_gather(large, whole);
+    EXPECT_EQ(whole[0], 2);
+    if (world.rank() == 0) groups[9].send(large, 1);
+    if (world.rank() == 1) groups[9].receive(large, 0);
+    world.barrier();
   });
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -55,6 +56,22 @@ TEST(SharedMemory, StaysMappedWhenItsDescriptorIsClosedAndWhenItMoves) {
   EXPECT_EQ(two.data()[7], std::byte{7});
   EXPECT_EQ(two.bytes(), kPageBytes);
   EXPECT_EQ(two.descriptor(), -1);
+}
+
+TEST(SharedMemory, CommitsPagesWithoutItsDescriptor) {
+  if (!SharedMemory::commits_without_descriptor()) GTEST_SKIP() << "this kernel does not";
+  constexpr int64_t kMiB = 1 << 20;
+  SharedMemory one = SharedMemory::create("test", 7 * kMiB);
+  one.commit(0, kPageBytes);
+  const SharedMemory two = SharedMemory::adopt(dup(one.descriptor()), 7 * kMiB);
+  struct stat info {};
+  one.close_descriptor();
+  one.commit(kMiB, 5 * kMiB);  // a whole block of 2 MiB and parts of two
+  ASSERT_EQ(fstat(two.descriptor(), &info), 0);
+  EXPECT_GE(info.st_blocks * 512, 5 * kMiB + kPageBytes);
+  EXPECT_LE(info.st_blocks * 512, 7 * kMiB);
+  one.data()[2 * kMiB] = std::byte{3};
+  EXPECT_EQ(two.data()[2 * kMiB], std::byte{3});
 }
 
 TEST(SharedMemory, CommitBeyondTheMachineNamesTheBytesWantedAndAvailable) {
