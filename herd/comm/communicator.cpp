@@ -132,6 +132,16 @@ std::unique_ptr<GroupState> world_of(Context& context, const GivenFacts& given =
   return group;
 }
 
+// Ranks that connect a second time would find the addresses of the first.
+void check_first_world(const launch::Environment& environment, Store& store) {
+  if (environment.size == 1) return;
+  const std::string rank = std::to_string(environment.rank);
+  if (store.add("worlds/" + std::to_string(environment.num_restarts) + "/" + rank, 1) == 1) return;
+  throw Error(Code::kBadConfig, "rank " + rank +
+                                    " calls Communicator::create() a second time, and the ranks of a job connect once"
+                                    "\n  fix: keep the first communicator, and make more groups of it by split()");
+}
+
 }  // namespace
 
 Communicator Communicator::create_on(const std::string& topology) {
@@ -139,6 +149,7 @@ Communicator Communicator::create_on(const std::string& topology) {
   const launch::Environment environment = launch::read_environment();
   const auto deadline = std::chrono::steady_clock::now() + 60s;
   std::shared_ptr<Store> store = launch::connect_store(environment);
+  check_first_world(environment, *store);
   auto state = make_shared_of_process<State>();
   state->context = make_context(connect_world(environment, *store, deadline));
   state->context->store = std::move(store);

@@ -43,7 +43,7 @@ std::string StoreTable::refuse_hello(const Scope& scope, const std::string& conn
     return "a hello states rank/size with 0 <= rank < size, not \"" + hello.key + "\"";
   }
   const bool is_launcher = hello.scope == kLaunchers;
-  const std::string name = is_launcher ? "node " : "rank ";
+  const std::string name = is_launcher ? "node " : "rank ", location = hello.value.substr(0, 256);
   for (const auto& [other_peer, other] : scope.peers) {
     if (other.size != state.size) {
       return name + std::to_string(state.rank) + " expects " + std::to_string(state.size) +
@@ -53,12 +53,16 @@ std::string StoreTable::refuse_hello(const Scope& scope, const std::string& conn
     }
     const bool lives = !other.left && !other.disconnected && now - other.last_heard < kSilent;
     if (other_peer != connection && other.rank == state.rank && lives) {
+      const bool itself = other.location == location;
       return (is_launcher ? "node number " : "number ") + std::to_string(state.rank) +
              " is in the job already: " + other.location +
-             (is_launcher ? "\n  fix: a --node-rank of its own for each node" : "");
+             (is_launcher ? "\n  fix: a --node-rank of its own for each node"
+              : itself
+                  ? ", which is this process\n  fix: keep the first communicator, and make more groups of it by split()"
+                  : "");
     }
   }
-  state.location = hello.value.substr(0, 256);
+  state.location = location;
   state.last_heard = state.joined = now;
   return "";
 }

@@ -142,6 +142,18 @@ TEST(HerdRun, SaysAtOnceThatLoopbackIsDown) {
   EXPECT_THAT(job.output(), HasSubstr("fix: ip link set lo up"));
 }
 
+TEST(HerdRun, ASecondWorldOfARankIsRefused_WithTheWayToMoreGroups) {
+  for (const auto& [mode, what] : {std::pair("creates-twice", "which is this process"),
+                                   {"creates-again", "calls Communicator::create() a second time"}}) {
+    ChildProcess job(herd_run({"-n", "2"}, {kRank, mode}));
+    EXPECT_EQ(job.wait(), 1) << mode;
+    EXPECT_THAT(
+        job.output(),
+        AllOf(HasSubstr(what), HasSubstr("fix: keep the first communicator, and make more groups of it by split()")))
+        << mode;
+  }
+}
+
 TEST(HerdRun, StopsReadingOptionsAtTheProgram) {
   ChildProcess job(herd_run({"-n", "1"}, {"echo", "-n", "--max-restarts=3", "--", "-h"}));
   EXPECT_EQ(job.wait(), 0);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,7 +64,16 @@ int take_steps(const std::string& text) {
   return 0;
 }
 
+int create_twice(bool keeps_first) {
+  auto first = std::make_unique<herd::Communicator>(herd::Communicator::create());
+  first->barrier();
+  if (!keeps_first) first.reset();
+  herd::Communicator::create();
+  return 0;
+}
+
 int run(const std::string& mode, const std::string& folder) {
+  if (mode == "creates-twice" || mode == "creates-again") return create_twice(mode == "creates-twice");
   if (mode == "chatters") return chatter(folder);
   if (mode == "steps") return take_steps(folder);
   const Environment env = read_environment();

@@ -165,6 +165,7 @@ TEST(StoreOverSockets, RefusesTheSameRankTwiceAndAnotherJobSize) {
   const Error twice = thrown([&] { join(server, 0, 2); });
   EXPECT_EQ(twice.code(), Code::kBadConfig);
   EXPECT_THAT(twice.message(), HasSubstr("number 0 is in the job already: process"));
+  EXPECT_THAT(twice.message(), HasSubstr("fix: keep the first communicator, and make more groups of it by split()"));
   EXPECT_THAT(thrown([&] { join(server, 1, 3); }).message(), HasSubstr("expects 3 in the job, but rank 0"));
 }
 
