@@ -3,6 +3,7 @@
 #include <string>
 
 #include "herd/base/error.h"
+#include "herd/comm/short_list.h"
 #include "herd/schedule/message_layout.h"
 #include "herd/schedule/schedule_names.h"
 
@@ -52,6 +53,10 @@ CollectiveCall in_place_call(Collective collective, const Buffer& x, const OpOpt
   CollectiveCall call = call_of(collective, x.count, x.dtype, options);
   call.request.in_place = true;
   call.shape = x.layout;
+  if (x.layout != 0) {
+    const int64_t hash[] = {static_cast<int64_t>(x.layout)};
+    call.shape_text = "strides " + short_list(hash, 9);
+  }
   set_output(call, x);
   return call;
 }

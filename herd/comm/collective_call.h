@@ -8,6 +8,7 @@
 #include <memory>
 #include <source_location>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "herd/base/buffer.h"
@@ -28,6 +29,7 @@ struct CollectiveCall {
   std::byte* output = nullptr;
   int64_t input_bytes = 0, output_bytes = 0;
   uint64_t shape = 0;                        // a hash of the parts of the message; fingerprints contain it
+  std::string shape_text = {};               // says in reports what `shape` is of; may be empty
   std::shared_ptr<Packing> packing;          // may be null
   std::shared_ptr<DeviceSteps> device = {};  // null where the buffers are the host's
   // What reports and fingerprints show, where the schedule is only the signal between ranks; may be null.

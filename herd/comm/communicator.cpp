@@ -537,6 +537,7 @@ Work Communicator::issue_on_device(const CollectiveCall& call, std::span<const B
     signal.shown = &call.request;
     signal.shown_algorithm = engine.name();
     signal.shape = mix(shape, index);
+    signal.shape_text = call.shape_text;
     group.prepare(pending, signal);
   };
   for (size_t i = 0; i + 1 < steps.size(); ++i) {

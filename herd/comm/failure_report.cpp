@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "herd/base/dtype.h"
 #include "herd/schedule/meaning.h"
@@ -149,7 +150,9 @@ std::string describe(const OperationRecord& record) {
   if (has_root(collective)) {
     text += "root " + std::to_string(record.root) + ", ";
   }
-  return text + record.algorithm + caller(record.file, record.line) + ")";
+  text += record.algorithm;
+  if (record.details[0] != 0) text += ", " + std::string(record.details);
+  return text + caller(record.file, record.line) + ")";
 }
 
 std::string describe_transfer(const PendingOp& pending) {
@@ -208,14 +211,33 @@ uint64_t first_difference(GroupState& group, Rank peer, uint64_t sequence) {
 
 namespace {
 
+// Lists what differs between two records whose fingerprints do.
+std::string differing_fields(const OperationRecord& a, const OperationRecord& b) {
+  const std::pair<bool, const char*> fields[] = {
+      {a.collective != b.collective, "operation"},
+      {std::string_view(a.name) != b.name, "name"},
+      {a.dtype != b.dtype, "dtype"},
+      {a.count != b.count, "count"},
+      {a.has_reduce_op != b.has_reduce_op || a.reduce_op != b.reduce_op, "reduce op"},
+      {a.root != b.root, "root"},
+      {std::string_view(a.algorithm) != b.algorithm, "algorithm (without a name it follows from count and memory)"},
+      {std::string_view(a.details) != b.details, "sizes of a list, counts, strides or segment_bytes"},
+      {a.in_place != b.in_place, "in place or not"}};
+  std::string text;
+  for (const auto& [differs, field] : fields) {
+    if (differs) text += (text.empty() ? "" : "; ") + std::string(field);
+  }
+  return text.empty() ? text : "\n  they differ in: " + text;
+}
+
 std::string difference(GroupState& group, Rank peer, uint64_t sequence, const std::string& found) {
   const auto ours = record_of(group, group.rank(), sequence), theirs = record_of(group, peer, sequence);
   return "operation #" + std::to_string(sequence) + " of group \"" + group.settings().name +
          "\" differs between ranks" + found + "\n  " + name_of(group, group.rank()) + " calls " +
          (ours ? describe(*ours) : "something else") + "\n  " + name_of(group, peer) + " calls " +
-         (theirs ? describe(*theirs) : "something else") +
-         "\n  fix: all ranks must agree in operation, name, count, dtype, reduce op, root, in place or not, and kind "
-         "of memory";
+         (theirs ? describe(*theirs) : "something else") + (ours && theirs ? differing_fields(*ours, *theirs) : "") +
+         "\n  fix: all ranks must agree in operation, name, count, counts, dtype, strides, reduce op, root, algorithm, "
+         "segment_bytes, in place or not, and kind of memory";
 }
 
 }  // namespace

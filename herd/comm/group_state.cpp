@@ -11,6 +11,7 @@
 #include "herd/comm/collective_call.h"
 #include "herd/comm/failure_report.h"
 #include "herd/comm/fingerprint.h"
+#include "herd/comm/short_list.h"
 
 namespace herd::comm {
 namespace {
@@ -29,6 +30,15 @@ void copy_text(char (&to)[N], std::string_view from) {
   const size_t count = std::min(from.size(), N - 1);
   std::copy_n(from.data(), count, to);  // unlike memcpy, it takes the null pointer of an empty text
   std::memset(to + count, 0, N - count);
+}
+
+// Returns what few operations state beside count and dtype: "list of 3 5, segments of 4096 bytes".
+std::string details_of(const CollectiveRequest& request, const std::string& shape) {
+  std::string text = shape;
+  const auto add = [&](const std::string& detail) { text += (text.empty() ? "" : ", ") + detail; };
+  if (!request.counts.empty()) add("counts " + short_list(request.counts, kShownList));
+  if (request.segment_bytes > 0) add("segments of " + std::to_string(request.segment_bytes) + " bytes");
+  return text;
 }
 
 SteadyTime open_deadline() { return steady_clock::now() + 60s; }
@@ -149,6 +159,8 @@ void GroupState::prepare(PendingOp& pending, CollectiveCall& call) {
   copy_text(record.algorithm,
             call.shown == nullptr ? std::string_view(cached.compiled.schedule().algorithm) : call.shown_algorithm);
   copy_text(record.name, call.name);
+  copy_text(record.details, details_of(shown, call.shape_text));
+  record.in_place = shown.in_place;
   const std::string_view file(call.where.file_name());
   copy_text(record.file, file.substr(file.size() - std::min(file.size(), sizeof record.file - 1)));
 }

@@ -78,16 +78,18 @@ void GroupState::check_peers(PendingOp& pending, SteadyTime now) {
   for (Rank peer = 0; peer < size() && !failure_; ++peer) {
     if (peer == rank()) continue;
     transport::RankBoard& board = channel_->board(peer);
+    // Also a peer that has finished more, or less, may have called something else than this rank: a broadcast waits for
+    // nobody at its root, and so meets no all_gather.
+    const uint64_t begun_by_both = std::min(sequence, board.started.load(std::memory_order_acquire));
+    if (begun_by_both > 0 && first_difference(*this, peer, begun_by_both) != 0) {
+      return fail(Code::kBadConfig, mismatch_report(*this, pending, peer));
+    }
     if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
     const bool left = board.left.load(std::memory_order_acquire) != 0;
     if (left || engine_->transport().is_gone(job_rank(peer))) {
       // A peer finishes only after it has sent everything, so the operation can complete if the peer finished it.
       if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
       return fail(Code::kPeerLost, lost_report(*this, pending, peer));
-    }
-    if (!pending.begun || board.started.load(std::memory_order_acquire) < sequence) continue;
-    if (first_difference(*this, peer, sequence) != 0) {
-      return fail(Code::kBadConfig, mismatch_report(*this, pending, peer));
     }
   }
   if (!warned_ && !failure_ && pending.issued != SteadyTime{} && now - pending.issued > kWarnAfter) {

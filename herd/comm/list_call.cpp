@@ -6,6 +6,7 @@
 #include "herd/base/error.h"
 #include "herd/comm/collective_call.h"
 #include "herd/comm/fingerprint.h"
+#include "herd/comm/short_list.h"
 
 namespace herd::comm {
 namespace {
@@ -15,6 +16,7 @@ struct ListMessage {
   Buffer buffer;
   std::shared_ptr<Packing> packing;  // null where they lie side by side
   uint64_t shape = 1;                // a hash of the counts, so that [3, 5] is not [5, 3]
+  std::string shape_text = {};
 };
 
 void check_list(BufferList xs, std::string_view what) {
@@ -43,10 +45,17 @@ uint64_t shape_of(BufferList xs) {
   return shape;
 }
 
+std::string shape_text_of(BufferList xs) {
+  std::vector<int64_t> sizes;
+  for (const Buffer& x : xs) sizes.push_back(x.count);
+  return "list of " + short_list(sizes, kShownList);
+}
+
 // Makes the message of a list. With `loads` it gets what the buffers hold, with `stores` they get the result.
 ListMessage message_of(BufferList xs, double factor, bool loads, bool stores) {
   ListMessage message;
   message.shape = shape_of(xs);
+  message.shape_text = shape_text_of(xs);
   if (xs.empty()) return message;
   message.buffer.dtype = xs.front().dtype;
   for (const Buffer& x : xs) {
@@ -68,6 +77,7 @@ ListMessage message_of(BufferList xs, double factor, bool loads, bool stores) {
 CollectiveCall with_message(CollectiveCall call, ListMessage message) {
   call.packing = std::move(message.packing);
   call.shape = message.shape;
+  call.shape_text = std::move(message.shape_text);
   call.ordinary = true;
   return call;
 }
@@ -102,7 +112,7 @@ class Columns {
  public:
   // Reserves `wholes` messages, of which the first holds this rank's part. `parts` tell their size.
   Columns(BufferList parts, Rank self, int num_ranks, double factor = 1, int wholes = 1)
-      : num_ranks_(num_ranks), shape_(shape_of(parts)) {
+      : num_ranks_(num_ranks), shape_(shape_of(parts)), shape_text_(shape_text_of(parts)) {
     if (!parts.empty()) part_.dtype = parts.front().dtype;
     for (const Buffer& part : parts) part_.count += part.count;
     packing_ = std::make_shared<Packing>(part_.dtype, factor);
@@ -136,7 +146,13 @@ class Columns {
               [&](std::byte* mine, std::byte* in, int64_t bytes) { packing_->store(in, mine, bytes); });
   }
 
-  CollectiveCall carry(CollectiveCall call) const { return with_message(std::move(call), {{}, packing_, shape_}); }
+  CollectiveCall carry(CollectiveCall call) const {
+    ListMessage message;
+    message.packing = packing_;
+    message.shape = shape_;
+    message.shape_text = shape_text_;
+    return with_message(std::move(call), std::move(message));
+  }
 
  private:
   // Calls body(a rank's part of a buffer, its place in the message, bytes).
@@ -154,6 +170,7 @@ class Columns {
 
   int num_ranks_;
   uint64_t shape_;
+  std::string shape_text_;
   Buffer part_, whole_;
   std::byte* memory_ = nullptr;
   std::shared_ptr<Packing> packing_;

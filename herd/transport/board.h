@@ -27,9 +27,11 @@ struct OperationRecord {
   int32_t root = -1;
   char algorithm[24] = {};
   char name[40] = {};
-  char file[28] = {};  // source file of the caller
+  char file[28] = {};     // source file of the caller
+  char details[63] = {};  // counts, sizes of a list, strides, segments: what few operations state
+  uint8_t in_place = 0;
 };
-static_assert(sizeof(OperationRecord) == 128);
+static_assert(sizeof(OperationRecord) == 192);
 
 // Holds a value that one writer overwrites while others read, by a sequence lock. REQUIRES a trivially copyable T of
 // whole 8-byte words, the first of which is the value's number, never 0. That word is 0 during a write.

@@ -6,7 +6,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -83,6 +86,81 @@ TEST(Fingerprint, FindsTheFirstDifference_WhenTheRanksMeetOnlyInALaterOperation)
       EXPECT_THAT(error.what(), HasSubstr("operation #2 of group"));
       EXPECT_THAT(error.what(), HasSubstr("rank 0 calls broadcast #2 (fp32 x 8, root 0"));
       EXPECT_THAT(error.what(), HasSubstr("rank 1 calls broadcast #2 (fp32 x 8, root 1"));
+    }
+  }
+}
+
+TEST(Fingerprint, FindsTheDifference_ThoughOneRankWaitsInALaterOperation) {
+  const auto errors = errors_of(2, [](Communicator& comm) {
+    comm.set_deadline(20s);
+    std::vector<float> part(4), whole(8);
+    if (comm.rank() == 0) {
+      comm.all_gather(part, whole);
+    } else {
+      comm.broadcast(part, 1, {.algorithm = "staged"});  // its root waits for nobody
+      comm.barrier();
+    }
+  });
+  for (const Error& error : errors) {
+    EXPECT_EQ(error.code(), Code::kBadConfig) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("rank 0 calls all_gather #1 (fp32 x 8"));
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 calls broadcast #1 (fp32 x 4, root 1"));
+    EXPECT_THAT(error.what(), HasSubstr("they differ in: operation"));
+  }
+}
+
+TEST(Fingerprint, ShowsWhatDiffers_WhereOperationCountAndDTypeAgree) {
+  using Body = std::function<void(Communicator&, bool first)>;
+  const std::vector<std::array<std::string, 3>> expected = {
+      {"counts 3 5", "counts 5 3", "sizes of a list, counts, strides or segment_bytes"},
+      {"list of 3 5", "list of 5 3", "sizes of a list, counts, strides or segment_bytes"},
+      {"segments of 64 bytes", "segments of 128 bytes", "sizes of a list, counts, strides or segment_bytes"},
+      {"(fp32 x 8, sum, staged; ", "(fp32 x 8, sum, staged, strides #", "sizes of a list, counts, strides or"},
+      {"#1 (fp32 x 8", "#1 (fp32 x 8", "in place or not"},
+      {"sum, ring", "sum, staged", "algorithm (without a name it follows from count and memory)"}};
+  const std::vector<Body> calls = {
+      [](Communicator& comm, bool first) {
+        std::vector<float> part(3), whole(8);
+        comm.all_gather(part, whole, {.counts = first ? std::vector<int64_t>{3, 5} : std::vector<int64_t>{5, 3}});
+      },
+      [](Communicator& comm, bool first) {
+        std::vector<float> a(3), b(5);
+        comm.all_reduce_list(first ? std::vector<std::span<float>>{a, b} : std::vector<std::span<float>>{b, a});
+      },
+      [](Communicator& comm, bool first) {
+        std::vector<float> x(1000);
+        comm.broadcast(x, 0, {.algorithm = "chain", .segment_bytes = first ? 64 : 128});
+      },
+      [](Communicator& comm, bool first) {
+        std::vector<float> x(8);
+        Buffer buffer{x.data(), 8, DType::kF32};
+        buffer.layout = first ? 0 : 0x0123456789abcdef;
+        comm.all_reduce(buffer, {.algorithm = "staged"});
+      },
+      [](Communicator& comm, bool first) {
+        std::vector<float> part(4), whole(8);
+        const std::span<float> at_place = std::span(whole).subspan(static_cast<size_t>(comm.rank()) * 4, 4);
+        comm.all_gather(first ? at_place : std::span(part), whole, {.algorithm = "staged"});
+      },
+      [](Communicator& comm, bool first) {
+        std::vector<float> x(8);
+        comm.all_reduce(x, {.algorithm = first ? "ring" : "staged"});
+      }};
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const auto call_and_meet = [&](Communicator& comm) {
+      calls[i](comm, comm.rank() == 0);
+      for (int k = 0; k < 2; ++k) comm.barrier();  // a rank may end the first before its peer finds the difference
+    };
+    for (const Error& error : errors_of(2, call_and_meet)) {
+      EXPECT_EQ(error.code(), Code::kBadConfig) << error.what();
+      SCOPED_TRACE(i);
+      const std::string text = error.what();
+      const size_t ours = text.find("rank 0 calls "), theirs = text.find("rank 1 calls ");
+      ASSERT_NE(std::max(ours, theirs), std::string::npos) << text;
+      EXPECT_THAT(text.substr(ours, text.find('\n', ours) - ours), HasSubstr(expected[i][0]));
+      EXPECT_THAT(text.substr(theirs, text.find('\n', theirs) - theirs), HasSubstr(expected[i][1]));
+      EXPECT_THAT(text, HasSubstr("they differ in: " + expected[i][2]));
+      EXPECT_THAT(text, HasSubstr("fix: all ranks must agree"));
     }
   }
 }
