@@ -82,6 +82,21 @@ TEST(TokenFolder, RefusesFewLongLines_OfWhichASplitGetsNone) {
   EXPECT_GT(write(20, 0.05).validation_tokens, 0);
 }
 
+TEST(TokenFolder, RefusesFewDocuments_OfWhichASplitGetsNone) {
+  TemporaryFolder folder;
+  for (const int documents : {1, 3, 9}) {
+    std::string text;
+    for (int i = 0; i < documents; ++i) text += verses(30) + "\n";
+    write_text(folder / "a.txt", text);
+    EXPECT_ERROR(write_token_folder({.files = {folder / "a.txt"},
+                                     .out = folder / "out",
+                                     .vocabulary = 280,
+                                     .documents = TextDocuments::kBlankLines}),
+                 Code::kBadConfig, "each of the documents goes whole to one split, and there ",
+                 "fix: more documents; or --validation 0");
+  }
+}
+
 TEST(TokenFolder, IsToldFromOnesOfAnotherTokenizer) {
   TemporaryFolder folder;
   write_text(folder / "a.txt", verses(50));
