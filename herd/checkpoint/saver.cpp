@@ -223,7 +223,7 @@ std::string CheckpointSaver::try_write(const CheckpointState& state) {
   if (!is_success(opened)) return opened;
   const std::filesystem::path folder = content_of(opened);
 
-  const auto parts = peers_.gather_to_root(outcome_of([&] { return write_part(folder); }));
+  const auto parts = peers_.gather_to_root(outcome_of([&] { return write_part(folder, state); }));
   std::string committed;
   if (peers_.rank() == 0) {
     committed = outcome_of([&] {
@@ -240,8 +240,8 @@ std::string CheckpointSaver::try_write(const CheckpointState& state) {
   return committed;
 }
 
-std::string CheckpointSaver::write_part(const std::filesystem::path& folder) {
-  return format_manifest(write_shard(folder, peers_.rank(), snapshot_->pieces, files_));
+std::string CheckpointSaver::write_part(const std::filesystem::path& folder, const CheckpointState& state) {
+  return format_manifest(write_shard(folder, peers_.rank(), snapshot_->pieces, files_, state.shard_notes));
 }
 
 void CheckpointSaver::commit(const std::filesystem::path& folder, const CheckpointState& state,

@@ -38,6 +38,7 @@ struct CheckpointState {
   std::string config = {};  // the run file with every default filled in
   // What bits depend on: algorithms, topology, threads.
   std::map<std::string, std::string> notes = {};
+  std::map<std::string, std::string> shard_notes = {};  // what this rank's shard states of itself
   // Small files by name that rank 0 puts beside the shards, such as a tokenizer.
   std::shared_ptr<const std::map<std::string, SmallFile>> extra_files = {};
 };
@@ -89,7 +90,7 @@ class CheckpointSaver {
   std::string after_failure(const CheckpointState& state, const std::string& failure);
   bool has_older() const;
   void say_failure(int64_t step, const std::string& failure, const std::string& what_follows);
-  std::string write_part(const std::filesystem::path& folder);
+  std::string write_part(const std::filesystem::path& folder, const CheckpointState& state);
   void commit(const std::filesystem::path& folder, const CheckpointState& state, const std::vector<std::string>& parts);
 
   Options options_;

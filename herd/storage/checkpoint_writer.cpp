@@ -23,14 +23,14 @@ std::filesystem::path new_checkpoint_folder(const std::filesystem::path& root, i
 }
 
 Manifest write_shard(const std::filesystem::path& folder, Rank rank, const std::vector<TensorPiece>& pieces,
-                     FileSystem& files) {
+                     FileSystem& files, const std::map<std::string, std::string>& notes) {
   if (pieces.empty()) return {};
   std::vector<ShardPiece> shard_pieces;
   for (const auto& piece : pieces) {
     shard_pieces.push_back({piece.name, piece.dtype, piece.shape, piece.slice});
     HERD_CHECK_EQ(static_cast<int64_t>(piece.bytes.size()), shard_pieces.back().bytes());
   }
-  ShardWriter shard(folder, rank, std::move(shard_pieces), files);
+  ShardWriter shard(folder, rank, std::move(shard_pieces), files, notes);
   for (const size_t index : shard.order()) shard.append(pieces[index].bytes);
   return shard.commit();
 }

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,9 +34,9 @@ std::filesystem::path new_checkpoint_folder(const std::filesystem::path& root, i
                                             FileSystem& files = FileSystem::system());
 
 // Writes shard-<rank>.safetensors, and returns what the manifest must say of it. Whole tensors keep their name and
-// shape in the file. Without pieces it writes no file.
+// shape in the file, and `notes` are its metadata. Without pieces it writes no file.
 Manifest write_shard(const std::filesystem::path& folder, Rank rank, const std::vector<TensorPiece>& pieces,
-                     FileSystem& files = FileSystem::system());
+                     FileSystem& files = FileSystem::system(), const std::map<std::string, std::string>& notes = {});
 
 // Merges the ranks' shard entries into `manifest` (which holds step, samples, run file and notes), checks that every
 // tensor is whole and writes it.

@@ -39,6 +39,11 @@ std::vector<int64_t> entry_shape(const TensorSlice& slice) {
   return shape;
 }
 
+std::map<std::string, std::string> metadata_of(std::map<std::string, std::string> notes) {
+  notes.emplace("format", "pt");
+  return notes;
+}
+
 std::string shard_name(Rank rank) {
   char name[64];
   std::snprintf(name, sizeof name, "shard-%05d.safetensors", rank);
@@ -69,12 +74,12 @@ std::vector<TensorEntry> entries_of(const std::vector<ShardPiece>& pieces, const
 int64_t ShardPiece::bytes() const { return slice.elements.size() * size_of(dtype); }
 
 ShardWriter::ShardWriter(const std::filesystem::path& folder, Rank rank, std::vector<ShardPiece> pieces,
-                         FileSystem& files)
+                         FileSystem& files, const std::map<std::string, std::string>& notes)
     : file_name_(shard_name(rank)),
       pieces_(std::move(pieces)),
       entries_(entry_names(pieces_)),
       checksums_(pieces_.size(), 0),
-      writer_(folder / file_name_, entries_of(pieces_, entries_), {{"format", "pt"}}, files) {
+      writer_(folder / file_name_, entries_of(pieces_, entries_), metadata_of(notes), files) {
   HERD_CHECK(!pieces_.empty(), "a shard holds something");
   std::map<std::string, size_t> by_entry;
   for (size_t i = 0; i < entries_.size(); ++i) by_entry[entries_[i]] = i;

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,9 +31,9 @@ struct ShardPiece {
 
 class ShardWriter {
  public:
-  // REQUIRES at least one piece.
+  // REQUIRES at least one piece. `notes` become the file's metadata.
   ShardWriter(const std::filesystem::path& folder, Rank rank, std::vector<ShardPiece> pieces,
-              FileSystem& files = FileSystem::system());
+              FileSystem& files = FileSystem::system(), const std::map<std::string, std::string>& notes = {});
   const std::vector<size_t>& order() const { return order_; }  // order of the pieces in the file, wider elements first
   void append(std::span<const std::byte> bytes);
   Manifest commit();

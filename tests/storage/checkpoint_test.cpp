@@ -3,7 +3,11 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <map>
+#include <string>
+
 #include "herd/storage/atomic_file.h"
+#include "herd/storage/safetensors.h"
 #include "tests/storage/checkpoint_fixture.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/faulty_file_system.h"
@@ -37,6 +41,16 @@ TEST(Checkpoint, AnySliceIsReadFromWhicheverShardsHoldIt) {
   reader.verify();
   EXPECT_ERROR(reader.read("v", whole_slice({}), {}), Code::kBadConfig, "no tensor \"v\"");
   EXPECT_ERROR(reader.read("w", slice_of_elements({4, 6}, 0, 25), {}), Code::kBadConfig, "elements [0, 25)");
+}
+
+TEST(Checkpoint, AShardStatesTheNotesOfItsRank) {
+  TemporaryFolder folder;
+  const std::vector<float> values(2);
+  const auto path = new_checkpoint_folder(folder.path(), 1);
+  write_shard(path, 3, {{"w", DType::kF32, {2}, whole_slice({2}), std::as_bytes(std::span(values))}}, unsynced_files(),
+              {{"updates", "12"}});
+  const std::map<std::string, std::string> expected = {{"format", "pt"}, {"updates", "12"}};
+  EXPECT_EQ(SafetensorsFile(path / "shard-00003.safetensors").metadata(), expected);
 }
 
 TEST(Checkpoint, EveryElementMustComeFromExactlyOneRank) {
