@@ -63,6 +63,16 @@ class Command {
     }
     return found;
   }
+  // Returns the trainer of a rank of the job whose command line holds `text`, -1 if there is none.
+  static pid_t trainer_of_rank(int rank, const std::string& text) {
+    for (const pid_t pid : processes_with(text)) {
+      const std::string process = "/proc/" + std::to_string(pid);
+      if (slurp(process + "/environ").find("HERD_RANK=" + std::to_string(rank)) != std::string::npos &&
+          slurp(process + "/cmdline").find("herd-trainer") != std::string::npos)
+        return pid;
+    }
+    return -1;
+  }
 
  private:
   pid_t pid_ = -1;

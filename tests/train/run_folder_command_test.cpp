@@ -38,12 +38,7 @@ std::vector<int64_t> metric_steps(const fs::path& run) {
 }
 
 void kill_rank(int rank, const std::string& name) {
-  for (const pid_t pid : Command::processes_with("log.name=" + name)) {
-    const std::string process = "/proc/" + std::to_string(pid);
-    if (slurp(process + "/environ").find("HERD_RANK=" + std::to_string(rank)) != std::string::npos &&
-        slurp(process + "/cmdline").find("herd-trainer") != std::string::npos)
-      kill(pid, SIGKILL);
-  }
+  if (const pid_t pid = Command::trainer_of_rank(rank, "log.name=" + name); pid > 0) kill(pid, SIGKILL);
 }
 
 TEST(RunFolderCommand, ASecondJobOfTheSameNameIsRefused_NamingTheFirst_WhichGoesOn) {

@@ -29,16 +29,6 @@ void expect_same_losses(const fs::path& a, const fs::path& b, double tolerance) 
   for (size_t i = 0; i < x.size(); ++i) EXPECT_LT(std::abs(x[i] - y[i]) / x[i], tolerance) << "step " << i + 1;
 }
 
-pid_t process_of_rank(int rank, const RunFolder& folder) {  // -1 if there is none
-  for (const pid_t pid : Command::processes_with(folder.root.string())) {
-    const std::string process = "/proc/" + std::to_string(pid);
-    if (slurp(process + "/environ").find("HERD_RANK=" + std::to_string(rank)) != std::string::npos &&
-        slurp(process + "/cmdline").find("herd-trainer") != std::string::npos)
-      return pid;
-  }
-  return -1;
-}
-
 TEST(TrainCommand, GivesTheLossesOfOneRank_WithTwoRanksAndOtherMicroBatches) {
   RunFolder folder;
   const Ended one = folder.train("one", 1, {"train.micro_batch=6", "model.dropout=0.1"});
@@ -275,7 +265,7 @@ TEST(TrainCommand, NamesTheRankThatWasKilled_AndKeepsTheLastCheckpoint) {
   RunFolder folder;
   Command run = folder.start("run", 2, {"train.steps=100000", "checkpoint.every=10", "train.eval_every=0"});
   ASSERT_TRUE(run.wait_for("step 30/")) << run.output();
-  const pid_t victim = process_of_rank(1, folder);
+  const pid_t victim = Command::trainer_of_rank(1, folder.root.string());
   ASSERT_GT(victim, 0);
   kill(victim, SIGKILL);
   EXPECT_EQ(run.wait(), 137);
@@ -373,7 +363,7 @@ TEST(TrainCommand, ReducesOnTheTopologyThatTheRunFileNames) {
 
 // Stops rank 1 of a run whose deadline is 2 s.
 void expect_it_waits_two_seconds_for_a_stopped_rank(Command& run, const RunFolder& folder) {
-  const pid_t victim = process_of_rank(1, folder);
+  const pid_t victim = Command::trainer_of_rank(1, folder.root.string());
   ASSERT_GT(victim, 0);
   const auto begin = std::chrono::steady_clock::now();
   kill(victim, SIGSTOP);
@@ -419,7 +409,7 @@ TEST(TrainCommand, GoesOn_WhenARankWasStoppedForAMoment) {
   Command run =
       folder.start("run", 2, {"train.steps=100000", "train.eval_every=0", "checkpoint.every=0", "log.every=50"});
   ASSERT_TRUE(run.wait_for("step 50/")) << run.output();
-  const pid_t victim = process_of_rank(1, folder);
+  const pid_t victim = Command::trainer_of_rank(1, folder.root.string());
   ASSERT_GT(victim, 0);
   kill(victim, SIGSTOP);
   usleep(300'000);
