@@ -73,7 +73,8 @@ enum class OpKind : uint8_t {
   kAdd,       // dx.m, dx.m.partial(axis) -> dx.m. It adds what another rank's blocks contribute.
   kAllToAll,  // x.shard -> x.shard(axis:heads), or back. It changes the dimension along which an axis cuts a value.
   kPush,      // g -> p. It gives this rank's gradient to the parameter servers of an axis.
-  // p, s -> w, s. It gets weights from the servers, which update a group once all ranks of the axis have pushed.
+  // p, s -> w, s. It gets weights from the servers, which update a group once all ranks of the axis have pushed; or
+  // with each push, where a rank may be up to Op::staleness steps ahead of the slowest.
   kPull,
 };
 
@@ -120,6 +121,8 @@ constexpr bool keeps_residuals(Codec codec) { return codec != Codec::kPlain && c
 // Names the memory that holds a value: the device's, the host's, or files on NVMe.
 enum class Tier : uint8_t { kDevice, kHost, kNvme };
 
+constexpr int kNoBound = -1;  // on staleness
+
 // A Value is the key of one buffer of a rank, not its memory.
 struct Value {
   ValueKind kind = ValueKind::kActivation;
@@ -141,6 +144,7 @@ struct Op {
   int micro_batch = -1;
   int axis = kNoAxis;  // axis of Program::mesh along which ranks run a collective, share a loss, or send
   int peer = -1;       // index on `axis` of the rank at the other end of kSend or kReceive
+  int staleness = 0;   // of kPull: steps of other ranks that the weights may lack at most, or kNoBound
   // A kAllReduce of one gradient may sum one range of its elements: that of `part`, of `parts` ranges of equal size.
   int part = 0, parts = 1;
   bool operator==(const Op&) const = default;

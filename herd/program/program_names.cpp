@@ -188,6 +188,8 @@ std::string subject(const Program& step, const Op& op) {
   if (op.parts > 1) append(out, "part " + std::to_string(op.part) + " of " + std::to_string(op.parts));
   if (op.axis != kNoAxis) append(out, "on " + axis_name(step.mesh, op.axis));
   if (op.peer >= 0) append(out, (op.kind == OpKind::kReceive ? "from " : "to ") + std::to_string(op.peer));
+  if (op.staleness == kNoBound) append(out, "without bound");
+  if (op.staleness > 0) append(out, "within " + std::to_string(op.staleness));
   return out;
 }
 

@@ -29,6 +29,7 @@ struct Symbol {
   int index = 0;                 // parameter group, for weights, gradients and states
   int version = 0;               // version of weights, states and caches; for others the step that made them
   int shard = 0, shards = 1;     // which shard of weights, gradients and states it is, of how many; 0 of 1 for a whole
+  int oldest = 0;                // weights of servers lack no push of another rank before this step
   bool partial = false;          // true for a partial sum of an activation or its gradient
   std::set<Atom> atoms = {};     // contributions that it holds
   int tensor = 0;                // which tensor of its block it is, for activations and their gradients
@@ -105,10 +106,16 @@ struct ServedGroup {
   size_t checked_rounds = 0;
 };
 
+// Tells whether a version that lacks no push of another rank before step `oldest` may be used in a step.
+bool within_staleness(const Proof& proof, int oldest, int step);
+// Returns what is wrong with the rounds that all members have pushed, and that have not been checked so far.
+std::vector<std::string> check_rounds(const Model& model, ServedGroup& served, int group,
+                                      const std::vector<int>& members);
+
 // Returns the symbols that a push writes, and adds it to the group.
 std::vector<Symbol> run_push(const Model& model, OpContext& context, ServedGroup& served);
 // Returns the symbols that a pull of a rank of `members` writes: weights of the round that the rank has pushed last.
-// REQUIRES that the other ranks have pushed as often.
+// REQUIRES that the other ranks have pushed as often, but for the staleness of the proof.
 std::vector<Symbol> run_pull(const Model& model, OpContext& context, ServedGroup& served,
                              const std::vector<int>& members);
 

@@ -259,7 +259,8 @@ class Simulator {
     return sums < 0 ? computed.back() : add_task({.lane = task.lane, .after = {sums}});
   }
 
-  // Adds a push, which waits for nobody, or a pull, which begins when all ranks have pushed. The servers lie among the
+  // Adds a push, which waits for nobody, or a pull, which begins when all ranks have pushed: those of the same step, or
+  // with a staleness s those of the step s before, and without a bound nobody is waited for. The servers lie among the
   // ranks, and the one that moves most sets the pace: a push moves as much as a reduce-scatter of all that it gets, and
   // a pull as much as an all-gather of that.
   void add_served(const Program& step, const Op& op, sim::Task& task, std::map<std::string, int>& issued) {
@@ -284,8 +285,11 @@ class Simulator {
     task.work_us = price.work_us;
     if (price.work_us > 0)
       task.uses = {{cores_, 1}, {bus_, bus_rate(price.host_bytes, price.work_us, calibration_.reduce_us_per_byte > 0)}};
-    Meeting& meeting = meetings_[key + "#" + std::to_string(number)];
-    (push ? meeting.arrivals : meeting.work).push_back(add_task(task));
+    const int served_task = add_task(task);
+    const int round = number - std::max(0, op.staleness);
+    if (op.staleness == kNoBound || round < 0) return;
+    Meeting& meeting = meetings_[key + "#" + std::to_string(round)];
+    (push ? meeting.arrivals : meeting.work).push_back(served_task);
   }
 
   // Returns the bytes per microsecond that a task takes of the memory bus. A time that was measured while the other

@@ -132,6 +132,9 @@ class LocalOp {
     return symbol;
   }
 
+  // Tells whether the group's weights come from parameter servers.
+  bool is_served(int group) const { return model_.expected().proof.num_servers > 0 && model_.version(group, 1) > 0; }
+
   // Checks an op of a block: it reads the weights, its inputs, and in backward the gradients to which it adds.
   std::vector<Symbol> run_block_op(int first_block, int last_block) {
     const Op& op = context_.op;
@@ -161,6 +164,10 @@ class LocalOp {
         if (symbol.version != model_.version(symbol.index, context_.step)) {
           wrong("runs on " + name(op.reads[i]) + " of version " + std::to_string(symbol.version) + " in step " +
                 std::to_string(context_.step));
+        } else if (is_served(symbol.index) &&
+                   !within_staleness(model_.expected().proof, symbol.oldest, context_.step)) {
+          wrong("runs on " + name(op.reads[i]) + ", which may lack pushes of step " + std::to_string(symbol.oldest) +
+                " in step " + std::to_string(context_.step));
         }
         if (symbol.shards != 1 || !is_plain_whole(op.reads[i], kind))
           wrong("needs whole weights, not " + name(op.reads[i]));

@@ -296,8 +296,10 @@ class SymbolicMachine {
     ServedGroup& served = servers_[{op.axis, members.front(), op.reads[0].index}];
     if (op.kind == OpKind::kPull) {
       const size_t own_pushes = served.pushes[rank].size();
-      const auto lags = [&](int member) { return served.pushes[member].size() < own_pushes; };
-      if (std::any_of(members.begin(), members.end(), lags)) return false;
+      const auto lags = [&](int member) {
+        return served.pushes[member].size() + static_cast<size_t>(proof.staleness) < own_pushes;
+      };
+      if (proof.staleness != kNoBound && std::any_of(members.begin(), members.end(), lags)) return false;
     }
     OpContext context = read(rank, position);
     const std::vector<Symbol> results =
@@ -428,6 +430,11 @@ class SymbolicMachine {
       }
     }
     if (stuck) return;
+    for (auto& [key, served] : servers_) {  // where ranks run ahead, nobody has waited for the last rounds
+      const auto& [axis, first, group] = key;
+      for (const std::string& text : check_rounds(model_, served, group, model_.expected().mesh.ranks(axis, first)))
+        add_finding(first, -1, text);
+    }
     for (size_t r = 0; r < ranks_.size(); ++r) check_end(static_cast<int>(r));
   }
 

@@ -10,7 +10,8 @@
 //               along the tensor axis, and cut by rows or by heads along the context axis, as the blocks that make and
 //               read it need. Its gradient is the set of its readers.
 //   pushed      is a round of the parameter servers, which must hold what a gradient must, and its step's alone. The
-//               pull of step t gets the weights that rounds 0 to t make.
+//               pull of step t gets the weights that rounds 0 to t make; with a staleness s, those of this rank's
+//               pushes of steps 0 to t and of all others' up to step t - s, at least: a version in [t + 1 - s, t + 1].
 //   factor      is the set of groups whose norms it has seen, each with all contributions.
 //   cache       is (block, data rank) and a version. A pass that continues caches must read version t of its own
 //               block's cache in step t, and leave t+1.
@@ -52,6 +53,7 @@ struct Proof {
   bool experts_cut = true;  // true: ranks of the expert axis hold parts of expert_groups; false: each holds all of them
   int shard_axis = kNoAxis;  // axis that cuts persistent shards
   int num_servers = 0;       // of the ranks along shard_axis, so many of the first are parameter servers, too
+  int staleness = 0;         // steps that a weight's version may be behind in other ranks' pushes, or kNoBound
   bool clipped = true;       // true: every kStep reads a factor that has seen every group
   bool released = true;      // true: only persistent values are left at the end of a step
 };

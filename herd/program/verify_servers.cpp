@@ -11,28 +11,45 @@ namespace {
 std::string name_of(const Model& model, const Value& value) { return value_name(model.expected().mesh, value); }
 
 // Checks that a round has each contribution to the gradient of its step exactly once.
-void check_round(const Model& model, OpContext& context, const ServedGroup& served, const std::vector<int>& members,
-                 int round) {
+void check_round(const Model& model, const ServedGroup& served, int group, const std::vector<int>& members, int round,
+                 std::vector<std::string>& wrong) {
   std::set<Atom> found;
   const std::string what = "pulls what round " + std::to_string(round) + " of the servers makes, ";
   for (const int member : members) {
     const Symbol& symbol = served.pushes.at(member)[static_cast<size_t>(round)];
     if (symbol.version != round)
-      context.wrong.push_back(what + "in which rank " + std::to_string(member) + " has pushed a gradient of step " +
-                              std::to_string(symbol.version));
+      wrong.push_back(what + "in which rank " + std::to_string(member) + " has pushed a gradient of step " +
+                      std::to_string(symbol.version));
     for (const Atom& atom : symbol.atoms) {
       if (!found.insert(atom).second)
-        context.wrong.push_back(what + "which has a contribution of block " + std::to_string(std::get<0>(atom)) +
-                                " twice");
+        wrong.push_back(what + "which has a contribution of block " + std::to_string(std::get<0>(atom)) + " twice");
     }
   }
-  const std::set<Atom> all = model.contributions(context.op.reads[0].index, context.rank);
+  const std::set<Atom> all = model.contributions(group, members.front());
   if (found != all)
-    context.wrong.push_back(what + "which has " + std::to_string(found.size()) + " contributions, not the " +
-                            std::to_string(all.size()) + " that belong to it");
+    wrong.push_back(what + "which has " + std::to_string(found.size()) + " contributions, not the " +
+                    std::to_string(all.size()) + " that belong to it");
+}
+
+std::string bound_text(int staleness) {
+  return staleness == kNoBound ? "without bound" : "within " + std::to_string(staleness);
 }
 
 }  // namespace
+
+bool within_staleness(const Proof& proof, int oldest, int step) {
+  return proof.staleness == kNoBound || oldest >= step - proof.staleness;
+}
+
+std::vector<std::string> check_rounds(const Model& model, ServedGroup& served, int group,
+                                      const std::vector<int>& members) {
+  size_t complete = served.pushes[members.front()].size();
+  for (const int member : members) complete = std::min(complete, served.pushes[member].size());
+  std::vector<std::string> wrong;
+  for (; served.checked_rounds < complete; ++served.checked_rounds)
+    check_round(model, served, group, members, static_cast<int>(served.checked_rounds), wrong);
+  return wrong;
+}
 
 std::vector<Symbol> run_push(const Model& model, OpContext& context, ServedGroup& served) {
   const Op& op = context.op;
@@ -78,10 +95,15 @@ std::vector<Symbol> run_pull(const Model& model, OpContext& context, ServedGroup
     out[1] = state;
     out[1].version = context.step + 1;
   }
-  const size_t rounds = served.pushes[context.rank].size();
-  for (; served.checked_rounds < rounds; ++served.checked_rounds)
-    check_round(model, context, served, members, static_cast<int>(served.checked_rounds));
-  out[0] = {.kind = ValueKind::kWeight, .index = group, .version = static_cast<int>(rounds)};
+  const int staleness = model.expected().proof.staleness;
+  if (op.staleness != staleness)
+    context.wrong.push_back("is " + bound_text(op.staleness) + ", but the staleness of the run is " +
+                            bound_text(staleness));
+  for (const std::string& text : check_rounds(model, served, group, members)) context.wrong.push_back(text);
+  // The rank is at its newest push; how far others are by now, the bound alone says.
+  const int rounds = static_cast<int>(served.pushes[context.rank].size());
+  out[0] = {.kind = ValueKind::kWeight, .index = group, .version = rounds};
+  out[0].oldest = op.staleness == kNoBound ? 0 : std::max(0, rounds - op.staleness);
   return out;
 }
 

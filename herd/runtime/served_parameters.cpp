@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -74,7 +75,9 @@ void ServedParameters::start(Communicator& comm, int64_t updates_before) {
   ServerOptions options;
   options.optimizer = options_.optimizer;
   options.average = false;
-  options.updates_before = updates_before;
+  options.staleness = options_.staleness;
+  options.each_push = runs_ahead();
+  options.updates_before = updates_before_ = updates_before;
   options.initial = [this](int64_t index, int64_t first, std::span<float> weights) {
     const auto all = floats_of(parameters_.memory(program::weight(groups_of_keys_[static_cast<size_t>(index)])),
                                keys_.at(index).elements);
@@ -100,7 +103,7 @@ void ServedParameters::push(int group, int64_t step) {
                                       "step");
   }
   const std::lock_guard lock(mutex_);
-  client_->push(key, gradient, {.rate = options_.rate.of_step(step)});
+  client_->push(key, gradient, {.rate = options_.rate_factor * options_.rate.of_step(step)});
 }
 
 void ServedParameters::pull(int group) {
@@ -108,8 +111,31 @@ void ServedParameters::pull(int group) {
   {
     const std::lock_guard lock(mutex_);
     client_->pull(key, floats_of(parameters_.memory(program::weight(group)), keys_.at(key).elements));
+    staleness_ = std::max(staleness_, client_->staleness());
   }
   parameters_.group(group).mark_weights_written();
+}
+
+void ServedParameters::pull_all() {
+  for (const int group : groups_of_keys_) pull(group);
+}
+
+JobProgress ServedParameters::report(WorkerProgress progress) {
+  const std::lock_guard lock(mutex_);
+  progress.staleness = std::exchange(staleness_, 0);
+  return client_->report(progress);
+}
+
+int64_t ServedParameters::updates(Communicator& comm) const {
+  std::vector<double> extremes(2, -std::numeric_limits<double>::infinity());  // most, and least with its sign changed
+  for (size_t key = 0; server_ != nullptr && key < groups_of_keys_.size(); ++key) {
+    if (served(groups_of_keys_[key]).size() == 0) continue;
+    const auto version = static_cast<double>(server_->version(static_cast<int64_t>(key)));
+    extremes = {std::max(extremes[0], version), std::max(extremes[1], -version)};
+  }
+  comm.all_reduce(extremes, {.op = ReduceOp::kMax, .name = "updates of the servers"});
+  HERD_CHECK(extremes[0] == -extremes[1], "servers have made as many updates as each other");
+  return updates_before_ + static_cast<int64_t>(extremes[0]);
 }
 
 void ServedParameters::abort(const std::string& reason) noexcept {

@@ -31,7 +31,9 @@ class ServedParameters {
     std::variant<kernels::SgdHyper, kernels::AdamWHyper> optimizer;
     int num_moments = 0;  // of the optimizer
     int num_servers = 1;  // ranks that serve, the first of those that push
+    int staleness = 0;    // steps that a rank may be ahead of the slowest, or program::kNoBound; 0: rounds are summed
     optim::LearningRate rate;
+    double rate_factor = 1;    // of the rate that each push states
     bool check_finite = true;  // true: a gradient with NaN or infinity is not pushed
     std::chrono::milliseconds deadline{60000};
   };
@@ -44,6 +46,14 @@ class ServedParameters {
   // Throws kBadConfig for a gradient that is not finite; else as ServerClient.
   void push(int group, int64_t step);
   void pull(int group);
+  void pull_all();
+  // Tells whether ranks may be at different steps; each push is an update then.
+  bool runs_ahead() const { return options_.staleness != 0; }
+  // Tells the first server that this rank has done so many steps, and returns how far all are.
+  JobProgress report(WorkerProgress progress);
+  // Counts the updates of each group, `updates_before` included. REQUIRES that all ranks have done as many steps.
+  // Throws kBug where servers differ. Collective.
+  int64_t updates(Communicator& comm) const;
   // Ends the training for all workers, since this rank ends it. Throws nothing.
   void abort(const std::string& reason) noexcept;
 
@@ -63,6 +73,8 @@ class ServedParameters {
   std::map<int, int64_t> keys_of_groups_;
   std::vector<int> groups_of_keys_;
   KeyTable keys_;
+  int64_t updates_before_ = 0;
+  int64_t staleness_ = 0;                    // most of the pulls since the last report
   int rank_index_ = 0;                       // place among the workers; the first of them serve
   std::vector<int64_t> offsets_;             // by key: where its moments begin
   std::vector<at::Tensor> moments_;          // by k

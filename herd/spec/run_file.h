@@ -87,8 +87,9 @@ struct RunFile {
     std::string compression_levels = "multiples";  // of int8 and int4
     int64_t compression_warmup = 0;                // steps whose gradients are not compressed
     std::string compression_exclude = "none";      // patterns of parameters whose gradients stay in fp32
-    std::string sync = "all_reduce";               // how gradients become weights: all_reduce, server
-    int64_t servers = 0;                           // data ranks that serve with sync = "server"; 0 = all of them
+    std::string sync = "all_reduce";               // how gradients become weights: all_reduce, server, server_async
+    int64_t servers = 0;                           // data ranks that serve with sync = "server.."; 0 = all of them
+    int64_t staleness = -1;                        // with server_async: steps ahead of the slowest; -1 = no bound
     bool automatic = false;                        // auto: herd chooses zero, recompute and micro_batch
     bool sequence_parallel = true;                 // with mesh.tp: norms, sums and dropout work on a part of the rows
     bool keep_gathered = true;                     // with sequence_parallel: blocks keep gathered inputs for backward

@@ -272,14 +272,18 @@ std::vector<Key> make_keys() {
       text("strategy", "compression_exclude", Effect::kTraining, HERD_FIELD(strategy.compression_exclude), {},
            "parameters whose gradients topk, int8 and int4 leave as they are: names or patterns with *, separated by "
            "blanks; vectors, such as norms and biases, always are"),
-      text("strategy", "sync", Effect::kLayout, HERD_FIELD(strategy.sync), {"all_reduce", "server", "server_async"},
+      text("strategy", "sync", Effect::kTraining, HERD_FIELD(strategy.sync), {"all_reduce", "server", "server_async"},
            "how gradients become new weights; all_reduce = ranks sum them, and each updates; server = ranks push them "
-           "to "
-           "parameter servers, which update once all have come, and pull the weights"),
+           "to parameter servers, which update once all have come, and pull the weights; server_async = they update "
+           "with each push, and ranks wait for nobody, or as strategy.staleness says: other losses"),
       integer(
           "strategy", "servers", Effect::kLayout, HERD_FIELD(strategy.servers), 0,
-          "with sync = server, so many data ranks serve, the first of them, each an equal share of all elements; 0 = "
-          "every data rank"),
+          "with sync = server or server_async, so many data ranks serve, the first of them, each an equal share of all "
+          "elements; 0 = every data rank"),
+      integer("strategy", "staleness", Effect::kTraining, HERD_FIELD(strategy.staleness), -1,
+              "with sync = server_async, a rank that is more than so many steps ahead of the slowest one waits; 0 = as "
+              "with server, -1 = no bound",
+              1e6),
       bytes(
           "strategy", "bucket", Effect::kLayout, +[](RunFile& run) -> int64_t& { return run.strategy.bucket; }, 1,
           "gradient bytes that are reduced together, as soon as they are complete"),

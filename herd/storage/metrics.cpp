@@ -63,6 +63,7 @@ class LineParser {
     metrics.predicted_device_bytes_peak = whole(json, "predicted_device_bytes_peak");
     if (json.contains("compression_ratio")) metrics.compression_ratio = number(json, "compression_ratio");
     if (json.contains("compression_error")) metrics.compression_error = number(json, "compression_error");
+    if (json.contains("staleness")) metrics.staleness = whole(json, "staleness");
     if (json.contains("val_loss")) metrics.val_loss = number(json, "val_loss");
     return metrics;
   }
@@ -121,6 +122,7 @@ std::string format_metrics(const StepMetrics& m) {
                                  {"predicted_device_bytes_peak", m.predicted_device_bytes_peak}};
   if (m.compression_ratio) json["compression_ratio"] = *m.compression_ratio;
   if (m.compression_error) json["compression_error"] = *m.compression_error;
+  if (m.staleness) json["staleness"] = *m.staleness;
   if (m.val_loss) json["val_loss"] = *m.val_loss;
   return json.dump();
 }

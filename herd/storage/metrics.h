@@ -33,7 +33,9 @@ struct StepMetrics {
   // Set in steps whose gradients were encoded with residuals (strategy.compression).
   std::optional<double> compression_ratio = {};  // bytes of fp32 for each byte of what a rank encodes
   std::optional<double> compression_error = {};  // length of what encoding lost, as a share of what was encoded
-  std::optional<double> val_loss = {};           // set where a validation followed this step
+  // Set where ranks may run ahead of each other (strategy.sync = "server_async").
+  std::optional<int64_t> staleness = {};  // most steps that a rank was ahead of the slowest in its pulls
+  std::optional<double> val_loss = {};    // set where a validation followed this step
 };
 
 std::string format_metrics(const StepMetrics& metrics);  // returns one line, without its line feed

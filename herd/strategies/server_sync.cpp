@@ -68,6 +68,15 @@ void check_run(const StepContext& step) {
          "gradients are pushed in fp32", "strategy.compression = \"none\"");
 }
 
+// A bound that nothing keeps is refused rather than left aside.
+void check_staleness(const spec::RunFile& run) {
+  if (run.strategy.staleness <= 0 || run.strategy.sync == "server_async") return;
+  throw Error(Code::kBadConfig, "strategy.staleness = " + std::to_string(run.strategy.staleness) +
+                                    " does not go with strategy.sync = \"" + run.strategy.sync +
+                                    "\": its ranks wait for each other in every step\n  fix: strategy.sync = "
+                                    "\"server_async\", or leave strategy.staleness out");
+}
+
 }  // namespace
 
 std::string ServerSync::name() const { return "parameter servers"; }
@@ -91,8 +100,12 @@ Program ServerSync::rewrite(Program step) const {
                      .reads = {gradient},
                      .writes = {pushed},
                      .axis = axis_});
-      Op pull{
-          .kind = OpKind::kPull, .lane = program::Lane::kGather, .reads = {pushed}, .writes = {weight}, .axis = axis_};
+      Op pull{.kind = OpKind::kPull,
+              .lane = program::Lane::kGather,
+              .reads = {pushed},
+              .writes = {weight},
+              .axis = axis_,
+              .staleness = staleness_};
       auto kept = step.values.extract(program::state(group));
       if (serves) {
         const Value state = in_tier(placed(kept.key(), program::kWhole.shard_on(axis_)), program::Tier::kHost);
@@ -113,6 +126,11 @@ bool uses_servers(const spec::RunFile& run, const spec::Layout& layout) {
   return run.strategy.sync != "all_reduce" && layout.data_ranks() > 1;
 }
 
+int staleness(const spec::RunFile& run, const spec::Layout& layout) {
+  if (run.strategy.sync != "server_async" || !uses_servers(run, layout)) return 0;
+  return static_cast<int>(run.strategy.staleness);
+}
+
 int num_servers(const spec::RunFile& run, const spec::Layout& layout) {
   return run.strategy.servers == 0 ? layout.data_ranks() : static_cast<int>(run.strategy.servers);
 }
@@ -120,17 +138,22 @@ int num_servers(const spec::RunFile& run, const spec::Layout& layout) {
 Technique server_sync_row() {
   return {.name = "parameter servers",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            check_staleness(step.run);
             if (!uses_servers(step.run, step.layout)) return nullptr;
             check_run(step);
-            return std::make_unique<ServerSync>(step.layout.data_axis, num_servers(step.run, step.layout));
+            return std::make_unique<ServerSync>(step.layout.data_axis, num_servers(step.run, step.layout),
+                                                staleness(step.run, step.layout));
           },
           .extend_proof =
               [](const StepContext& step, program::Proof& proof) {
                 if (!uses_servers(step.run, step.layout)) return;
                 proof.shard_axis = step.layout.data_axis;
                 proof.num_servers = num_servers(step.run, step.layout);
+                proof.staleness = staleness(step.run, step.layout);
               },
-          .supports = {{"strategy.sync", {"server"}}, {"strategy.servers", {}}}};
+          .supports = {{"strategy.sync", {"server", "server_async"}},
+                       {"strategy.servers", {}},
+                       {"strategy.staleness", {}}}};
 }
 
 }  // namespace herd::strategies

@@ -1,11 +1,14 @@
-// Parameter servers over one axis of n ranks, synchronous: no rank sums gradients or updates weights. Each rank pushes
-// its gradient of a group as soon as it is complete, the servers sum and update, and the rank pulls the weights before
-// the next step. The first k ranks serve, each 1/k of all elements.
+// Parameter servers over one axis of n ranks: no rank sums gradients or updates weights. Each rank pushes its gradient
+// of a group as soon as it is complete, the servers sum and update, and the rank pulls the weights before the next
+// step. The first k ranks serve, each 1/k of all elements.
+//   Synchronous, the servers update once all ranks have pushed. With a staleness s > 0, or without a bound, they update
+// with each push, and a rank waits for others only where it is more than s steps ahead of the slowest.
 //   Of M gradient bytes a worker sends M and receives M; a server receives and sends n * M/k. What a rank gives to its
 //   own server moves nothing: a rank that serves sends (k-1)/k * M + (n-1)/k * M, one that does not sends M. With k = n
 //   these are the 2(n-1)/n * M of an all-reduce.
 //   On the host a server keeps 1/k of the weights and states, and 1/k of each rank's gradient.
-// Source: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", OSDI.
+// Source: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", OSDI; staleness: Ho et al.
+// 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS.
 #pragma once
 
 #include "herd/strategies/technique.h"
@@ -14,18 +17,22 @@ namespace herd::strategies {
 
 class ServerSync final : public Strategy {
  public:
-  ServerSync(int axis, int num_servers) : axis_(axis), num_servers_(num_servers) {}
+  // `staleness` is in steps, or program::kNoBound.
+  ServerSync(int axis, int num_servers, int staleness = 0)
+      : axis_(axis), num_servers_(num_servers), staleness_(staleness) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  int axis_, num_servers_;
+  int axis_, num_servers_, staleness_;
 };
 
 // Counts the ranks that serve. REQUIRES uses_servers(run, layout).
 int num_servers(const spec::RunFile& run, const spec::Layout& layout);
 // Tells whether the run's ranks push to parameter servers. One rank alone updates by itself.
 bool uses_servers(const spec::RunFile& run, const spec::Layout& layout);
+// Returns how many steps a rank may be ahead of the slowest, or program::kNoBound. 0 where ranks wait for each other.
+int staleness(const spec::RunFile& run, const spec::Layout& layout);
 
 Technique server_sync_row();  // returns its row in the table of techniques.h
 

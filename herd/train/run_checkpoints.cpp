@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <charconv>
+
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/base/units.h"
@@ -24,6 +26,23 @@
 namespace herd::train {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kUpdatesNote = "server updates";
+
+std::optional<int64_t> updates_of(const Manifest& manifest, const std::string& checkpoint) {
+  const auto note = manifest.notes.find(kUpdatesNote);
+  if (note == manifest.notes.end()) return {};
+  int64_t updates = -1;
+  const char* const end = note->second.data() + note->second.size();
+  const auto parsed = std::from_chars(note->second.data(), end, updates);
+  if (parsed.ptr == end && parsed.ec == std::errc() && updates >= 0) return updates;
+  throw Error(Code::kCorruptFile, checkpoint + ": the note \"" + kUpdatesNote + "\" is \"" + note->second +
+                                      "\", which is no count of updates\n  fix: resume from another checkpoint");
+}
+
+}  // namespace
 
 RunCheckpoints::RunCheckpoints(const spec::RunFile& run, OwnedFolder& folder, Communicator& comm,
                                CheckpointPeers& peers, const States& states)
@@ -116,7 +135,7 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint, const std::stri
     states_.bindings.set_loss_scale(loss_scale_of(reader.manifest().notes, checkpoint.string()));
   say("resumed from " + checkpoint.string() + ", step " + std::to_string(reader.manifest().step) +
       (changes.empty() ? "" : "; changed: " + changes) + residuals);
-  return {reader.manifest().step, reader.manifest().samples};
+  return {reader.manifest().step, reader.manifest().samples, updates_of(reader.manifest(), checkpoint.string())};
 }
 
 // Adds what this rank has lost by encoding gradients to what is read. Residuals belong to a rank among as many: another
@@ -157,12 +176,18 @@ void RunCheckpoints::save(const Position& done) {
     const auto served = served_tensors(*states_.served, states_.parameters, states_.optimizer);
     tensors.insert(tensors.end(), served.begin(), served.end());
   }
+  std::map<std::string, std::string> shard_notes;
+  if (states_.served != nullptr) {
+    notes[kUpdatesNote] = std::to_string(states_.served->updates(comm_));
+    shard_notes = {{"step", std::to_string(done.step)}, {kUpdatesNote, notes[kUpdatesNote]}};
+  }
   if (const auto& scale = states_.bindings.loss_scale()) note_loss_scale(*scale, notes);
   saving([&] {
     saver_.save({.step = done.step,
                  .samples = done.sample,
                  .config = spec::to_toml(run_),
                  .notes = notes,
+                 .shard_notes = shard_notes,
                  .extra_files = companions_},
                 tensors);
   });

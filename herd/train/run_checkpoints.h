@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ namespace herd::train {
 
 // Says how far a run is.
 struct Position {
-  int64_t step = 0;    // optimizer steps done
-  int64_t sample = 0;  // global samples consumed
+  int64_t step = 0;                     // optimizer steps done
+  int64_t sample = 0;                   // global samples consumed
+  std::optional<int64_t> updates = {};  // of each weight by parameter servers, where not one a step
 };
 
 class RunCheckpoints {

@@ -10,6 +10,20 @@
 
 namespace herd::train {
 
+namespace {
+
+// Where each push is an update, n ranks take n of them in a step, each with its part of the step's gradient. SGD's add
+// up to one update, but for weight decay. AdamW's length does not depend on the gradient's, so that each is 1/n of one.
+void share_step(int ranks, runtime::ServedParameters::Options& options) {
+  if (auto* sgd = std::get_if<kernels::SgdHyper>(&options.optimizer)) {
+    sgd->weight_decay /= ranks;
+  } else {
+    options.rate_factor = 1.0 / ranks;
+  }
+}
+
+}  // namespace
+
 std::vector<at::ScalarType> own_state_types(const spec::RunFile& run, const spec::Layout& layout) {
   if (strategies::uses_servers(run, layout)) return {};
   return state_types(run.optimizer);
@@ -29,6 +43,7 @@ std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile
   options.num_servers = strategies::num_servers(run, layout);
   options.num_moments = make_optimizer(run.optimizer)->num_states();
   options.deadline = std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
+  options.staleness = strategies::staleness(run, layout);
   const spec::RunFile::Optimizer& o = run.optimizer;
   if (o.kind == "sgd") {
     options.optimizer = kernels::SgdHyper{.momentum = o.momentum, .weight_decay = o.weight_decay};
@@ -36,6 +51,7 @@ std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile
     options.optimizer =
         kernels::AdamWHyper{.beta1 = o.betas[0], .beta2 = o.betas[1], .epsilon = o.eps, .weight_decay = o.weight_decay};
   }
+  if (options.staleness != 0) share_step(layout.data_ranks(), options);
   return std::make_unique<runtime::ServedParameters>(parameters, step, options);
 }
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <thread>
 #include <tuple>
 
 #include "herd/base/device_driver.h"
@@ -39,6 +40,7 @@
 #include "herd/spec/supported.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/strategies/replicas.h"
+#include "herd/strategies/server_sync.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/topology/topology_text.h"
@@ -75,7 +77,8 @@ std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
 }
 
-constexpr std::chrono::seconds kBetweenReports{60};  // while a run goes on
+constexpr std::chrono::seconds kBetweenReports{60};              // while a run goes on
+constexpr std::chrono::milliseconds kBetweenReportsToServer{2};  // while a rank waits for slower ones
 
 // Returns the FLOPs of the passes that a step needs. What it computes a second time is not counted.
 double flops_of(const program::Program& step, const spec::ModelTable& model) {
@@ -128,6 +131,15 @@ std::string device_text(c10::Device device, size_t ranks) {
   return c10::DeviceTypeName(device.type(), /*lower_case=*/true) + ": " + std::to_string(devices) +
          (devices == 1 ? " device" : " devices") + " of this host, " + std::to_string(ranks) +
          (ranks == 1 ? " rank" : " ranks");
+}
+
+// Says what ranks that run ahead of each other may do.
+std::string ahead_text(int staleness) {
+  if (staleness == program::kNoBound)
+    return "asynchronous: each rank's gradient is an update of its own, and there is no bound on how far ranks run "
+           "ahead";
+  return "each rank's gradient is an update of its own, and a rank waits where it is more than " +
+         std::to_string(staleness) + (staleness == 1 ? " step" : " steps") + " ahead of the slowest one";
 }
 
 // Steps are what a run prints; notes and errors go to the standard error.
@@ -212,6 +224,8 @@ struct Trainer::State {
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool drain, bool& stop);
   void execute(const runtime::StepInput& input, int64_t step);
+  bool runs_ahead() const { return served && served->runs_ahead(); }
+  EndOfStep end_ahead(int64_t steps_done, bool meets, int64_t& staleness);
   void set_up(const JobAttempt& attempt);
   std::optional<double> validate();
   void save(int64_t steps_done);
@@ -224,8 +238,8 @@ struct Trainer::State {
 
 // Peers must hear of an error before this rank leaves the groups that it has made, and before it waits for what is in
 // flight.
-Trainer::Trainer(spec::RunFile run, Communicator& comm, const JobAttempt& attempt)
-    : Trainer(family_source(), std::move(run), comm, attempt, {}) {}
+Trainer::Trainer(spec::RunFile run, Communicator& comm, const JobAttempt& attempt, TrainHooks hooks)
+    : Trainer(family_source(), std::move(run), comm, attempt, std::move(hooks)) {}
 
 Trainer::Trainer(const Chain& chain, const ChainData& data, spec::RunFile run, Communicator& comm,
                  const JobAttempt& attempt, TrainHooks hooks)
@@ -355,7 +369,8 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
       run, *s.owned, comm, *s.peers,
       RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings, s.encoded.get(), s.served.get()});
   s.resumed = s.checkpoints->start(s.before.changes);
-  if (s.served) s.served->start(comm, s.resumed.step);
+  if (s.served) s.served->start(comm, s.resumed.updates.value_or(s.resumed.step));
+  if (s.runs_ahead()) s.say(ahead_text(strategies::staleness(run, s.layout)));
   if (s.root()) {
     s.owned->take_over();
     s.write("config.toml", spec::to_toml(run));
@@ -422,10 +437,14 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   const int64_t skipped = bindings->loss_scale() ? bindings->loss_scale()->skipped() : 0;
   execute(input, step);
   const runtime::StepOutput& output = bindings->output();
-  const EndOfStep end = all_reduce_end_of_step(
-      {.loss_sum = output.loss_sum, .tokens = output.count, .stop = wants_stop(), .unsaved = checkpoints->failed()},
-      comm);
-  if (run.chain) check_counted(end.tokens, input.weight);
+  int64_t staleness = 0;
+  const EndOfStep end = runs_ahead() ? end_ahead(step + 1, drain, staleness)
+                                     : all_reduce_end_of_step({.loss_sum = output.loss_sum,
+                                                               .tokens = output.count,
+                                                               .stop = wants_stop(),
+                                                               .unsaved = checkpoints->failed()},
+                                                              comm);
+  if (run.chain && !runs_ahead()) check_counted(end.tokens, input.weight);
   const auto drain_begin = Clock::now();
   if (drain || end.stop) executor->drain();
   const double drained_ms = us_since(drain_begin) / 1e3;
@@ -439,6 +458,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   metrics.step = step + 1;
   metrics.loss = end.loss_sum / static_cast<double>(end.tokens);
   metrics.grad_norm = output.gradient_norm;
+  if (runs_ahead()) metrics.staleness = staleness;
   metrics.lr = rate.of_step(step - skipped);
   metrics.tokens = end.tokens;
   metrics.step_ms = us_since(begin) / 1e3;
@@ -457,6 +477,34 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   return record;
 }
 
+// Ends a step of a rank that waits for nobody: it tells the first server, and hears of the others' steps since its last
+// one. Where all ranks meet after the step, it waits for them, and all have the same weights.
+EndOfStep Trainer::State::end_ahead(int64_t steps_done, bool meets, int64_t& staleness) {
+  const auto begin = Clock::now();
+  EndOfStep end;
+  const auto report = [&] {
+    const JobProgress job = served->report({.steps = steps_done,
+                                            .sum = bindings->output().loss_sum,
+                                            .count = bindings->output().count,
+                                            .wants_stop = wants_stop()});
+    end.loss_sum += job.sum;
+    end.tokens += job.count;
+    end.stop = job.stop_after <= steps_done;
+    staleness = std::max(staleness, job.staleness);
+    return job.slowest;
+  };
+  int64_t slowest = report();
+  if (meets || end.stop) {
+    executor->drain();
+    for (; slowest < steps_done; slowest = report()) std::this_thread::sleep_for(kBetweenReportsToServer);
+    comm.barrier({.name = "all ranks have pushed"});
+    served->pull_all();
+    comm.barrier({.name = "all ranks have pulled"});
+  }
+  end.waited_ms = us_since(begin) / 1e3;
+  return end;
+}
+
 std::optional<double> Trainer::State::validate() {
   return evaluation->run(*validation, comm,
                          {.batches = run.train.eval_batches,
@@ -467,6 +515,8 @@ std::optional<double> Trainer::State::validate() {
 
 void Trainer::State::save(int64_t steps_done) {
   checkpoints->save({.step = steps_done, .sample = samples_before(steps_done)});
+  // Servers update with each push, so nobody goes on before all are copied.
+  if (runs_ahead()) comm.barrier({.name = "all ranks have copied what they save"});
 }
 
 // Writes run.json: at the start, so that a run that dies has one, and last of all at the end, when all algorithms are

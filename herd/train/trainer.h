@@ -36,7 +36,7 @@ class Trainer {
   // Collective. Shares the group of `comm`, and sets its deadline to the run's comm.deadline_s. Throws before anything
   // large is allocated: kBadConfig (layout, data, vocabulary, a checkpoint of another run), kOverBudget with the table
   // of what does not fit. `attempt` says whether an earlier start of the same job began the run, which then goes on.
-  Trainer(spec::RunFile run, Communicator& comm, const JobAttempt& attempt = {});
+  Trainer(spec::RunFile run, Communicator& comm, const JobAttempt& attempt = {}, TrainHooks hooks = {});
   // Trains a chain of own blocks on own data. Throws as chain_source(), too.
   Trainer(const Chain& chain, const ChainData& data, spec::RunFile run, Communicator& comm,
           const JobAttempt& attempt = {}, TrainHooks hooks = {});

@@ -33,11 +33,19 @@ spec::RunFile served_run(int dp, int64_t servers = 0, const char* recompute = "n
   return run;
 }
 
+spec::RunFile ahead_run(int dp, int64_t staleness, int64_t servers = 0) {
+  spec::RunFile run = served_run(dp, servers);
+  run.strategy.sync = "server_async";
+  run.strategy.staleness = staleness;
+  return run;
+}
+
 program::Expectation served_expectation(const spec::RunFile& run, int ranks) {
   program::Expectation expected = expectation_of(run, ranks);
   expected.proof.clipped = false;
   expected.proof.shard_axis = trainable_layout(run, ranks).data_axis;
   expected.proof.num_servers = num_servers(run, trainable_layout(run, ranks));
+  expected.proof.staleness = staleness(run, trainable_layout(run, ranks));
   return expected;
 }
 
@@ -55,6 +63,50 @@ TEST(ServerSync, Proves_WithWhatItGoesWith) {
   spec::RunFile frozen = served_run(2);
   frozen.model.frozen = "h.1.*";
   steps_of(frozen, 2);
+}
+
+TEST(ServerSync, ProvesWhereRanksRunAhead_AndSaysHowFar) {
+  for (const int dp : {2, 3}) {
+    for (const int64_t staleness : {-1, 1, 2, 8}) {
+      for (const int64_t servers : {0, 1}) {
+        const spec::RunFile run = ahead_run(dp, staleness, servers);
+        const auto steps = steps_of(run, dp);
+        EXPECT_EQ(first_finding(steps, served_expectation(run, dp)), "");
+        EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+        EXPECT_THAT(to_text(steps[0]),
+                    testing::HasSubstr(staleness < 0 ? " on dp without bound "
+                                                     : " on dp within " + std::to_string(staleness) + " "));
+      }
+    }
+    EXPECT_EQ(steps_of(ahead_run(dp, 0), dp), steps_of(served_run(dp), dp)) << "a staleness of 0 is synchronous";
+  }
+  EXPECT_EQ(steps_of(ahead_run(1, 2), 1), steps_of(served_run(1), 1)) << "one rank updates by itself";
+}
+
+// A version may lie in [t - s, t] in step t. What the pulls of a program allow must be what the run states.
+TEST(ServerSync, FindsWeightsThatMayBeOlderThanStated) {
+  for (const int64_t stated : {-1, 0, 1, 2}) {
+    for (const int64_t programmed : {-1, 0, 1, 2}) {
+      const std::string found =
+          first_finding(steps_of(ahead_run(2, programmed), 2), served_expectation(ahead_run(2, stated), 2));
+      if (stated == programmed)
+        EXPECT_EQ(found, "");
+      else
+        EXPECT_THAT(found, testing::HasSubstr("but the staleness of the run is")) << stated << ", " << programmed;
+    }
+  }
+}
+
+TEST(ServerSync, RefusesABoundThatNothingKeeps) {
+  for (const char* sync : {"server", "all_reduce"}) {
+    spec::RunFile run = ahead_run(2, 2);
+    run.strategy.sync = sync;
+    EXPECT_ERROR(steps_of(run, 2), Code::kBadConfig,
+                 "strategy.staleness = 2 does not go with strategy.sync = \"" + std::string(sync) + "\"",
+                 "fix: strategy.sync = \"server_async\"");
+    run.strategy.staleness = 0;
+    steps_of(run, 2);
+  }
 }
 
 TEST(ServerSync, IsReadByPeople) {
@@ -131,10 +183,14 @@ TEST(ServerSync, RefusesWhatDoesNotGoWithIt_AndSaysWhatToSet) {
 }
 
 // Changes each op of one rank, and of all ranks, in turn. With one server a rank serves and the other does not.
-class ServerMutants : public testing::TestWithParam<int> {};
+struct Mutated {
+  int servers = 1;
+  int64_t staleness = 0;
+};
+class ServerMutants : public testing::TestWithParam<Mutated> {};
 
 TEST_P(ServerMutants, AreFound) {
-  const spec::RunFile run = served_run(2, GetParam());
+  const spec::RunFile run = ahead_run(2, GetParam().staleness, GetParam().servers);
   const auto steps = steps_of(run, 2);
   const program::Expectation expected = served_expectation(run, 2);
   ASSERT_EQ(first_finding(steps, expected), "");
@@ -233,6 +289,11 @@ TEST_P(ServerMutants, AreFound) {
     ops.push_back(push);
     return true;
   });
+  expect_found("a pull of another staleness", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPull)) return false;
+    ops[i].staleness += 1;
+    return true;
+  });
   expect_found("another axis", [&](std::vector<Op>& ops, size_t i) {
     if (i >= ops.size() || !is_served(ops[i])) return false;
     ops[i].axis = kNoAxis;
@@ -240,7 +301,8 @@ TEST_P(ServerMutants, AreFound) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Servers, ServerMutants, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Servers, ServerMutants,
+                         testing::Values(Mutated{1, 0}, Mutated{2, 0}, Mutated{1, 1}, Mutated{2, 3}, Mutated{1, -1}));
 
 TEST(ServerSync, IsExpectedWhereTheRunAsksForIt) {
   const spec::RunFile run = served_run(2);

@@ -46,6 +46,8 @@ TEST(Techniques, SupportWhatRowsBring) {
                               "strategy.auto=true",
                               "strategy.bucket=1MiB",
                               "strategy.sync=server",
+                              "strategy.sync=server_async",
+                              "strategy.staleness=2",
                               "strategy.schedule=priority",
                               "strategy.partition_bytes=4096",
                               "strategy.credit=2"})

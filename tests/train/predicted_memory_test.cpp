@@ -67,7 +67,8 @@ DrawnRun drawn_run(uint64_t seed) {
   const bool servers = run.strategy.precision == "fp32" && run.strategy.zero == 0 && run.mesh.tp == 1 &&
                        run.mesh.pp == 1 && data > 1 && seed % 3 == 2;
   if (servers) {
-    run.strategy.sync = "server", run.optimizer.clip = 0;
+    run.strategy.sync = seed % 2 == 0 ? "server" : "server_async", run.optimizer.clip = 0;
+    if (seed % 2 == 1) run.strategy.staleness = static_cast<int64_t>(seed / 6 % 4) - 1;
     run.strategy.servers = in(0, data);
   }
   if (seed % 4 == 0) run.strategy.compression_levels = "quantiles";

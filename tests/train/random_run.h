@@ -87,7 +87,8 @@ inline void draw_servers(const Combination& c, spec::RunFile& run) {
   const bool goes = c.precision == "fp32" && c.zero == 0 && c.fsdp == 1 && c.tp == 1 && c.pp == 1 && c.cp == 1 &&
                     c.offload == "none" && run.strategy.compression == "none";
   if (!goes) return;
-  run.strategy.sync = "server";
+  run.strategy.sync = c.seed % 2 == 0 ? "server" : "server_async";
+  run.strategy.staleness = 0;  // what runs ahead gives other losses
   run.strategy.servers = static_cast<int64_t>(c.seed / 7) % (c.ranks + 1);
   run.optimizer.clip = 0;
 }

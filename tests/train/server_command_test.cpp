@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "herd/storage/checkpoint_reader.h"
 #include "layout_moves.h"
 
 namespace herd::train {
 namespace {
+
+using testing::HasSubstr;
 
 const std::vector<std::string> kRun = run_to_move({"optimizer.lr=3e-4", "optimizer.clip=0"});
 const std::string kServed = "strategy.sync=server";
@@ -61,6 +66,33 @@ TEST(ServerCommand, SendsAsMuchAsItPredicts) {
   const StepMetrics& served = steps.back();
   const auto predicted = static_cast<double>(served.predicted_device_bytes_peak);
   EXPECT_NEAR(static_cast<double>(served.device_bytes_peak), predicted, 0.03 * predicted);
+}
+
+// Rank 0 serves, rank 2 only works. Either's death is named, and the run goes on from a checkpoint whose shards state
+// how many updates they have seen.
+TEST(ServerCommand, GoesOnFromACheckpoint_WhereAServerOrAWorkerIsKilledWhileRanksRunAhead) {
+  RunFolder folder;
+  for (const int victim : {0, 2}) {
+    const std::string name = "killed" + std::to_string(victim);
+    auto words = folder.command(name, 3,
+                                {"train.steps=3000", "train.eval_every=0", "checkpoint.every=3", "optimizer.clip=0",
+                                 "strategy.sync=server_async", "strategy.staleness=2", "strategy.servers=1"});
+    words.insert(words.end(), {"--max-restarts", "1"});
+    Command job(words, folder.root / (name + ".output"));
+    ASSERT_TRUE(job.wait_for("step 8/")) << job.output();
+    const pid_t pid = Command::trainer_of_rank(victim, "log.name=" + name);
+    ASSERT_GT(pid, 0);
+    kill(pid, SIGKILL);
+    ASSERT_TRUE(job.wait_for("starting again")) << job.output();
+    const size_t before = job.output().find("starting again");
+    for (int i = 0; i < 6000 && job.output().find("/3000", before) == std::string::npos; ++i) usleep(20'000);
+    kill(job.pid(), SIGTERM);  // after a step of its own
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output().substr(0, before), HasSubstr("rank " + std::to_string(victim)));
+    EXPECT_THAT(job.output().substr(before), HasSubstr("resumed from"));
+    const CheckpointReader reader(resolve_checkpoint(folder.root / name));
+    EXPECT_EQ(reader.manifest().notes.at("server updates"), std::to_string(3 * reader.manifest().step));
+  }
 }
 
 }  // namespace

@@ -46,6 +46,12 @@ TEST(ServerTraining, EqualsAllReduce_WithOneToThreeServers) {
   }
 }
 
+TEST(ServerTraining, IsSynchronous_WithAStalenessOf0) {
+  spec::RunFile run = run_with("server_async");
+  run.strategy.staleness = 0;
+  EXPECT_EQ(most_apart(train_in_threads(run, 3, 6), train_in_threads(run_with("server"), 3, 6)), 0);
+}
+
 // Sizes that servers share unevenly; batches that ranks do.
 TEST(ServerTraining, EqualsOneRank_AtAwkwardSizes) {
   spec::RunFile run = run_with("server");
