@@ -171,3 +171,18 @@ def compression_losses(samples):
         [row["codec"], str(row["steps"]), f"{row['ratio']:.1f}" if row["ratio"] else "",
          f"{100 * row['error']:.1f} %" if row["error"] is not None else "", f"{row['loss']:.4f}",
          f"{100 * (row['loss'] / first['loss'] - 1):+.2f} %", f"{row['val_loss']:.4f}"] for row in samples]
+
+
+def staleness(samples):
+    """How stale weights were, and the loss and time of each bound, beside those of the first of its kind."""
+    rows = []
+    for (slow,), runs in grouped(samples, "slow").items():
+        first = runs[0]
+        for run in runs:
+            bound = "none" if run["staleness"] < 0 else str(run["staleness"])
+            reached = run["reached_s"]
+            rows.append([slow, bound, str(run["most_stale"]), f"{run['loss']:.4f}",
+                         f"{100 * (run['loss'] / first['loss'] - 1):+.2f} %",
+                         f"{reached:.1f} s" if reached is not None else "not reached",
+                         f"{reached / first['reached_s']:.2f}" if reached is not None else ""])
+    return ["slow rank", "bound", "most stale", "loss", "beside 0", "time to that loss", "of it"], rows
