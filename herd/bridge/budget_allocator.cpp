@@ -23,7 +23,7 @@ thread_local MemoryLabel current_label = MemoryLabel::kOther;
 
 constexpr std::chrono::milliseconds kLongestShortage{100};
 constexpr std::chrono::microseconds kPause{50};
-constexpr MemoryLabel kNotCounted{0xff};  // of host memory beside a device that is counted
+constexpr MemoryLabel kNotCounted{0xff};  // of host memory
 
 struct ShortageHandlers {
   std::mutex mutex;
@@ -154,6 +154,9 @@ std::string_view memory_label_name(MemoryLabel label) {
 
 MemoryLabelGuard::MemoryLabelGuard(MemoryLabel label) : before_(std::exchange(current_label, label)) {}
 MemoryLabelGuard::~MemoryLabelGuard() { current_label = before_; }
+
+UncountedMemory::UncountedMemory() : before_(std::exchange(current_label, kNotCounted)) {}
+UncountedMemory::~UncountedMemory() { current_label = before_; }
 
 CountedMemory::CountedMemory(MemoryLabel label, int64_t bytes) : label_(label), bytes_(bytes) {
   if (counts_device())

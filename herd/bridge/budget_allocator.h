@@ -40,6 +40,19 @@ class MemoryLabelGuard {
   MemoryLabel before_;
 };
 
+// Counts nothing of what this thread allocates while the guard lives: tensors that are the host's, such as a batch
+// before it is loaded.
+class UncountedMemory {
+ public:
+  UncountedMemory();
+  ~UncountedMemory();
+  UncountedMemory(const UncountedMemory&) = delete;
+  UncountedMemory& operator=(const UncountedMemory&) = delete;
+
+ private:
+  MemoryLabel before_;
+};
+
 // Counts memory that is not torch's, while it lives. Throws kOverBudget as a tensor would.
 class CountedMemory {
  public:

@@ -1,5 +1,6 @@
 // Gives the samples that a Chain is trained on: functions from indices to named tensors. Threads: herd calls them on
-// the thread that trains, on any rank and in any order, so a sample is a function of its index alone.
+// any rank and in any order, so a sample is a function of its index alone; on the thread that trains, or with
+// read_ahead on one of its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,6 +29,9 @@ struct ChainData {
   // Samples that train.eval_every reads, in their order; empty = the run has no validation.
   ReadBatch read_validation = {};
   int64_t validation_samples = 0;
+  // Batches that read() may be ahead of the step that trains, on a thread of its own; 0 = it reads what a step asks
+  // for. That thread must not draw from torch's own generator, which blocks draw from, too.
+  int read_ahead = 0;
 };
 
 }  // namespace herd

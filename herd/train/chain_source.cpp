@@ -1,18 +1,16 @@
 #include "herd/train/chain_source.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "herd/base/error.h"
+#include "herd/base/read_ahead.h"
+#include "herd/bridge/budget_allocator.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/chain/chain_model.h"
 #include "herd/chain/trace_chain.h"
@@ -27,15 +25,6 @@ namespace {
 constexpr std::chrono::minutes kTraceDeadline{10};  // rank 0 runs the whole model once
 
 std::string number(int64_t n) { return std::to_string(n); }
-
-// Returns the tensor on the host's heap: the device holds the micro-batches that a step has loaded, not all of a batch.
-at::Tensor on_host(const at::Tensor& tensor, at::ScalarType compute_type) {
-  const at::Tensor whole = (tensor.is_floating_point() ? tensor.to(compute_type) : tensor).detach().contiguous();
-  const auto bytes = std::make_shared<std::vector<char>>(whole.nbytes());
-  if (!bytes->empty()) std::memcpy(bytes->data(), whole.const_data_ptr(), whole.nbytes());
-  return at::from_blob(
-      bytes->data(), whole.sizes(), [bytes](void*) {}, whole.options());
-}
 
 // Reads samples of a function, and puts their tensors into the order of the chain.
 class ChainReader {
@@ -58,7 +47,7 @@ class ChainReader {
                                           (tensor.dim() == 0 ? "no dimension" : number(tensor.size(0)) + " rows") +
                                           " for " + number(static_cast<int64_t>(samples.size())) +
                                           " samples\n  fix: a row for each index that the data function is given");
-      out.push_back(on_host(tensor, compute_type));
+      out.push_back((tensor.is_floating_point() ? tensor.to(compute_type) : tensor).detach().contiguous());
     }
     return out;
   }
@@ -78,45 +67,79 @@ class ChainReader {
   std::string blocks_;  // names, for messages
 };
 
+// Says which samples a rank reads of a batch.
+struct BatchOfRank {
+  int64_t first = 0, batch = 0, micro_batch = 0;
+  int64_t micro_batches = 0;
+  int place = 0, ranks = 1;  // of the data axis
+  bool operator==(const BatchOfRank&) const = default;
+};
+
+// Holds the micro-batches of one rank.
+struct ReadMicroBatches {
+  std::vector<runtime::Batch> micro_batches = {};
+  int64_t counted = 0;  // losses that count in them
+};
+
 class ChainSamples final : public Samples {
  public:
-  ChainSamples(ChainReader reader, int64_t samples, bool shuffles, uint64_t seed, at::ScalarType type,
+  ChainSamples(ChainReader reader, int64_t samples, bool shuffles, uint64_t seed, at::ScalarType type, int read_ahead,
                Communicator& comm)
       : reader_(std::move(reader)),
         samples_(samples),
         order_(std::max<int64_t>(1, samples), seed),
         shuffles_(shuffles && samples > 0),
         type_(type),
-        comm_(comm) {}
+        comm_(comm) {
+    if (read_ahead > 0)
+      ahead_ = std::make_unique<ReadAhead<BatchOfRank, ReadMicroBatches>>(
+          [this](const BatchOfRank& batch) { return read(batch); }, &ChainSamples::next, read_ahead);
+  }
 
   int64_t per_epoch() const override { return samples_; }
 
   runtime::StepInput read(int64_t first, int64_t batch, int64_t micro_batch,
                           const program::Program& step) const override {
-    const SampleRange own =
-        samples_of_rank(first, batch, step.mesh.index(step.data_axis, step.rank), step.mesh.size(step.data_axis));
-    runtime::StepInput input;
-    int64_t counted = 0;
-    for (int64_t m = 0; m < step.micro_batches; ++m) {
-      const int64_t begin = std::min(own.end, own.begin + m * micro_batch);
-      runtime::Batch& micro = input.micro_batches.emplace_back();
-      for (int64_t s = begin; s < std::min(own.end, begin + micro_batch); ++s) micro.samples.push_back(s);
-      std::vector<int64_t> indices;
-      for (const int64_t sample : micro.samples) indices.push_back(index_of(sample));
-      if (indices.empty()) indices.push_back(index_of(first));  // stands in, and adds nothing
-      int64_t count = 0;
-      micro.tensors = reader_.read(indices, type_, count);
-      if (!micro.samples.empty()) counted += count;
-    }
+    const BatchOfRank own{.first = first,
+                          .batch = batch,
+                          .micro_batch = micro_batch,
+                          .micro_batches = step.micro_batches,
+                          .place = step.mesh.index(step.data_axis, step.rank),
+                          .ranks = step.mesh.size(step.data_axis)};
+    ReadMicroBatches from = ahead_ ? ahead_->take(own) : read(own);
     // Ranks that share samples count them alike, so the sum over all ranks has each of them so many times.
-    std::vector<int64_t> sum = {counted};
+    std::vector<int64_t> sum = {from.counted};
     comm_.all_reduce(sum, {.name = "losses that count"});
-    const int64_t copies = comm_.size() / step.mesh.size(step.data_axis);
-    input.weight = static_cast<double>(copies) / static_cast<double>(std::max<int64_t>(1, sum[0]));
-    return input;
+    const int64_t copies = comm_.size() / own.ranks;
+    return {.micro_batches = std::move(from.micro_batches),
+            .weight = static_cast<double>(copies) / static_cast<double>(std::max<int64_t>(1, sum[0]))};
   }
 
  private:
+  static BatchOfRank next(const BatchOfRank& batch) {
+    BatchOfRank next = batch;
+    next.first += batch.batch;
+    return next;
+  }
+
+  ReadMicroBatches read(const BatchOfRank& of) const {
+    const UncountedMemory on_host;  // the device holds the micro-batches that a step has loaded, not all of a batch
+    const SampleRange own = samples_of_rank(of.first, of.batch, of.place, of.ranks);
+    ReadMicroBatches out;
+    for (int64_t m = 0; m < of.micro_batches; ++m) {
+      const int64_t begin = std::min(own.end, own.begin + m * of.micro_batch);
+      runtime::Batch& micro = out.micro_batches.emplace_back();
+      for (int64_t s = begin; s < std::min(own.end, begin + of.micro_batch); ++s) micro.samples.push_back(s);
+      std::vector<int64_t> indices;
+      for (const int64_t sample : micro.samples) indices.push_back(index_of(sample));
+      if (indices.empty()) indices.push_back(index_of(of.first));  // stands in, and adds nothing
+      int64_t count = 0;
+      micro.tensors = reader_.read(indices, type_, count);
+      if (!micro.samples.empty()) out.counted += count;
+    }
+    return out;
+  }
+
   int64_t index_of(int64_t sample) const {
     if (shuffles_) return order_.window_of(sample);
     return samples_ > 0 ? sample % samples_ : sample;
@@ -128,6 +151,7 @@ class ChainSamples final : public Samples {
   bool shuffles_;
   at::ScalarType type_;
   Communicator& comm_;
+  std::unique_ptr<ReadAhead<BatchOfRank, ReadMicroBatches>> ahead_;  // null where a step reads its own; ends first
 };
 
 void refuse(const std::string& what, const std::string& fix) {
@@ -217,7 +241,7 @@ class ChainSource final : public ModelSource {
     return std::make_unique<ChainSamples>(ChainReader(chain_, trains ? data_.read : data_.read_validation),
                                           trains ? data_.samples : data_.validation_samples, trains,
                                           static_cast<uint64_t>(run.train.seed), scalar_type_of(compute_type(run)),
-                                          comm);
+                                          trains ? data_.read_ahead : 0, comm);
   }
 
   bool has_validation() const override { return static_cast<bool>(data_.read_validation); }
@@ -235,6 +259,7 @@ class ChainSource final : public ModelSource {
     std::vector<int64_t> samples;
     for (int64_t i = 0; i < count; ++i) samples.push_back(data_.samples > 0 ? i % data_.samples : i);
     int64_t counted = 0;
+    const UncountedMemory on_host;
     return ChainReader(chain_, data_.read).read(samples, type, counted);
   }
 
