@@ -40,6 +40,8 @@ ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, c
   const int first = table.first_trained();
   model.groups.resize(table.groups.size());
   std::map<std::string, std::shared_ptr<OwnedModule>> modules;
+  std::map<std::string, std::vector<spec::ParameterShape>> changing;  // buffers by the block that owns the module
+  for (size_t b = 0; b < blocks.size(); ++b) changing[blocks[b].name] = table.blocks.at(b).buffers;
   for (int b = 0; b < static_cast<int>(blocks.size()); ++b) {
     const Chain::Block& block = blocks[static_cast<size_t>(b)];
     const spec::BlockShape& shape = table.blocks.at(static_cast<size_t>(b));
@@ -58,7 +60,8 @@ ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, c
         const Chain::Block& owner = chain.owner_of(block);
         std::shared_ptr<torch::nn::Module> made = make_module(owner, 0);
         check_module(owner, *made, parts.groups);
-        module = std::make_shared<OwnedModule>(owner, std::move(made), parts.groups, dtype, device);
+        module =
+            std::make_shared<OwnedModule>(owner, std::move(made), parts.groups, dtype, device, changing[owner.name]);
       }
       parts.module = module;
     }

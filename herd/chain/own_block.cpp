@@ -3,11 +3,14 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "herd/base/error.h"
@@ -86,10 +89,42 @@ void check_outputs(const std::string& name, const std::vector<spec::TensorShape>
   }
 }
 
-// Runs the block on this rank.
+// Gives buffers back what they held when a pass ends that is not the first over its samples. It writes past autograd's
+// count of versions: the graph of a batch norm refers to its running mean, and does not read it in training. What is
+// kept is on the host's heap, beside the memory that a budget counts.
+class KeptBuffers {
+ public:
+  explicit KeptBuffers(const std::vector<nn::Buffer>& buffers) : buffers_(buffers) {
+    for (const nn::Buffer& buffer : buffers) {
+      bytes_.emplace_back(buffer.value.nbytes());
+      view(buffer.value, bytes_.back()).copy_(buffer.value.variable_data());
+    }
+  }
+  ~KeptBuffers() {
+    for (size_t i = 0; i < buffers_.size(); ++i)
+      buffers_[i].value.variable_data().copy_(view(buffers_[i].value, bytes_[i]));
+  }
+  KeptBuffers(const KeptBuffers&) = delete;
+  KeptBuffers& operator=(const KeptBuffers&) = delete;
+
+ private:
+  static at::Tensor view(const at::Tensor& like, std::vector<std::byte>& bytes) {
+    return at::from_blob(bytes.data(), like.sizes(), at::TensorOptions(like.scalar_type()));
+  }
+
+  const std::vector<nn::Buffer>& buffers_;
+  std::vector<std::vector<std::byte>> bytes_;
+};
+
+// Runs the block on this rank. One row that stands in for samples is no statistic: a batch norm would refuse it.
 Tensors run(const OwnBlockParts& parts, const Tensors& x, const nn::Context& context) {
   torch::nn::Module* module = parts.module ? parts.module->get() : nullptr;
-  if (module != nullptr && module->is_training() != context.training) module->train(context.training);
+  const bool trains =
+      context.training && !(context.samples.empty() && parts.module && !parts.module->buffers().empty());
+  if (module != nullptr && module->is_training() != trains) module->train(trains);
+  std::optional<KeptBuffers> kept;
+  if (module != nullptr && trains && !context.updates_buffers && !parts.module->buffers().empty())
+    kept.emplace(parts.module->buffers());
   const uint64_t first = context.samples.empty() ? 0 : static_cast<uint64_t>(context.samples[0]);
   uint64_t key = nn::mix(context.seed, nn::hash_name(parts.block.name));
   for (const uint64_t part : {static_cast<uint64_t>(context.step), first}) key = nn::mix(key, part);
@@ -116,6 +151,11 @@ Tensors with_own_memory(Tensors y, const OwnBlockParts& parts, const Tensors& x)
   return y;
 }
 
+// Blocks that share a module share its buffers.
+std::vector<nn::Buffer> buffers_of(const OwnBlockParts& parts) {
+  return parts.module ? parts.module->buffers() : std::vector<nn::Buffer>{};
+}
+
 class OwnBlock final : public nn::Block {
  public:
   explicit OwnBlock(OwnBlockParts parts) : Block(parts.block.name, parts.groups), parts_(std::move(parts)) {}
@@ -127,6 +167,7 @@ class OwnBlock final : public nn::Block {
   bool differentiates_input(size_t input) const override {
     return parts_.differentiates.empty() || parts_.differentiates.at(input);
   }
+  std::vector<nn::Buffer> buffers() const override { return buffers_of(parts_); }
 
  private:
   OwnBlockParts parts_;
@@ -147,6 +188,7 @@ class OwnLoss final : public nn::LossBlock {
   bool differentiates_input(size_t input) const override {
     return parts_.differentiates.empty() || parts_.differentiates.at(input);
   }
+  std::vector<nn::Buffer> buffers() const override { return buffers_of(parts_); }
 
   nn::LossResult loss(const nn::Tuple& x, const at::Tensor&, const nn::Context& context, bool with_gradients,
                       nn::DeferredGradients*) override {
@@ -229,11 +271,14 @@ std::shared_ptr<nn::ParameterGroup> make_group(const Chain::Block& owner, const 
 
 OwnedModule::OwnedModule(const Chain::Block& owner, std::shared_ptr<torch::nn::Module> module,
                          const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups, at::ScalarType dtype,
-                         at::Device device)
+                         at::Device device, const std::vector<spec::ParameterShape>& changing)
     : module_(std::move(module)) {
   for (auto& item : module_->named_parameters()) nn::find(groups, full_name(owner, item.key())).take_over(item.value());
   for (auto& item : module_->named_buffers()) {
     item.value().set_data(item.value().is_floating_point() ? item.value().to(device, dtype) : item.value().to(device));
+    const std::string name = full_name(owner, item.key());
+    if (std::ranges::find(changing, name, &spec::ParameterShape::name) != changing.end())
+      buffers_.push_back({name, item.value()});
   }
 }
 

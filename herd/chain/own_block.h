@@ -31,13 +31,16 @@ std::shared_ptr<nn::ParameterGroup> make_group(const Chain::Block& owner, const 
 class OwnedModule {
  public:
   // `module` is what make_module() returned for the owner.
+  // `changing` names the buffers, as the table does, that its passes change.
   OwnedModule(const Chain::Block& owner, std::shared_ptr<torch::nn::Module> module,
               const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups, at::ScalarType dtype,
-              at::Device device = at::kCPU);
+              at::Device device = at::kCPU, const std::vector<spec::ParameterShape>& changing = {});
   torch::nn::Module* get() const { return module_.get(); }
+  const std::vector<nn::Buffer>& buffers() const { return buffers_; }  // those that its passes change
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
+  std::vector<nn::Buffer> buffers_;
 };
 
 struct OwnBlockParts {

@@ -70,6 +70,7 @@ class Tracer {
     }
     if (!block.module.empty()) {
       const Chain::Block& owner = chain_.owner_of(block);
+      owners_.try_emplace(owner.name, static_cast<size_t>(b));
       parts.module = std::make_shared<OwnedModule>(owner, make_module(owner, 0), parts.groups,
                                                    scalar_type_of(options_.compute_dtype));
     }
@@ -88,7 +89,7 @@ class Tracer {
       blocks_->trace_loss(static_cast<nn::LossBlock&>(*own), {}, b, shape);
     else
       blocks_->trace(*own, b, shape);
-    if (parts.module) check_buffers(block, *parts.module->get(), buffers);
+    if (parts.module) note_buffers(chain_.owner_of(block), *parts.module->get(), buffers);
   }
 
   static void attach(nn::ParameterGroup& group, std::vector<at::Tensor>& memory) {
@@ -105,15 +106,16 @@ class Tracer {
     for (const auto& item : module.named_buffers()) copies.push_back(item.value().clone());
     return copies;
   }
-  static void check_buffers(const Chain::Block& block, const torch::nn::Module& module, const Tensors& before) {
+  // Notes the buffers of a module that have changed, at the block that owns it.
+  void note_buffers(const Chain::Block& owner, const torch::nn::Module& module, const Tensors& before) {
+    std::vector<spec::ParameterShape>& noted = table_.blocks[owners_.at(owner.name)].buffers;
     size_t next = 0;
     for (const auto& item : module.named_buffers()) {
       const at::Tensor& old = before[next++];
-      if (item.value().equal(old)) continue;
-      throw Error(Code::kBadConfig,
-                  "block \"" + block.name + "\" changes its buffer " + item.key() +
-                      " as it runs, which no checkpoint of this version saves and no layout repeats\n  fix: a norm "
-                      "without running statistics, such as torch::nn::LayerNorm or GroupNorm");
+      const std::string name = owner.name + "." + item.key();
+      if (item.value().equal(old) || std::ranges::find(noted, name, &spec::ParameterShape::name) != noted.end())
+        continue;
+      noted.push_back({name, item.value().sizes().vec()});
     }
   }
 
@@ -121,6 +123,7 @@ class Tracer {
   const TraceOptions& options_;
   spec::ModelTable table_;
   std::map<std::string, std::vector<int>> groups_;  // by the block that owns the module
+  std::map<std::string, size_t> owners_;            // index of the block that owns each module
   std::unique_ptr<BlockTracer> blocks_;
 };
 
@@ -150,6 +153,15 @@ void find_extents(const std::string& what, std::vector<spec::TensorShape>& small
   }
 }
 
+bool runs(const Chain& chain, const TraceOptions& options, const ExampleBatch& example, int64_t samples) {
+  try {
+    Tracer(chain, options, example(samples), samples).run();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 spec::ChainTable trace_chain(const Chain& chain, const ExampleBatch& example, const TraceOptions& options) {
@@ -157,11 +169,18 @@ spec::ChainTable trace_chain(const Chain& chain, const ExampleBatch& example, co
   DeviceMemory::install();
   const int64_t budget = DeviceMemory::budget();
   DeviceMemory::set_budget(0);
-  const int64_t large = std::max<int64_t>(2, options.samples), small = std::max<int64_t>(1, large / 2);
+  int64_t large = std::max<int64_t>(2, options.samples), small = std::max<int64_t>(1, large / 2);
+  const auto traced = [&](int64_t samples) { return Tracer(chain, options, example(samples), samples).run(); };
   spec::ModelTable tables[2];
   try {
-    tables[0] = Tracer(chain, options, example(small), small).run();
-    tables[1] = Tracer(chain, options, example(large), large).run();
+    try {
+      tables[0] = traced(small);
+    } catch (const std::exception&) {
+      if (small > 1 || !runs(chain, options, example, 2)) throw;
+      small = 2, large = 4;  // a batch norm refuses one sample
+      tables[0] = traced(small);
+    }
+    tables[1] = traced(large);
   } catch (...) {
     DeviceMemory::set_budget(budget);
     throw;

@@ -23,7 +23,7 @@ using ExampleBatch = std::function<Tensors(int64_t samples)>;
 
 // Counts bytes by the allocator of bridge/budget_allocator.h, which it installs; it lifts the budget meanwhile. Throws
 // kBadConfig for a chain without blocks or without anything to train; for a loss that is not a sum and a count; for
-// shapes that do not repeat; for a tensor that no block gives; and for a module whose buffers change as it runs.
+// shapes that do not repeat; and for a tensor that no block gives.
 spec::ChainTable trace_chain(const Chain& chain, const ExampleBatch& example, const TraceOptions& options);
 
 }  // namespace herd

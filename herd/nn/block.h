@@ -48,6 +48,16 @@ struct Context {
   std::vector<int64_t> document_begins = {};
   TokenCut cut = {};  // which tokens of its sequences x holds, where ranks share them; whole ones without it
   comm::Communicator* tensor_ranks = nullptr;  // ranks that compute a loss, or attention in a ring, together
+  // True in the first pass of training over a micro-batch, in which blocks change their buffers and count what they
+  // meet; false where a pass is computed again, and in all others.
+  bool updates_buffers = false;
+};
+
+// Holds a tensor of a block that its passes change and no optimizer updates, such as a batch norm's running mean.
+// Checkpoints hold it beside the weights.
+struct Buffer {
+  std::string name;  // global, as ParameterSpec::name
+  at::Tensor value;
 };
 
 class Block {
@@ -64,6 +74,8 @@ class Block {
   virtual bool has_backward() const { return false; }
   // Returns the gradients of the inputs from those of the outputs, and adds those of all its parameters.
   virtual Tuple backward(const Tuple& dy, const Context& context);
+
+  virtual std::vector<Buffer> buffers() const { return {}; }  // where this rank runs the block
 
   // Returns the layer in the whole model, which keys random numbers; parts of a layer have the layer's. -1 = the
   // block's index in the chain.

@@ -217,6 +217,7 @@ void ModelBindings::begin_step(StepInput input) {
   input_ = std::move(input);
   output_ = {};
   loaded_.clear();
+  begun_.clear();
 }
 
 const StepOutput& ModelBindings::output() {
@@ -293,7 +294,7 @@ at::Tensor ModelBindings::empty(const program::Value& value) const {
   return at::empty(sizes, parameters_.weights().options());
 }
 
-nn::Context ModelBindings::context(const Op& op, int64_t step) const {
+nn::Context ModelBindings::context(const Op& op, int64_t step) {
   const Batch& own = batch(op.micro_batch);
   const int layer = chain_[op.block]->layer();
   nn::Context context;
@@ -314,6 +315,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   if (std::any_of(op.reads.begin(), op.reads.end(), is_shard_of_rows))
     context.first_row = groups_.tensor_place() * shard_rows(op.micro_batch);
   if (op.axis != kNoAxis) context.tensor_ranks = &groups_.of(op.lane, op.axis);
+  context.updates_buffers = options_.updates_buffers && begun_.insert({op.block, op.micro_batch}).second;
   return context;
 }
 

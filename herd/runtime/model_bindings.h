@@ -15,7 +15,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "herd/bridge/attachable_storage.h"
@@ -80,6 +82,7 @@ class ModelBindings {
  public:
   struct Options {
     bool training = true;           // false: dropout is off
+    bool updates_buffers = false;   // true: the first pass over each micro-batch changes the buffers of its blocks
     bool inference = false;         // true: no op needs a graph, so torch records no views and versions
     uint64_t seed = 0;              // keys dropout
     double clip = 0;                // largest global norm of the gradient; 0 = no limit
@@ -130,7 +133,7 @@ class ModelBindings {
     // Memory of the graph's input where backward reads that again: attached for the pass, and none in between.
     std::unique_ptr<AttachableStorage> gathered = nullptr;
   };
-  nn::Context context(const program::Op& op, int64_t step) const;
+  nn::Context context(const program::Op& op, int64_t step);
   void load_inputs(const program::Op& op);
   at::Tensor on_device(const program::Value& value, const at::Tensor& from);
   void forward(const program::Op& op, int64_t step);
@@ -187,6 +190,7 @@ class ModelBindings {
   GroupUpdate update_;
   Options options_;
   StepInput input_;
+  std::set<std::pair<int, int>> begun_;  // (block, micro-batch) that a pass of this step has run
   StepOutput output_;
   mutable std::mutex mutex_;                      // guards tensors_, which all lanes use
   std::map<program::Value, at::Tensor> tensors_;  // activations, their gradients, logits

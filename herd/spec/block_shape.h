@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "herd/spec/parameter_shape.h"
 #include "herd/spec/pass_cost.h"
 #include "herd/spec/tensor_shape.h"
 
@@ -64,6 +65,7 @@ struct BlockShape {
   // Lists tensors among its inputs and outputs that its graph refers to, where a trace has found them. graph_bytes
   // counts them, too, but their memory is one with the activation's, and that of other graphs.
   std::vector<TensorId> kept = {};
+  std::vector<ParameterShape> buffers = {};  // tensors that passes change and no optimizer updates (nn::Buffer)
   Split split = Split::kNone;
   // Where context-parallel ranks share the tokens of each sequence: true = the block works on all tokens of a part of
   // the heads; false = on a part of the tokens.

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 // Visits every number of a block that grows with the samples of a micro-batch.
 template <class Block, class Visit>
@@ -79,6 +79,19 @@ std::vector<TensorId> tensor_ids_of(const Json& json) {
   return out;
 }
 
+Json json_of(const std::vector<ParameterShape>& parameters) {
+  Json out = Json::array();
+  for (const ParameterShape& parameter : parameters) out.push_back({parameter.name, parameter.sizes});
+  return out;
+}
+
+std::vector<ParameterShape> parameters_of(const Json& json) {
+  std::vector<ParameterShape> out;
+  for (const Json& parameter : json)
+    out.push_back({parameter.at(0).get<std::string>(), parameter.at(1).get<std::vector<int64_t>>()});
+  return out;
+}
+
 Json json_of(const BlockShape& block) {
   Json numbers = Json::array();
   visit_numbers(block, [&](const char*, auto number) { numbers.push_back(number); });
@@ -87,6 +100,7 @@ Json json_of(const BlockShape& block) {
           {"inputs", json_of(block.inputs)},
           {"kept", json_of(block.kept)},
           {"outputs", json_of_tensors(block.outputs)},
+          {"buffers", json_of(block.buffers)},
           {"reads_weights", block.backward_reads_weights},
           {"numbers", numbers}};
 }
@@ -98,6 +112,7 @@ BlockShape block_of(const Json& json, int layer) {
   block.inputs = tensor_ids_of(json.at("inputs"));
   block.kept = tensor_ids_of(json.at("kept"));
   block.outputs = tensors_of(json.at("outputs"));
+  block.buffers = parameters_of(json.at("buffers"));
   size_t next = 0;
   visit_numbers(block, [&](const char*, auto& number) {
     number = json.at("numbers").at(next++).get<std::remove_reference_t<decltype(number)>>();
@@ -108,11 +123,8 @@ BlockShape block_of(const Json& json, int layer) {
 Json json_of(const ModelTable& table) {
   Json blocks = Json::array(), groups = Json::array();
   for (const BlockShape& block : table.blocks) blocks.push_back(json_of(block));
-  for (const ParameterGroupShape& group : table.groups) {
-    Json parameters = Json::array();
-    for (const ParameterShape& parameter : group.parameters) parameters.push_back({parameter.name, parameter.sizes});
-    groups.push_back({{"name", group.name}, {"frozen", group.frozen}, {"parameters", parameters}});
-  }
+  for (const ParameterGroupShape& group : table.groups)
+    groups.push_back({{"name", group.name}, {"frozen", group.frozen}, {"parameters", json_of(group.parameters)}});
   return {{"blocks", blocks},
           {"groups", groups},
           {"batch", json_of_tensors(table.batch)},
@@ -128,8 +140,7 @@ ModelTable table_of(const Json& json, int64_t samples) {
     ParameterGroupShape& shape = table.groups.emplace_back();
     shape.name = group.at("name").get<std::string>();
     shape.frozen = group.at("frozen").get<bool>();
-    for (const Json& parameter : group.at("parameters"))
-      shape.parameters.push_back({parameter.at(0).get<std::string>(), parameter.at(1).get<std::vector<int64_t>>()});
+    shape.parameters = parameters_of(group.at("parameters"));
   }
   table.batch = tensors_of(json.at("batch"));
   table.compute_dtype = parse_dtype(json.at("dtype").get<std::string>());

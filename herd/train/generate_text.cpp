@@ -150,6 +150,9 @@ void generate(const GenerateTextOptions& options) {
   const runtime::AxisGroups groups(comm, programs.token);
   runtime::FlatParameters parameters(model.groups, programs.token, comm, {}, std::nullopt);
   std::vector<NamedTensor> tensors = own_weights(parameters);
+  for (const auto& block : model.blocks) {
+    for (const nn::Buffer& buffer : block->buffers()) tensors.push_back(whole_tensor(buffer.name, buffer.value));
+  }
   take_weights(*source, tensors);
   Generation generation(programs, model, parameters, groups);
   const convert::TextEnds ends = ends_of(source->manifest(), run);

@@ -110,6 +110,9 @@ void RunCheckpoints::begin_with_weights() {
   spec::check_same_model(source->run().model, run_.model, source->path().string());
   inherit(source->manifest(), source->path());
   std::vector<NamedTensor> tensors = own_weights(states_.parameters);
+  std::set<std::string> available, names;
+  for (const convert::Weight& weight : source->weights()) available.insert(weight.name);
+  add_buffers(available, tensors, names);
   take_weights(*source, tensors);
   states_.weights.refresh();
   say("starts with the weights of " + source->path().string());
@@ -126,6 +129,9 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint, const std::stri
     const auto served = served_tensors(*states_.served, states_.parameters, states_.optimizer);
     tensors.insert(tensors.end(), served.begin(), served.end());
   }
+  std::set<std::string> available;
+  for (const auto& [name, tensor] : reader.manifest().tensors) available.insert(name);
+  add_buffers(available, tensors, names);
   const std::string residuals = add_residuals(reader.manifest(), tensors);
   load_tensors(reader, tensors, names);
   if (run_.health.check_finite) check_finite(tensors, "the checkpoint " + checkpoint.string());
@@ -136,6 +142,18 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint, const std::stri
   say("resumed from " + checkpoint.string() + ", step " + std::to_string(reader.manifest().step) +
       (changes.empty() ? "" : "; changed: " + changes) + residuals);
   return {reader.manifest().step, reader.manifest().samples, updates_of(reader.manifest(), checkpoint.string())};
+}
+
+// Adds the buffers that are there to what is read. Others keep what the run gives them: a bias that has not moved.
+void RunCheckpoints::add_buffers(const std::set<std::string>& available, std::vector<NamedTensor>& tensors,
+                                 std::set<std::string>& names) const {
+  if (states_.buffers == nullptr) return;
+  for (const std::string& name : states_.buffers->names()) {
+    if (available.contains(name)) names.insert(name);
+  }
+  for (NamedTensor& tensor : states_.buffers->own()) {
+    if (available.contains(tensor.name)) tensors.push_back(std::move(tensor));
+  }
 }
 
 // Adds what this rank has lost by encoding gradients to what is read. Residuals belong to a rank among as many: another
@@ -180,6 +198,11 @@ void RunCheckpoints::save(const Position& done) {
   if (states_.served != nullptr) {
     notes[kUpdatesNote] = std::to_string(states_.served->updates(comm_));
     shard_notes = {{"step", std::to_string(done.step)}, {kUpdatesNote, notes[kUpdatesNote]}};
+  }
+  if (states_.buffers != nullptr) {
+    states_.buffers->synchronize();
+    const std::vector<NamedTensor> buffers = states_.buffers->saved();
+    tensors.insert(tensors.end(), buffers.begin(), buffers.end());
   }
   if (const auto& scale = states_.bindings.loss_scale()) note_loss_scale(*scale, notes);
   saving([&] {

@@ -21,6 +21,7 @@
 #include "herd/runtime/weight_refresher.h"
 #include "herd/spec/run_file.h"
 #include "herd/storage/small_file.h"
+#include "herd/train/model_buffers.h"
 #include "herd/train/owned_folder.h"
 
 namespace herd::train {
@@ -42,6 +43,7 @@ class RunCheckpoints {
     runtime::ModelBindings& bindings;              // holds the loss scale
     runtime::EncodedGradients* encoded = nullptr;  // null where gradients are summed without residuals
     runtime::ServedParameters* served = nullptr;   // null where ranks update by themselves
+    ModelBuffers* buffers = nullptr;               // null where there are none to save
   };
   // Borrows `run`, `folder` and `peers`, too.
   RunCheckpoints(const spec::RunFile& run, OwnedFolder& folder, Communicator& comm, CheckpointPeers& peers,
@@ -63,6 +65,8 @@ class RunCheckpoints {
 
  private:
   Position resume_from(const std::filesystem::path& checkpoint, const std::string& changes);
+  void add_buffers(const std::set<std::string>& available, std::vector<NamedTensor>& tensors,
+                   std::set<std::string>& names) const;
   std::string add_residuals(const Manifest& manifest, std::vector<NamedTensor>& tensors) const;
   void begin_with_weights();
   Position load(const std::string& changes);

@@ -51,6 +51,7 @@
 #include "herd/train/evaluate.h"
 #include "herd/train/measured_memory.h"
 #include "herd/train/measured_timeline.h"
+#include "herd/train/model_buffers.h"
 #include "herd/train/model_source.h"
 #include "herd/train/nonfinite.h"
 #include "herd/train/peer_listener.h"
@@ -142,12 +143,6 @@ std::string ahead_text(int staleness) {
          std::to_string(staleness) + (staleness == 1 ? " step" : " steps") + " ahead of the slowest one";
 }
 
-// Steps are what a run prints; notes and errors go to the standard error.
-void print_line(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
-  std::fflush(stdout);
-}
-
 }  // namespace
 
 struct Trainer::State {
@@ -167,6 +162,7 @@ struct Trainer::State {
   std::unique_ptr<runtime::WeightRefresher> weights;
   std::unique_ptr<runtime::EncodedGradients> encoded;  // null where gradients are summed without residuals
   std::unique_ptr<runtime::ServedParameters> served;   // null where ranks update by themselves
+  std::unique_ptr<ModelBuffers> buffers;
   std::unique_ptr<runtime::ModelBindings> bindings;
   MeasuredMemory memory;  // outlives the executor, which calls it
   std::unique_ptr<runtime::Executor> executor;
@@ -201,10 +197,19 @@ struct Trainer::State {
         strategy_summary(std::move(resolved.summary)) {}
 
   bool is_over_time() const { return time_limit && Clock::now() >= *time_limit; }
-  bool wants_stop() const { return StopSignal::requested() || is_over_time(); }
+  bool wants_stop() const {
+    return StopSignal::requested() || is_over_time() || (hooks.wants_stop && hooks.wants_stop());
+  }
   std::string why_stopped() const {
-    return is_over_time() ? "stopped by train.max_minutes = " + format_number(run.train.max_minutes)
-                          : "stopped by a signal";
+    if (is_over_time()) return "stopped by train.max_minutes = " + format_number(run.train.max_minutes);
+    return StopSignal::requested() || !hooks.wants_stop ? "stopped by a signal" : "stopped by the program";
+  }
+  // Steps are what a run prints; notes and errors go to the standard error.
+  void print(const std::string& line) const {
+    if (!root()) return;
+    if (hooks.print) return hooks.print(line);
+    std::fputs((line + "\n").c_str(), stdout);
+    std::fflush(stdout);
   }
   // Peers that wait for this rank's pushes hear of an error as soon as those that wait for its collectives.
   void abort_servers(const std::exception& error) const {
@@ -326,6 +331,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   }
   s.encoded = encoded_gradients(run, table, *s.parameters, step);
   s.served = served_parameters(run, s.layout, *s.parameters, step, s.rate);
+  s.buffers = std::make_unique<ModelBuffers>(s.model.blocks, table, comm);
   s.weights = std::make_unique<runtime::WeightRefresher>(*s.parameters, *s.groups, step);
   const program::Calibration calibration = [&] {
     BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm,
@@ -365,9 +371,10 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
                    std::chrono::duration_cast<Clock::duration>(
                        std::chrono::duration<double, std::ratio<60>>(run.train.max_minutes));
   }
-  s.checkpoints = std::make_unique<RunCheckpoints>(
-      run, *s.owned, comm, *s.peers,
-      RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings, s.encoded.get(), s.served.get()});
+  s.checkpoints =
+      std::make_unique<RunCheckpoints>(run, *s.owned, comm, *s.peers,
+                                       RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings,
+                                                              s.encoded.get(), s.served.get(), s.buffers.get()});
   s.resumed = s.checkpoints->start(s.before.changes);
   if (s.served) s.served->start(comm, s.resumed.updates.value_or(s.resumed.step));
   if (s.runs_ahead()) s.say(ahead_text(strategies::staleness(run, s.layout)));
@@ -382,7 +389,8 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
 }
 
 runtime::ModelBindings::Options Trainer::State::options() const {
-  return {.seed = static_cast<uint64_t>(run.train.seed),
+  return {.updates_buffers = true,
+          .seed = static_cast<uint64_t>(run.train.seed),
           .clip = run.optimizer.clip,
           .stop_on_nonfinite = run.health.check_finite,
           .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
@@ -506,6 +514,7 @@ EndOfStep Trainer::State::end_ahead(int64_t steps_done, bool meets, int64_t& sta
 }
 
 std::optional<double> Trainer::State::validate() {
+  buffers->synchronize();
   return evaluation->run(*validation, comm,
                          {.batches = run.train.eval_batches,
                           .batch = layout.batch,
@@ -632,8 +641,8 @@ TrainResult Trainer::State::train() {
       s.metrics_so_far.push_back(record.metrics);
       if (done - s.resumed.step > run.log.trace_steps && Clock::now() - s.reported > kBetweenReports) s.write_report();
     }
-    if (s.root() && (due(run.log.every) || result.stopped || done == 1)) print_line(step_line(record));
-    if (s.root() && record.metrics.val_loss) print_line(validation_line(record));
+    if (due(run.log.every) || result.stopped || done == 1) s.print(step_line(record));
+    if (record.metrics.val_loss) s.print(validation_line(record));
     if (!result.stopped && due(run.health.replica_hash_every)) check_replicas(*s.parameters, s.comm, done);
     if (saves || (run.checkpoint.every >= 0 && result.stopped)) s.save(done);
     if (drain) bytes_counted = comm.bytes_moved();

@@ -26,9 +26,13 @@ struct TrainResult {
   bool stopped = false;
 };
 
-// Functions that a training calls on every rank.
+// Functions that a training calls on every rank, on the thread that trains; each may be empty.
 struct TrainHooks {
   std::function<void(const StepMetrics&)> step_done = {};  // after each step, with its validation if there was one
+  // Asked in each step, before its end. Where any rank says true, all stop after this step and save, as after a signal:
+  // the same command goes on from there.
+  std::function<bool()> wants_stop = {};
+  std::function<void(const std::string& line)> print = {};  // on rank 0: takes the lines of the standard output instead
 };
 
 class Trainer {

@@ -75,17 +75,21 @@ TEST(TraceChain, TextReadsBack_AndOtherTextIsRefused) {
     EXPECT_THROW(spec::ChainTable::parse(text, "test"), Error) << text;
 }
 
-TEST(TraceChain, RefusesRunningStatistics) {
+TEST(TraceChain, NotesTheBuffersThatPassesChange) {
   Chain chain;
-  chain.add("norm", {"x"}, [] { return torch::nn::BatchNorm1d(kIn); }).add_function("loss", {}, [](const Tensors& x) {
-    return Tensors{x[0].sum(), torch::tensor(1)};
-  });
-  try {
-    trace_chain(chain, [](int64_t n) { return Tensors{torch::randn({n + 1, kIn})}; }, {});
-    FAIL() << "a block that changes its buffers was traced";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.message(), testing::HasSubstr("changes its buffer"));
-  }
+  chain.add("norm", {"x"}, [] { return torch::nn::BatchNorm1d(kIn); })
+      .add_shared<torch::nn::BatchNorm1dImpl>("again", {"norm"}, "norm",
+                                              [](auto& norm, const Tensors& x) { return norm.forward(x[0]); })
+      .add_function("loss", {}, [](const Tensors& x) {
+        return Tensors{x[0].sum(), torch::tensor(1)};
+      });
+  const auto traced = trace_chain(chain, [](int64_t n) { return Tensors{torch::randn({n, kIn})}; }, {});
+  const auto table = spec::ChainTable::parse(traced.text(), "test").at(2);
+  std::vector<std::string> names;
+  for (const spec::ParameterShape& buffer : table.blocks[0].buffers) names.push_back(buffer.name);
+  EXPECT_THAT(names,
+              testing::UnorderedElementsAre("norm.running_mean", "norm.running_var", "norm.num_batches_tracked"));
+  EXPECT_TRUE(table.blocks[1].buffers.empty());
 }
 
 TEST(TraceChain, MarksWhatTakesNoGradient) {

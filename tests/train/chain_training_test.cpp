@@ -3,12 +3,19 @@
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
+#include <atomic>
 #include <cmath>
+#include <mutex>
+#include <thread>
 
 #include "herd/comm/inproc_world.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/checkpoint_reader.h"
+#include "herd/storage/metrics.h"
 #include "herd/train/trainer.h"
 #include "plain_loop.h"
 #include "tests/support/temporary_folder.h"
@@ -133,6 +140,138 @@ TEST(ChainTraining, InSixteenBitsHasTheLossesOfOneRank) {
   const auto one = train_chain_in_threads(branched_chain(), data_of(), run_file(keys), 1, kSteps);
   const auto two = train_chain_in_threads(branched_chain(), data_of(), run_file(keys + "zero = 3\n"), 2, kSteps);
   EXPECT_LT(most_apart(two.losses, one.losses), 0x1p-8);
+}
+
+// Two batch norms, one in the middle and one in the loss block, whose statistics are of a micro-batch. No bias comes
+// before them: it has no gradient but rounding, of which AdamW makes whole steps.
+Chain normed_chain() {
+  Chain chain;
+  chain.add("in", {"points"}, [] { return torch::nn::Linear(torch::nn::LinearOptions(kIn, kWidth).bias(false)); })
+      .add("norm", {"in"}, [] { return torch::nn::BatchNorm1d(kWidth); })
+      .add("middle", {"norm"}, [] { return torch::nn::Linear(torch::nn::LinearOptions(kWidth, kClasses).bias(false)); })
+      .add(
+          "loss", {"middle", "labels"}, [] { return torch::nn::BatchNorm1d(kClasses); },
+          [](torch::nn::BatchNorm1dImpl& norm, const Tensors& x) {
+            return Tensors{summed_loss(norm.forward(x[0]), x[1]), torch::tensor(x[1].size(0))};
+          });
+  return chain;
+}
+
+spec::RunFile normed_run(const std::string& more, int micro_batch) {
+  return spec::parse_run_text("[train]\nbatch = 8\nsteps = 20\nmicro_batch = " + std::to_string(micro_batch) +
+                                  "\n[optimizer]\nlr = 1e-2\nschedule = \"constant\"\n" + more,
+                              "test");
+}
+
+void expect_buffers_of(const PlainLoop& plain, const Trained& trained, const char* layout) {
+  EXPECT_EQ(trained.buffers.size(), 6U) << layout;
+  for (const auto& [block, name] : {std::pair<size_t, const char*>{1, "norm."}, {3, "loss."}}) {
+    for (const auto& item : plain.module(block).named_buffers())
+      EXPECT_TRUE(
+          at::allclose(trained.buffers.at(name + item.key()).to(at::kFloat), item.value().to(at::kFloat), 1e-4, 1e-6))
+          << layout << " " << name << item.key();
+  }
+}
+
+// A pass that is computed again, and one that is timed, leave running statistics as they are.
+TEST(ChainTraining, KeepsTheRunningStatisticsOfAPlainLoop_InStagesAndWithRecompute) {
+  const spec::RunFile whole = normed_run("", 8);
+  const Chain chain = normed_chain();
+  PlainLoop plain(chain, points, whole);
+  std::vector<double> expected;
+  for (int64_t step = 0; step < kSteps; ++step) expected.push_back(plain.step(step));
+  for (const auto& [ranks, keys] : {Layout{1, ""}, Layout{1, "[strategy]\nrecompute = \"full\"\n"},
+                                    Layout{1, "[strategy]\nrecompute = \"every:3\"\n"},
+                                    Layout{3, "[mesh]\npp = 3\n[strategy]\nrecompute = \"full\"\n"}}) {
+    const Trained trained = train_chain_in_threads(normed_chain(), data_of(), normed_run(keys, 8), ranks, kSteps);
+    EXPECT_LT(most_apart(trained.losses, expected), 1e-5) << keys;
+    if (ranks == 1) expect_buffers_of(plain, trained, keys);
+  }
+}
+
+// The first of the data ranks has the statistics that count; a rank of whichever stage has those of its own blocks.
+TEST(ChainTraining, SharesRunningStatisticsAmongDataRanks) {
+  const Trained one = train_chain_in_threads(normed_chain(), data_of(), normed_run("", 2), 1, 6);
+  const Trained stages = train_chain_in_threads(
+      normed_chain(), data_of(), normed_run("[mesh]\npp = 2\n[strategy]\nrecompute = \"full\"\n", 2), 2, 6);
+  for (const auto& [name, value] : stages.buffers) EXPECT_TRUE(at::allclose(value, one.buffers.at(name))) << name;
+  EXPECT_LT(stages.buffers.size(), one.buffers.size());
+  const Trained idle =
+      train_chain_in_threads(normed_chain(), data_of(), normed_run("", 4), 3, 6);  // the third has none
+  EXPECT_EQ(idle.buffers.at("norm.num_batches_tracked").item<int64_t>(), 6);
+}
+
+// A validation reads what training has gathered, and a checkpoint carries it into another layout.
+TEST(ChainTraining, ResumesWithItsRunningStatistics) {
+  const TemporaryFolder folder;
+  const ChainData data{.read = points, .samples = 40, .read_validation = points, .validation_samples = 16};
+  const auto train = [&](const std::string& name, const std::string& keys, int ranks) {
+    spec::RunFile run = normed_run(keys + "[checkpoint]\nevery = 2\n", 8);
+    run.train.steps = 4, run.train.eval_every = 2, run.train.eval_batches = 2;
+    run.log.dir = folder.path();
+    run.log.name = name;
+    run_inproc(ranks, [&](Communicator& comm) { Trainer(normed_chain(), data, run, comm).run(); });
+    return read_metrics(folder / name / "metrics.jsonl");
+  };
+  const std::vector<StepMetrics> whole = train("whole", "", 1);
+  train("resumed", "[mesh]\npp = 2\n", 2);
+  std::filesystem::remove_all(folder / "resumed" / "checkpoints" / checkpoint_folder_name(4));
+  const std::vector<StepMetrics> resumed = train("resumed", "", 1);
+  ASSERT_EQ(resumed.size(), whole.size());
+  EXPECT_NEAR(resumed.back().loss, whole.back().loss, 1e-5 * whole.back().loss);
+  EXPECT_NEAR(*resumed.back().val_loss, *whole.back().val_loss, 1e-5 * *whole.back().val_loss);
+  EXPECT_GT(std::abs(*whole.back().val_loss - whole.back().loss), 1e-3);
+  const CheckpointReader reader(folder / "resumed" / "checkpoints" / checkpoint_folder_name(4));
+  EXPECT_EQ(reader.manifest().tensors.at("norm.num_batches_tracked").dtype, DType::kI64);
+}
+
+// One rank of two asks for the stop; the same run then goes on to its end.
+TEST(ChainTraining, CallsTheHooksOfAProgram) {
+  const TemporaryFolder folder;
+  spec::RunFile run = run_file("[checkpoint]\nevery = 0\n[log]\nevery = 1\n");
+  run.train.steps = 5, run.log.dir = folder.path();
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  std::vector<int64_t> done, results;
+  const auto train = [&](bool stops) {
+    run_inproc(2, [&](Communicator& comm) {
+      int asked = 0;
+      const TrainHooks hooks{.step_done =
+                                 [&](const StepMetrics& step) {
+                                   const std::lock_guard lock(mutex);
+                                   done.push_back(step.step);
+                                 },
+                             .wants_stop = [&] { return stops && comm.rank() == 1 && ++asked == 3; },
+                             .print = [&](const std::string& line) { lines.push_back(line); }};
+      const TrainResult result = Trainer(branched_chain(), data_of(), run, comm, {}, hooks).run();
+      EXPECT_EQ(result.stopped, stops);
+      const std::lock_guard lock(mutex);
+      results.push_back(result.steps_done);
+    });
+  };
+  train(true);
+  EXPECT_THAT(results, testing::ElementsAre(3, 3));
+  train(false);
+  EXPECT_THAT(done, testing::UnorderedElementsAre(1, 1, 2, 2, 3, 3, 4, 4, 5, 5));
+  ASSERT_EQ(lines.size(), 5U);
+  EXPECT_THAT(lines[4], testing::HasSubstr("step 5/5  loss "));
+}
+
+// A thread reads what later steps need; validations and resumed runs ask for other batches between.
+TEST(ChainTraining, ReadsTheSameSamplesAhead) {
+  const std::thread::id caller = std::this_thread::get_id();
+  std::atomic<int> here{0}, elsewhere{0};
+  ChainData data{.read =
+                     [&](const std::vector<int64_t>& samples) {
+                       ++(std::this_thread::get_id() == caller ? here : elsewhere);
+                       return points(samples);
+                     },
+                 .samples = 40,
+                 .read_ahead = 2};
+  const auto ahead = train_chain_in_threads(branched_chain(), data, run_file(), 2, kSteps);
+  EXPECT_GE(elsewhere, 2 * kSteps);
+  data.read_ahead = 0;
+  EXPECT_EQ(train_chain_in_threads(branched_chain(), data, run_file(), 2, kSteps).losses, ahead.losses);
 }
 
 std::string refusal(const Chain& chain, const ChainData& data, const spec::RunFile& run) {

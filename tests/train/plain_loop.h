@@ -75,6 +75,8 @@ class PlainLoop {
     return loss.item<double>();
   }
 
+  torch::nn::Module& module(size_t block) const { return *modules_.at(block); }
+
  private:
   Tensors forward(const Batch& batch) {
     std::map<spec::TensorId, at::Tensor> tensors;

@@ -24,7 +24,9 @@
 #include "herd/spec/layout.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
+#include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
+#include "herd/train/model_buffers.h"
 #include "herd/train/model_source.h"
 #include "herd/train/model_tensors.h"
 #include "herd/train/run_codec.h"
@@ -45,6 +47,7 @@ struct Trained {
   program::Program step;                      // of rank 0
   std::vector<int64_t> skipped;               // by rank, steps whose gradient overflowed
   std::map<std::string, at::Tensor> weights;  // after the last step, where there is one rank
+  std::map<std::string, at::Tensor> buffers;  // of rank 0, after the last step
 };
 
 // Steps of a run that is compared with another: enough for weights that have moved to matter, for moments, and for
@@ -99,7 +102,8 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
     const auto served = served_parameters(run, layout, parameters, step, rate);
     if (served) served->start(comm, 0);
-    const runtime::ModelBindings::Options options{.seed = seed,
+    const runtime::ModelBindings::Options options{.updates_buffers = true,
+                                                  .seed = seed,
                                                   .clip = run.optimizer.clip,
                                                   .loss_scale = loss_scale,
                                                   .encoded = encoded.get(),
@@ -122,11 +126,12 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       if (served) comm.barrier();  // servers send until the last rank has its weights
       if (s + 1 == steps)
         out.sent[static_cast<size_t>(comm.rank())] = static_cast<int64_t>(comm.bytes_moved() - before);
-      std::vector<double> totals = {bindings.output().loss_sum, static_cast<double>(bindings.output().count)};
-      comm.all_reduce(totals);
+      const EndOfStep end = all_reduce_end_of_step({.loss_sum = bindings.output().loss_sum,
+                                                    .tokens = bindings.output().count},
+                                                   comm);
       if (comm.rank() != 0) continue;
       const std::lock_guard lock(mutex);
-      out.losses.push_back(totals[0] / totals[1]);
+      out.losses.push_back(end.loss_sum / static_cast<double>(end.tokens));
       out.norms.push_back(bindings.output().gradient_norm);
     }
     if (const auto& scale = bindings.loss_scale()) out.skipped[static_cast<size_t>(comm.rank())] = scale->skipped();
@@ -145,6 +150,11 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       out.file_bytes = parameters.file() ? parameters.file()->bytes() : 0;
     }
     parameters.forget_mapped();
+    ModelBuffers buffers(model.blocks, table, comm);
+    buffers.synchronize();
+    if (comm.rank() == 0) {
+      for (const NamedTensor& tensor : buffers.own()) out.buffers[tensor.name] = tensor.value.clone();
+    }
     if (!source->has_validation()) return;
     const auto validation = source->open(run, Split::kValidation, comm);
     const double loss =
