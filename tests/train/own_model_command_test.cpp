@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "command.h"
 #include "herd/storage/metrics.h"
 #include "tests/support/python_with_torch.h"
+#include "tests/support/sample.h"
 
 namespace herd::train {
 namespace {
@@ -80,6 +82,52 @@ TEST(OwnModelCommand, TrainsInEveryLayoutAsOnOneRank_AndResumesInAnother) {
     EXPECT_LT(most_apart(own.losses(name), own.losses("thirty")), 2e-6) << name;
   }
   EXPECT_NE(expected, own.losses("thirty"));
+}
+
+struct DrawnLayout {
+  int ranks;
+  std::vector<std::string> keys;
+};
+
+// Returns one layout of at most four ranks. All of a seed have the same precision and batch.
+DrawnLayout draw_layout(int seed, std::mt19937& random, const std::string& half, int batch) {
+  const auto one_of = [&](const std::vector<std::string>& values) { return values[random() % values.size()]; };
+  const int pp = std::stoi(one_of({"1", "1", "2", "4"})), dp = pp == 4 ? 1 : static_cast<int>(1 + random() % 2);
+  const std::string zero = one_of({"0", "1", "2", "3"});
+  DrawnLayout out{
+      pp * dp,
+      {"mesh.pp=" + std::to_string(pp), "strategy.zero=" + zero, "train.batch=" + std::to_string(batch),
+       "strategy.recompute=" + one_of({"none", "full", "sqrt", "every:2"}),
+       "strategy.offload=" + one_of({"none", "none", "states"}), "train.micro_batch=" + one_of({"2", "3", "5"}),
+       "strategy.precision=" + std::string(seed % 3 == 2 ? "bf16" : "fp32"), "checkpoint.every=" + half}};
+  if (pp > 1) out.keys.push_back("strategy.pipeline=" + one_of({"1f1b", "gpipe", "zero_bubble_h1"}));
+  return out;
+}
+
+// Each run begins in one layout and goes on in another, with batches that its ranks share unevenly.
+TEST(OwnModelCommand, LosesAsOneRankInRandomLayouts) {
+  constexpr int kLayouts = 60, kSteps = 6;
+  for (int seed = 0; seed < kLayouts; seed += one_in(29, 31)) {
+    std::mt19937 random(static_cast<uint32_t>(seed));
+    const OwnModel own(std::vector<std::string>{"own_model", "two_towers"}[static_cast<size_t>(seed) % 2]);
+    const int batch = static_cast<int>(7 + random() % 8);
+    const std::string half = std::to_string(kSteps / 2), all = std::to_string(kSteps);
+    std::string told = "seed " + std::to_string(seed);
+    for (const std::string& steps : {half, all}) {
+      DrawnLayout layout = draw_layout(seed, random, half, batch);
+      for (const std::string& key : layout.keys) told += " " + key;
+      layout.keys.push_back("train.steps=" + steps);
+      const Ended ended = own.train("many", layout.ranks, layout.keys);
+      ASSERT_EQ(ended.status, 0) << told << "\n" << ended.output;
+    }
+    const std::string precision = seed % 3 == 2 ? "bf16" : "fp32";
+    ASSERT_EQ(own.train("one", 1,
+                        {"train.steps=" + all, "train.batch=" + std::to_string(batch),
+                         "train.micro_batch=" + std::to_string(batch), "strategy.precision=" + precision})
+                  .status,
+              0);
+    EXPECT_LT(most_apart(own.losses("many"), own.losses("one")), precision == "bf16" ? 0x1p-7 : 2e-6) << told;
+  }
 }
 
 TEST(OwnModelCommand, TwoTowersLearn_AndReportWhatWasMeasured) {
