@@ -1,5 +1,6 @@
 // Every command in one table: status 0 on success alone, answers on the standard output and all else on the standard
-// error, help that fits the terminal, JSON that parses, and no word where the reader of a pipe has left.
+// error, help that fits the terminal, JSON that parses, and no word where the reader of a pipe has left. Errors are not
+// held to a width: they name whole paths and values.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
