@@ -62,7 +62,8 @@ def train(model, rank, ranks, steps=3, rate=0.05, optimizer=None):
     for step in range(steps):
         x, y = batch(ranks, step)
         optimizer.zero_grad()
-        F.mse_loss(model(rows_of(x, rank)), rows_of(y, rank)).backward()
+        y = rows_of(y, rank)
+        F.mse_loss(model(rows_of(x, rank)).to(y.dtype), y).backward()  # torch 2.11 takes no two dtypes
         optimizer.step()
     return [p.detach() for p in model.parameters()]
 
