@@ -63,6 +63,12 @@ void add_run_command(CLI::App& app) {
                   "file with the job's secret (or HERD_TOKEN); random on one node");
   run->add_option("--max-restarts", options->max_restarts, "start the whole job again after a failure")
       ->capture_default_str();
+  run->add_option("--survive", options->quorum,
+                  "go on without ranks that fail, while so many others have not and the --servers live; default: a "
+                  "rank that fails ends the job");
+  run->add_option("--servers", options->servers, "with --survive: ranks that the job can't do without, as 0,1")
+      ->delimiter(',')
+      ->capture_default_str();
   run->add_option("--log-dir", options->log_dir, "keep each rank's output in rank<R>.log there");
   run->add_option("--topology", options->topology,
                   "machines that algorithms are chosen for: a file (docs/formats/topology.md), torus:4x4, mesh:4x4, "
@@ -92,6 +98,8 @@ int run_run(const RunOptions& options) {
                                   .rendezvous = options.rendezvous,
                                   .token = job_token(options.token_file),
                                   .max_restarts = options.max_restarts,
+                                  .quorum = options.quorum,
+                                  .servers = options.servers,
                                   .log_dir = options.log_dir,
                                   .max_ranks_per_node = options.most_ranks,
                                   .grace_s = options.grace_s,

@@ -14,7 +14,8 @@ struct RunOptions {
   int ranks = 1;  // on this node
   int num_nodes = 1, node_rank = 0;
   std::string rendezvous, token_file, log_dir, topology;
-  int max_restarts = 0, threads = 0, most_ranks = 0;
+  int max_restarts = 0, threads = 0, most_ranks = 0, quorum = 0;
+  std::vector<int> servers = {0};
   double grace_s = 30;
   std::vector<std::string> command;
 };

@@ -114,6 +114,7 @@ class Job {
   Variables variables(int local_rank, int attempt_number) const;
   void wait_and_pump();
   void reap_ranks(int attempt_number);
+  bool goes_on_without(const RankProcess& process) const;
   void on_rank_failure(const RankProcess& process, int attempt_number);
   void on_signal(int signal);
   bool interrupted(std::chrono::milliseconds within = 0ms);  // takes a stop signal while no rank runs
@@ -216,6 +217,21 @@ void Job::wait_and_pump() {
   }
 }
 
+// Tells whether enough ranks are left when this one has failed, and says so.
+bool Job::goes_on_without(const RankProcess& process) const {
+  if (options_.quorum == 0 || !cause_.empty() || stop_signal_) return false;
+  if (exit_status(*process.wait_status) == kRefusedStatus) return false;  // of all ranks
+  if (std::count(options_.servers.begin(), options_.servers.end(), process.rank) > 0) return false;
+  const auto left = static_cast<int>(
+      std::count_if(ranks_.begin(), ranks_.end(), [](const LocalRank& rank) { return !rank.process.failed(); }));
+  const std::string what = "rank " + std::to_string(process.rank) + " (process " + std::to_string(process.pid) + ") " +
+                           describe_end(*process.wait_status);
+  const bool enough = left >= options_.quorum;
+  say(what + (enough ? "; the job goes on, ranks left: " : "; too few for --survive, ranks left: ") +
+      std::to_string(left));
+  return enough;
+}
+
 void Job::on_rank_failure(const RankProcess& process, int attempt_number) {
   const int status = exit_status(*process.wait_status);
   if (!cause_.empty() || stop_signal_) {  // only the first failure is reported, and none after a signal
@@ -253,7 +269,7 @@ void Job::reap_ranks(int attempt_number) {
   for (LocalRank& rank : ranks_) {
     if (!reap(rank.process)) continue;
     for (OutputStream& stream : rank.streams) stream.copy_available();
-    if (rank.process.failed()) on_rank_failure(rank.process, attempt_number);
+    if (rank.process.failed() && !goes_on_without(rank.process)) on_rank_failure(rank.process, attempt_number);
   }
   const auto failure = coordinator_.failure(attempt_number);  // another node's failure, or the loss of the store
   if (!failure || !cause_.empty() || stop_signal_) return;
@@ -444,6 +460,23 @@ void check_launches_once(const LaunchOptions& options) {
                   "; or take its variables away with env -u, for jobs that are to know nothing of each other");
 }
 
+void check_quorum(const LaunchOptions& options) {
+  if (options.quorum == 0) return;
+  const auto refuse = [&](const std::string& rule) {
+    throw Error(Code::kBadConfig, "--survive " + std::to_string(options.quorum) + " " + rule);
+  };
+  const std::string ranks = std::to_string(options.ranks_per_node);
+  if (options.num_nodes > 1)
+    refuse("counts the ranks of one node, but --nnodes is " + std::to_string(options.num_nodes) +
+           "\n  fix: leave --survive out; --max-restarts starts a job of several nodes again");
+  if (options.quorum < 1 || options.quorum > options.ranks_per_node)
+    refuse("must be from 1 to the " + ranks + " ranks of -n");
+  for (const int server : options.servers) {
+    if (server < 0 || server >= options.ranks_per_node)
+      refuse("with --servers " + std::to_string(server) + ", but ranks are from 0 to below -n " + ranks);
+  }
+}
+
 void check(const LaunchOptions& options) {
   const auto refuse = [](const std::string& rule) { throw Error(Code::kBadConfig, rule); };
   if (options.command.empty()) refuse("no program to start\n  fix: herd run -n N -- PROGRAM ARGS...");
@@ -459,6 +492,7 @@ void check(const LaunchOptions& options) {
   }
   if (options.num_nodes < 1) refuse("--nnodes " + std::to_string(options.num_nodes) + ": at least one node is needed");
   if (options.threads_per_rank == 0) openmp_threads(process_variables());  // throws where it is malformed
+  check_quorum(options);
   if (options.max_restarts < 0) refuse("--max-restarts " + std::to_string(options.max_restarts) + " is negative");
   if (options.node_rank < 0 || options.node_rank >= options.num_nodes) {
     refuse("--node-rank " + std::to_string(options.node_rank) + " must be from 0 to below --nnodes " +

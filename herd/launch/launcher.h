@@ -4,6 +4,7 @@
 //   - A rank that fails ends the job: the others hear it from the store at once, get SIGTERM after 1 s and SIGKILL 5 s
 //     later (grace_s counts only for signals that ask for a stop). Then the whole job starts again, up to max_restarts
 //     times, after pauses of 1, 2, 4 .. 60 s. Status 2, a request that can't be met, ends it for good.
+//   - With a quorum the job goes on without ranks that fail, while its servers live (param_server) and enough others.
 //   - It passes SIGINT, SIGTERM, SIGHUP and SIGUSR1 on; ranks have grace_s to save. A second signal at least 2 s later
 //     ends them at once (launch/stop_request.h).
 //   - No process of the job outlives the launcher (launch/guardian.h), and the launcher replaces a guardian that dies.
@@ -24,6 +25,8 @@ struct LaunchOptions {
   std::string rendezvous = {};  // HOST:PORT with HOST an address of node 0; required with several nodes
   std::string token = {};       // secret of the job; required with several nodes, else random
   int max_restarts = 0;
+  int quorum = 0;                     // > 0: the job goes on without ranks that fail while so many others have not
+  std::vector<int> servers = {0};     // ranks without which it does not go on
   std::string log_dir = {};           // folder of rank<R>.log files; "" = none
   int max_ranks_per_node = 0;         // limit on ranks of this node; 0 = as many as it has room for (launch/capacity.h)
   double grace_s = 30;                // seconds from a signal that asks for a stop to SIGKILL

@@ -327,6 +327,39 @@ TEST(HerdRun, ReportsWhoWasWhereAndTheCauseLast) {
   EXPECT_THAT(text.substr(cause), HasSubstr("killed by signal 9"));
 }
 
+TEST(HerdRun, GoesOnWithoutAKilledWorker_WhileItsServersAndAQuorumLive) {
+  const auto expect_end = [](const std::vector<std::string>& options, const std::string& victims, int status,
+                             const auto& output) {
+    std::vector<std::string> words = {"-n", "3"};
+    words.insert(words.end(), options.begin(), options.end());
+    ChildProcess job(herd_run(words, {kRank, "pushes", victims}));
+    EXPECT_EQ(job.wait(), status) << job.output();
+    EXPECT_THAT(job.output(), output) << victims;
+  };
+  expect_end({"--survive", "2"}, "2", 0,
+             AllOf(HasSubstr("was killed by signal 9 (Killed); the job goes on, ranks left: 2"),
+                   HasSubstr("[0] rank 0 took all steps"), HasSubstr("[1] rank 1 took all steps"),
+                   Not(HasSubstr("the job failed"))));
+  expect_end({"--survive", "2"}, "12", 137,
+             AllOf(HasSubstr("; too few for --survive, ranks left: 1"), HasSubstr("the job failed: rank")));
+  expect_end({"--survive", "2"}, "0", 137, AllOf(HasSubstr("the job failed: rank 0"), Not(HasSubstr("goes on"))));
+  expect_end({"--survive", "2", "--servers", "0,2"}, "2", 137, HasSubstr("the job failed: rank 2"));
+  expect_end({}, "2", 137, HasSubstr("the job failed: rank 2"));
+}
+
+TEST(HerdRun, RefusesAQuorumThatItCannotHave) {
+  const auto expect_refused = [](const std::vector<std::string>& options, const std::string& rule) {
+    ChildProcess job(herd_run(options, {kRank, "meet"}), kToken);
+    EXPECT_EQ(job.wait(), 2);
+    EXPECT_THAT(job.output(), HasSubstr("--survive " + rule));
+  };
+  expect_refused({"-n", "2", "--survive", "3"}, "3 must be from 1 to the 2 ranks of -n");
+  expect_refused({"-n", "2", "--survive", "-1"}, "-1 must be from 1 to the 2 ranks of -n");
+  expect_refused({"-n", "2", "--survive", "1", "--servers", "2"}, "1 with --servers 2, but ranks are from 0");
+  expect_refused({"-n", "2", "--nnodes", "2", "--rendezvous", "127.0.0.1:1", "--survive", "1"},
+                 "1 counts the ranks of one node, but --nnodes is 2");
+}
+
 TEST(HerdRun, StartsTheWholeJobAgain) {
   ChildProcess job(herd_run({"-n", "2", "--max-restarts", "2"}, {kRank, "fails-once"}));
   EXPECT_EQ(job.wait(), 0);

@@ -1,5 +1,5 @@
-// A rank as the tests need it: rank_program MODE [FOLDER or DEADLINE_S/STEPS]. Prints one line when it has met its
-// peers.
+// A rank as the tests need it: rank_program MODE [FOLDER, DEADLINE_S/STEPS or VICTIMS]. Prints one line when it has met
+// its peers.
 #include <signal.h>
 #include <unistd.h>
 
@@ -17,6 +17,8 @@
 #include "herd/launch/status.h"
 #include "herd/launch/stop_request.h"
 #include "herd/launch/store_client.h"
+#include "herd/param_server/parameter_server.h"
+#include "herd/param_server/server_client.h"
 
 namespace {
 
@@ -64,6 +66,29 @@ int take_steps(const std::string& text) {
   return 0;
 }
 
+// Pushes to an asynchronous parameter server in rank 0's process, in 20 steps; the ranks whose digits `victims` has are
+// killed in the fifth.
+int push_and_pull(const std::string& victims) {
+  herd::Communicator comm = herd::Communicator::create();
+  const herd::ServerLayout layout = herd::colocated_servers(comm.size(), 1);
+  const herd::KeyTable keys{{.elements = 3}};
+  std::unique_ptr<herd::ParameterServer> server;
+  if (comm.rank() == 0)
+    server = std::make_unique<herd::ParameterServer>(comm, layout, keys,
+                                                     herd::ServerOptions{.staleness = herd::kAsynchronous});
+  herd::ServerClient client(comm, layout, keys, server.get());
+  std::vector<float> weights(3);
+  comm.barrier({.name = "all are connected"});
+  for (int step = 0; step < 20; ++step) {
+    if (step == 5 && victims.find(std::to_string(comm.rank())) != std::string::npos) raise(SIGKILL);
+    client.push(0, weights);
+    client.pull(0, weights);
+    std::this_thread::sleep_for(10ms);  // others fail meanwhile
+  }
+  std::printf("rank %d took all steps\n", comm.rank());
+  return 0;
+}
+
 int create_twice(bool keeps_first) {
   auto first = std::make_unique<herd::Communicator>(herd::Communicator::create());
   first->barrier();
@@ -76,6 +101,7 @@ int run(const std::string& mode, const std::string& folder) {
   if (mode == "creates-twice" || mode == "creates-again") return create_twice(mode == "creates-twice");
   if (mode == "chatters") return chatter(folder);
   if (mode == "steps") return take_steps(folder);
+  if (mode == "pushes") return push_and_pull(folder);
   const Environment env = read_environment();
   const bool last = env.rank == env.size - 1;
   if (mode == "dies-before-it-connects" && last) return 7;
