@@ -1,6 +1,7 @@
 // Trains a run file with ranks of which one is slow, and prints when rank 0 had which loss:
 //   herd run -n 4 -- stragglers examples/gpt_kjv.toml --slow random --pace-ms 50 --seed 1 strategy.sync=server_async
-// A rank is paced by sleeping: its step lasts --pace-ms, or --factor times as long where it is slow.
+// A rank is paced by sleeping in each step, between its pull and its push: --pace-ms, or --factor times as long where
+// it is slow.
 //   --slow none | always (the last rank) | random (a rank of each step, drawn from --seed)
 #include <chrono>
 #include <cstdint>
@@ -36,14 +37,11 @@ void train(herd::spec::RunFile run, herd::Communicator& comm, const herd::train:
            const Pace& pace) {
   const int rank = comm.rank(), ranks = comm.size();
   const Clock::time_point begin = Clock::now();
-  Clock::time_point step_began = begin;
   double first_s = -1;
   const auto step_done = [&](const herd::StepMetrics& metrics) {
     const double factor = pace.is_slow(rank, ranks, metrics.step) ? pace.factor : 1;
-    std::this_thread::sleep_until(step_began + std::chrono::duration_cast<Clock::duration>(
-                                                   std::chrono::duration<double, std::milli>(pace.ms * factor)));
-    step_began = Clock::now();
-    const double now_s = std::chrono::duration<double>(step_began - begin).count();
+    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(pace.ms * factor));
+    const double now_s = std::chrono::duration<double>(Clock::now() - begin).count();
     if (first_s < 0) first_s = now_s;  // the first step waits for all to be ready
     if (rank != 0) return;
     std::printf("{\"step\":%lld,\"s\":%.3f,\"loss\":%.6f,\"tokens\":%lld,\"staleness\":%lld}\n",
