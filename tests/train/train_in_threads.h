@@ -126,9 +126,8 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       if (served) comm.barrier();  // servers send until the last rank has its weights
       if (s + 1 == steps)
         out.sent[static_cast<size_t>(comm.rank())] = static_cast<int64_t>(comm.bytes_moved() - before);
-      const EndOfStep end = all_reduce_end_of_step({.loss_sum = bindings.output().loss_sum,
-                                                    .tokens = bindings.output().count},
-                                                   comm);
+      const EndOfStep end =
+          all_reduce_end_of_step({.loss_sum = bindings.output().loss_sum, .tokens = bindings.output().count}, comm);
       if (comm.rank() != 0) continue;
       const std::lock_guard lock(mutex);
       out.losses.push_back(end.loss_sum / static_cast<double>(end.tokens));
