@@ -163,6 +163,14 @@ def predictions(samples):
     return ["", "runs", "of predicted"], rows
 
 
+def expert_balance(samples):
+    """How evenly experts are loaded without a bias and with one, and what the run loses by it."""
+    first = samples[0]
+    return ["model.bias_balancing", "steps", "busiest expert over the mean", "loss", "beside the first"], [
+        [f"{row['bias']:g}", str(row["steps"]), f"{row['imbalance']:.2f}", f"{row['loss']:.4f}",
+         f"{100 * (row['loss'] / first['loss'] - 1):+.2f} %"] for row in samples]
+
+
 def compression_losses(samples):
     """What each codec sends and loses, and how a run learns with it, beside the first."""
     first = samples[0]

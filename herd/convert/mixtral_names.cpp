@@ -23,6 +23,8 @@ void require_mixtral(const spec::RunFile::Model& model) {
   if (model.router != "softmax") refuse("router", "\"" + model.router + "\"", "\"softmax\"", "--to herd");
   if (!model.normalize_weights) refuse("normalize_weights", "false", "true", "--to herd");
   if (model.shared_experts > 0) refuse("shared_experts", std::to_string(model.shared_experts), "0", "--to herd");
+  if (model.bias_balancing > 0)
+    refuse("bias_balancing", std::to_string(model.bias_balancing), "no biases of experts", "--to herd");
 }
 
 bool is_stated(const ConfigFile& config, std::string_view key) {

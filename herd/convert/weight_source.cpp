@@ -104,8 +104,12 @@ std::filesystem::path snapshot_in(const std::filesystem::path& folder) {
 
 std::vector<Weight> weights_of(const spec::RunFile& run) {
   std::vector<Weight> weights;
-  for (const auto& group : spec::model_table(run, 1).groups) {
+  const spec::ModelTable table = spec::model_table(run, 1);
+  for (const auto& group : table.groups) {
     for (const auto& parameter : group.parameters) weights.push_back({parameter.name, parameter.sizes});
+  }
+  for (const auto& block : table.blocks) {
+    for (const auto& buffer : block.buffers) weights.push_back({buffer.name, buffer.sizes});
   }
   return weights;
 }

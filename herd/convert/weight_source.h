@@ -57,7 +57,7 @@ std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path);
 void read_slice(WeightSource& source, const Weight& weight, const TensorSlice& slice,
                 const std::function<void(std::span<const float>)>& visit);
 
-// Returns the names and shapes of a model's weights, in the order of the model.
+// Returns the names and shapes of a model's weights, in the order of the model, and after them its buffers.
 std::vector<Weight> weights_of(const spec::RunFile& run);
 
 }  // namespace herd::convert

@@ -70,7 +70,9 @@ class DecoderBuilder {
     Groups groups = add_group(name, nn::transformer_parameters(name + ".", layer_, shape_.layers));
     if (layer_.mixture) append(groups, add_group(name + ".experts", own_experts(name + "."), options_.expert_place));
     if (options_.context_ranks == 1) {
-      model_.blocks.push_back(std::make_shared<nn::TransformerBlock>(name, groups, name + ".", layer_));
+      const auto block = std::make_shared<nn::TransformerBlock>(name, groups, name + ".", layer_);
+      if (block->router_state()) model_.routers.push_back(block->router_state());
+      model_.blocks.push_back(block);
       return;
     }
     const int exchanging = options_.ring ? 1 : options_.context_ranks;

@@ -36,11 +36,13 @@ nn::Rotary rotary(const Shape& shape) {
 std::optional<nn::MixtureShape> mixture(const Shape& shape) {
   if (!shape.is_moe()) return std::nullopt;
   const int64_t ffn = shape.width_of_expert();
-  return nn::MixtureShape{.experts = shape.experts,
-                          .ffn = ffn,
-                          .shared_ffn = shape.shared_experts * ffn,
-                          .router = {shape.router == "sigmoid" ? nn::RouterKind::kSigmoid : nn::RouterKind::kSoftmax,
-                                     shape.top_k, shape.normalize_weights, shape.has_router_losses()}};
+  return nn::MixtureShape{
+      .experts = shape.experts,
+      .ffn = ffn,
+      .shared_ffn = shape.shared_experts * ffn,
+      .router = {shape.router == "sigmoid" ? nn::RouterKind::kSigmoid : nn::RouterKind::kSoftmax, shape.top_k,
+                 shape.normalize_weights, shape.has_router_losses(), shape.capacity_factor},
+      .bias_balancing = shape.bias_balancing};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "herd/nn/block.h"
+#include "herd/nn/router_state.h"
 
 namespace herd::models {
 
@@ -14,7 +15,8 @@ struct Model {
   std::vector<std::shared_ptr<nn::Block>> blocks;
   std::vector<std::shared_ptr<nn::ParameterGroup>> groups;
 
-  int64_t context = 0;  // limit on tokens of a sequence
+  int64_t context = 0;                                         // limit on tokens of a sequence
+  std::vector<std::shared_ptr<nn::RouterState>> routers = {};  // of the layers with experts, in order
 
   nn::LossBlock& loss_block() const { return dynamic_cast<nn::LossBlock&>(*blocks.back()); }
   int64_t parameters() const;  // returns the elements of all groups

@@ -7,24 +7,44 @@
 #include <vector>
 
 #include "herd/nn/expert_rows_internal.h"
+#include "herd/nn/router.h"
 
 namespace herd::nn {
 
 RowOrder order_rows(const at::Tensor& experts_Nk, int64_t E) {
   const int64_t N = experts_Nk.size(0), k = experts_Nk.size(1);
-  const RowOrder out{at::empty({N * k}, experts_Nk.options()), at::empty({N, k}, experts_Nk.options()),
-                     at::zeros({E + 1}, experts_Nk.options())};
+  RowOrder out{{}, at::empty({N, k}, experts_Nk.options()), at::zeros({E + 1}, experts_Nk.options())};
   const int64_t* experts = experts_Nk.const_data_ptr<int64_t>();
-  int64_t *tokens = out.tokens_P.mutable_data_ptr<int64_t>(), *rows = out.rows_Nk.mutable_data_ptr<int64_t>();
-  int64_t* begins = out.begins.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < N * k; ++i) ++begins[experts[i] + 1];
+  int64_t *rows = out.rows_Nk.mutable_data_ptr<int64_t>(), *begins = out.begins.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < N * k; ++i)
+    if (!is_dropped(experts[i])) ++begins[experts[i] + 1];
   for (int64_t e = 0; e < E; ++e) begins[e + 1] += begins[e];
+  out.tokens_P = at::empty({begins[E]}, experts_Nk.options());
+  int64_t* tokens = out.tokens_P.mutable_data_ptr<int64_t>();
   std::vector<int64_t> next(begins, begins + E);
   for (int64_t i = 0; i < N * k; ++i) {
+    rows[i] = -1;
+    if (is_dropped(experts[i])) continue;
     const int64_t row = next[static_cast<size_t>(experts[i])]++;
     tokens[row] = i / k;
     rows[i] = row;
   }
+  return out;
+}
+
+at::Tensor by_rows(const at::Tensor& values_Nk, const RowOrder& order) {
+  const at::Tensor out = at::empty({order.tokens_P.numel()}, values_Nk.options()), values = values_Nk.contiguous();
+  const int64_t* rows = order.rows_Nk.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < order.rows_Nk.numel(); ++i)
+    if (rows[i] >= 0) out.mutable_data_ptr<float>()[rows[i]] = values.const_data_ptr<float>()[i];
+  return out;
+}
+
+at::Tensor by_choices(const at::Tensor& values_P, const at::Tensor& rows_Nk) {
+  const at::Tensor out = at::empty(rows_Nk.sizes(), values_P.options());
+  const int64_t* rows = rows_Nk.const_data_ptr<int64_t>();
+  const float* values = values_P.const_data_ptr<float>();
+  for (int64_t i = 0; i < rows_Nk.numel(); ++i) out.mutable_data_ptr<float>()[i] = rows[i] < 0 ? 0.0F : values[rows[i]];
   return out;
 }
 
@@ -41,6 +61,7 @@ at::Tensor sum_of_tokens(const at::Tensor& values_PD, const at::Tensor& rows_Nk,
       for (int64_t n = begin; n < end; ++n) {
         std::fill(sum.begin(), sum.end(), 0.0F);
         for (int64_t j = 0; j < k; ++j) {
+          if (rows[n * k + j] < 0) continue;
           const scalar_t* row = values + rows[n * k + j] * D;
           const float weight = weights == nullptr ? 1.0F : weights[n * k + j];
           for (int64_t d = 0; d < D; ++d) sum[static_cast<size_t>(d)] += weight * static_cast<float>(row[d]);

@@ -1,5 +1,6 @@
 // Orders rows of a token and an expert by expert, and adds up the rows of each token.
-//   N tokens, k experts of each, P = N*k rows, E experts.   Threads: torch's; pure.
+//   N tokens, k experts of each, E experts, P rows: N*k, less those of choices that are dropped (router.h).
+// Threads: torch's; pure.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,11 +14,15 @@ inline constexpr int64_t kTokensOfThread = 64;  // so many tokens at least make 
 // Lists rows by expert, and by token within one.
 struct RowOrder {
   at::Tensor tokens_P;  // int64: token of each row
-  at::Tensor rows_Nk;   // int64: row of each choice
+  at::Tensor rows_Nk;   // int64: row of each choice; -1 = it is dropped
   at::Tensor begins;    // int64, E + 1: first row of each expert, and the number of rows
 };
 
 RowOrder order_rows(const at::Tensor& experts_Nk, int64_t E);
+
+// Orders numbers of choices, fp32, as their rows, and back; a choice that is dropped gets 0.
+at::Tensor by_rows(const at::Tensor& values_Nk, const RowOrder& order);
+at::Tensor by_choices(const at::Tensor& values_P, const at::Tensor& rows_Nk);
 
 // Adds the k rows of each token in fp32, in the order of its choices, times their weights where there are any.
 at::Tensor sum_of_tokens(const at::Tensor& values_PD, const at::Tensor& rows_Nk, const at::Tensor& weights_Nk);

@@ -85,9 +85,10 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weights_Nk,
                             const at::Tensor& experts_Nk, const at::Tensor& gate, const at::Tensor& up,
                             const at::Tensor& down, const ExpertParameters* parameters, bool keeps_graph) {
-    const int64_t E = gate.size(0), F = gate.size(1), D = gate.size(2), P = experts_Nk.numel();
+    const int64_t E = gate.size(0), F = gate.size(1), D = gate.size(2);
     const at::Tensor x_ND = x.reshape({-1, D});
     const RowOrder order = order_rows(experts_Nk, E);
+    const int64_t P = order.tokens_P.numel();
     const int64_t kept_rows = keeps_graph ? P : std::min(kExpertRows, experts_Nk.size(0));
     const at::Tensor gates = at::empty({kept_rows, F}, x.options()), ups = at::empty_like(gates);
     const at::Tensor out_PD = at::empty({P, D}, x.options());
@@ -124,7 +125,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     DeferredGradients* later = DeferredGradients::current();
     const std::optional<MatrixGradients> matrices =
         later == nullptr ? std::optional<MatrixGradients>(parameters) : std::nullopt;
-    const at::Tensor weights_P = by_rows(weights_Nk, rows_Nk);
+    const at::Tensor weights_P = by_rows(weights_Nk, {tokens_P, rows_Nk, begins});
     const at::Tensor dweights_P = at::empty_like(weights_P);
     const at::Tensor dx_PD = context->needs_input_grad(0) ? at::empty({P, D}, x_ND.options()) : at::Tensor();
     const at::Tensor activated_PF = later == nullptr ? at::Tensor() : at::empty({P, F}, x_ND.options());
@@ -156,7 +157,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     if (later != nullptr)
       later->add([=] { add_deferred(parameters, x_ND, dy_ND, tokens_P, begins, gates, ups, activated_PF); });
     at::Tensor dx, dweights;
-    if (context->needs_input_grad(1)) dweights = dweights_P.index_select(0, rows_Nk.view(-1)).view(rows_Nk.sizes());
+    if (context->needs_input_grad(1)) dweights = by_choices(dweights_P, rows_Nk);
     if (dx_PD.defined()) dx = sum_of_tokens(dx_PD, rows_Nk, {}).view(gradients[0].sizes());
     return {dx, dweights, {}, {}, {}, {}, {}, {}};
   }
@@ -164,12 +165,6 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
  private:
   static Parameter* parameter_of(AutogradContext* context, const char* name) {
     return reinterpret_cast<Parameter*>(context->saved_data[name].toInt());
-  }
-
-  // Returns the numbers of choices in the order of rows.
-  static at::Tensor by_rows(const at::Tensor& values_Nk, const at::Tensor& rows_Nk) {
-    at::Tensor out = at::empty({values_Nk.numel()}, values_Nk.options());
-    return out.index_copy_(0, rows_Nk.view(-1), values_Nk.reshape(-1));
   }
 
   // For rows of one expert: g and u, the outputs of gate and up, become their own gradients; `activated` becomes what

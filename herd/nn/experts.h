@@ -1,5 +1,5 @@
 // Sends each token through its experts, which are gated feed-forward layers.   x (.., D) -> y (.., D)
-//   N tokens, E experts of width F, k experts of each token, P = N*k rows of a token and an expert
+//   N tokens, E experts of width F, k experts of each token, P rows of a token and an expert: N*k, less dropped ones
 //   y_n = sum_j w_nj down_e(silu(gate_e(x_n)) * up_e(x_n)),  e = experts_nj;  a token adds its k terms in fp32, in the
 //   order of its choices, so the bits are the same in every run.
 // Rows are sorted by expert, and by token within one. An expert multiplies its rows alone, kExpertRows of them at a

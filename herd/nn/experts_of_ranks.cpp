@@ -115,6 +115,8 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
       scalar_t* drows = drows_PD.mutable_data_ptr<scalar_t>();
       at::parallel_for(0, N, kTokensOfThread, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin * k; i < end * k; ++i) {
+          dweights[i] = 0;
+          if (order[i] < 0) continue;
           const scalar_t *own = dy + i / k * D, *row = rows + order[i] * D;
           scalar_t* drow = drows + order[i] * D;
           float sum = 0;

@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "herd/nn/deferred_gradients.h"
 
@@ -36,15 +38,15 @@ at::Tensor of_rows(const at::Tensor& per_sequence, int64_t rows) {
 struct RouteFunction : torch::autograd::Function<RouteFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x_BTD, const at::Tensor& weight,
                                Parameter* parameter, int64_t kind_number, int64_t top_k, bool normalizes,
-                               bool with_losses) {
+                               bool with_losses, double capacity_factor, const at::Tensor* bias) {
     const auto kind = static_cast<RouterKind>(kind_number);
     const int64_t B = x_BTD.size(0), T = x_BTD.size(1), E = weight.size(0);
     const at::Tensor x = x_BTD.reshape({-1, x_BTD.size(-1)});
     const at::Tensor logits = at::mm(x.to(at::kFloat), weight.to(at::kFloat).t());
-    const at::Tensor experts = largest_of_rows(logits, top_k);
-    at::Tensor weights, losses;
+    at::Tensor experts, weights, losses;
     {
       const at::Tensor scores = scores_of(kind, logits);
+      experts = largest_of_rows(bias->defined() ? scores : logits, top_k, *bias);
       weights = scores.gather(1, experts);
       if (normalizes) weights.div_(weights.sum(1, true));
       if (with_losses) {
@@ -54,10 +56,12 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
         losses = at::stack({(parts.view({B, T, E}).sum(1) * shares).sum(1), z.view({B, T}).sum(1)}, 1);
       }
     }
+    if (capacity_factor > 0) drop_beyond(capacity(capacity_factor, top_k, T, E), experts, B, E);
     context->save_for_backward({x, weight, logits, experts, weights});
     context->saved_data["weight"] = reinterpret_cast<int64_t>(parameter);
     context->saved_data["kind"] = kind_number;
     context->saved_data["normalizes"] = normalizes;
+    context->saved_data["drops"] = capacity_factor > 0;
     context->saved_data["sizes"] = x_BTD.sizes().vec();
     context->mark_non_differentiable({experts});
     if (with_losses) return {weights, experts, losses};
@@ -70,10 +74,11 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
     const auto kind = static_cast<RouterKind>(context->saved_data["kind"].toInt());
     const std::vector<int64_t> sizes = context->saved_data["sizes"].toIntVector();
     const at::Tensor scores = scores_of(kind, logits);
+    const at::Tensor chosen = context->saved_data["drops"].toBool() ? at::max(experts, experts.bitwise_not()) : experts;
     at::Tensor dscores = at::zeros_like(scores);
     if (gradients[0].defined()) {
       const bool normalizes = context->saved_data["normalizes"].toBool();
-      dscores.scatter_(1, experts, chosen_gradient(gradients[0], saved[4], scores, experts, normalizes));
+      dscores.scatter_(1, chosen, chosen_gradient(gradients[0], saved[4], scores, chosen, normalizes));
     }
     const bool has_losses = gradients.size() > 2 && gradients[2].defined();
     if (has_losses) add_balance_gradient(dscores, gradients[2].narrow(1, 0, 1), kind, scores, experts, sizes[0]);
@@ -89,10 +94,14 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
       add_gradient();
     at::Tensor dx;
     if (context->needs_input_grad(0)) dx = at::mm(dlogits, weight.to(at::kFloat)).to(x.scalar_type()).view(sizes);
-    return {dx, {}, {}, {}, {}, {}, {}};
+    return {dx, {}, {}, {}, {}, {}, {}, {}, {}};
   }
 
  private:
+  static int64_t capacity(double factor, int64_t top_k, int64_t T, int64_t E) {
+    return static_cast<int64_t>(std::ceil(factor * static_cast<double>(top_k * T) / static_cast<double>(E)));
+  }
+
   // Returns what makes of an expert's choices its share of them, times the number of experts.
   static double balance_factor(const at::Tensor& experts, int64_t B, int64_t E) {
     const int64_t choices = B == 0 ? 0 : experts.numel() / B;
@@ -126,20 +135,22 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
 
 }  // namespace
 
-at::Tensor largest_of_rows(const at::Tensor& scores_NE, int64_t k) {
+at::Tensor largest_of_rows(const at::Tensor& scores_NE, int64_t k, const at::Tensor& bias_E) {
   const int64_t N = scores_NE.size(0), E = scores_NE.size(1);
   const at::Tensor out = at::empty({N, k}, scores_NE.options().dtype(at::kLong));
   const float* scores = scores_NE.const_data_ptr<float>();
+  const float* bias = bias_E.defined() ? bias_E.const_data_ptr<float>() : nullptr;
   int64_t* chosen = out.mutable_data_ptr<int64_t>();
   at::parallel_for(0, N, kRowsOfThread, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const float* row = scores + n * E;
+      const auto score = [&](int64_t e) { return bias == nullptr ? row[e] : row[e] + bias[e]; };
       int64_t* taken = chosen + n * k;
       for (int64_t j = 0; j < k; ++j) {
         int64_t best = -1;
         for (int64_t e = 0; e < E; ++e) {
           if (std::find(taken, taken + j, e) != taken + j) continue;
-          if (best < 0 || row[e] > row[best]) best = e;  // also takes NaN, whose loss stops the run
+          if (best < 0 || score(e) > score(best)) best = e;  // also takes NaN, whose loss stops the run
         }
         taken[j] = best;
       }
@@ -148,20 +159,35 @@ at::Tensor largest_of_rows(const at::Tensor& scores_NE, int64_t k) {
   return out;
 }
 
+void drop_beyond(int64_t capacity, const at::Tensor& experts_Nk, int64_t B, int64_t E) {
+  const int64_t k = experts_Nk.size(1), T = B == 0 ? 0 : experts_Nk.size(0) / B;
+  int64_t* experts = experts_Nk.mutable_data_ptr<int64_t>();
+  for (int64_t b = 0; b < B; ++b) {
+    std::vector<int64_t> taken(static_cast<size_t>(E));
+    for (int64_t j = 0; j < k; ++j) {
+      for (int64_t t = 0; t < T; ++t) {
+        int64_t& choice = experts[(b * T + t) * k + j];
+        if (taken[static_cast<size_t>(choice)]++ >= capacity) choice = ~choice;
+      }
+    }
+  }
+}
+
 at::Tensor count_choices(const at::Tensor& experts_Nk, int64_t B, int64_t E) {
   const at::Tensor out = at::zeros({B, E}, experts_Nk.options().dtype(at::kFloat));
   const int64_t choices = B == 0 ? 0 : experts_Nk.numel() / B;
   const int64_t* experts = experts_Nk.const_data_ptr<int64_t>();
   float* counts = out.mutable_data_ptr<float>();
   for (int64_t b = 0; b < B; ++b) {
-    for (int64_t i = 0; i < choices; ++i) ++counts[b * E + experts[b * choices + i]];
+    for (int64_t i = 0; i < choices; ++i) ++counts[b * E + chosen_expert(experts[b * choices + i])];
   }
   return out;
 }
 
-Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED) {
-  const variable_list out = RouteFunction::apply(x_BTD, weight_ED.value(), &weight_ED, static_cast<int64_t>(style.kind),
-                                                 style.top_k, style.normalize_weights, style.with_losses);
+Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED, const at::Tensor& bias_E) {
+  const variable_list out =
+      RouteFunction::apply(x_BTD, weight_ED.value(), &weight_ED, static_cast<int64_t>(style.kind), style.top_k,
+                           style.normalize_weights, style.with_losses, style.capacity_factor, &bias_E);
   return {out[0], out[1], style.with_losses ? out[2] : at::Tensor()};
 }
 

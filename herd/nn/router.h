@@ -1,7 +1,11 @@
 // Chooses the experts of each token.   x (B, T, D), W (E, D) -> N = B*T rows of k experts and their weights
 //   z = x W^T in fp32;  scores s = softmax(z) or sigmoid(z)
 //   The k experts of the largest logits are chosen; of equal ones the first. The weights of their outputs are their
-//   scores, divided by their sum where that is asked for.
+//   scores, divided by their sum where that is asked for. With a bias (E) those of the largest s + bias are chosen, and
+//   their weights stay those of s: what has a bias moves tokens and no gradient (router_state.h).
+// With a capacity, an expert takes at most that many tokens of each sequence: first choices before second ones, and
+// earlier tokens first. Other choices are dropped, which add nothing to their token; the weights of its other experts
+// stay as they are. A sequence is what GShard calls a group, so the same choices are dropped in any layout.
 // With losses, each sequence of T tokens has two, both times T so that sums over sequences are sums over tokens:
 //   balance  E sum_e f_e sum_t p_te   where f_e is the share of the sequence's k*T choices that e has, a constant, and
 //            p_te = s_te / sum_e s_te: 1 for each token where experts have equal shares
@@ -9,9 +13,9 @@
 //   Sums over the tokens of one sequence alone make them the same in any layout.
 // The graph keeps x, the logits, the choices and their weights. The same x and W give the same bits, so a recomputed
 // pass chooses the same experts.
-// Sources: Fedus et al. 2021, arXiv:2101.03961 (balance); Zoph et al. 2022, arXiv:2202.08906 (z); DeepSeek-AI 2024,
-// arXiv:2412.19437, section 2.1.2 (sigmoid, losses of sequences).
-// REQUIRES a CPU. Threads: one at a time.
+// Sources: Lepikhin et al. 2020, arXiv:2006.16668 (capacity); Fedus et al. 2021, arXiv:2101.03961 (balance); Zoph et
+// al. 2022, arXiv:2202.08906 (z); DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2 (sigmoid, losses of sequences,
+// bias). REQUIRES a CPU. Threads: one at a time.
 #pragma once
 
 #include "herd/nn/parameter.h"
@@ -25,21 +29,30 @@ struct RouterStyle {
   int64_t top_k = 1;
   bool normalize_weights = true;
   bool with_losses = false;
+  double capacity_factor = 0;  // capacity over the mean load of a sequence, top_k * T / E; 0 = no limit
 };
 
 struct Routing {
   at::Tensor weights_Nk;  // fp32
-  at::Tensor experts_Nk;  // int64; the expert with the largest logit first
-  at::Tensor losses_B2;   // fp32, balance and z of each sequence; undefined without losses
+  // int64; the expert with the largest logit, or score with its bias, first. A choice that is dropped is ~expert.
+  at::Tensor experts_Nk;
+  at::Tensor losses_B2;  // fp32, balance and z of each sequence; undefined without losses
 };
 
-Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED);
+inline bool is_dropped(int64_t choice) { return choice < 0; }
+inline int64_t chosen_expert(int64_t choice) { return is_dropped(choice) ? ~choice : choice; }
+
+// Drops the choices beyond `capacity` of an expert in each of B sequences.
+void drop_beyond(int64_t capacity, const at::Tensor& experts_Nk, int64_t B, int64_t E);
+
+// bias_E is fp32; undefined = none.
+Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED, const at::Tensor& bias_E = {});
 
 // Returns the columns of the k largest numbers of each row, the largest first; of equal ones the first. scores are fp32
-// and contiguous.
-at::Tensor largest_of_rows(const at::Tensor& scores_NE, int64_t k);
+// and contiguous, and so is a bias, which is added to each row where it is defined.
+at::Tensor largest_of_rows(const at::Tensor& scores_NE, int64_t k, const at::Tensor& bias_E = {});
 
-// Returns how many of the chosen experts each is: fp32 (B, E), for B equal parts of the rows.
+// Returns how many of the chosen experts each is, dropped or not: fp32 (B, E), for B equal parts of the rows.
 at::Tensor count_choices(const at::Tensor& experts_Nk, int64_t B, int64_t E);
 
 }  // namespace herd::nn

@@ -105,6 +105,13 @@ TransformerBlock::TransformerBlock(std::string name, GroupsOfLayer groups, const
   expert_gates_ = find("experts.gate");
   expert_ups_ = find("experts.up");
   expert_downs_ = find("experts.down");
+  router_state_ =
+      std::make_shared<RouterState>(prefix + "router.bias", shape.mixture->experts, shape.mixture->bias_balancing);
+}
+
+std::vector<Buffer> TransformerBlock::buffers() const {
+  if (!router_state_ || !router_state_->bias_E().defined()) return {};
+  return {{router_state_->name(), router_state_->bias_E()}};
 }
 
 Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
@@ -121,7 +128,10 @@ Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
         n2, {weights_.gate.weight, *weights_.up.weight, weights_.up.bias, *weights_.down.weight, weights_.down.bias});
   };
   if (!shape_.mixture) return {h + dropout(feed(), shape_.dropout, DropoutSite::kFeedForward, context)};
-  const Routing routing = route(shape_.mixture->router, n2, *router_);
+  RouterStyle style = shape_.mixture->router;
+  if (context.cache != nullptr) style.capacity_factor = 0;  // a text that grows has no length to share
+  const Routing routing = route(style, n2, *router_, router_state_->bias_E());
+  if (context.updates_buffers) router_state_->count(routing.experts_Nk, context.samples);
   const ExpertParameters own = {*expert_gates_, *expert_ups_, *expert_downs_};
   const bool shares_experts = shape_.mixture->ranks > 1;
   HERD_CHECK(!shares_experts || context.tensor_ranks != nullptr, "ranks that hold experts have a group");

@@ -18,6 +18,7 @@
 #include "herd/nn/norm.h"
 #include "herd/nn/rotary.h"
 #include "herd/nn/router.h"
+#include "herd/nn/router_state.h"
 #include "herd/nn/self_attention.h"
 
 namespace herd::nn {
@@ -27,6 +28,7 @@ struct MixtureShape {
   int64_t shared_ffn = 0;        // width of the shared experts together
   int ranks = 1;                 // ranks that hold equal parts of the experts (experts_of_ranks.h)
   RouterStyle router = {};
+  double bias_balancing = 0;  // speed of the router's bias (router_state.h); 0 = none
 };
 
 struct TransformerShape {
@@ -67,11 +69,14 @@ class TransformerBlock final : public Block {
   // `groups` hold the LayerWeights, and expert_parameters() where there is a mixture.
   TransformerBlock(std::string name, GroupsOfLayer groups, const std::string& prefix, const TransformerShape& shape);
   Tuple forward(const Tuple& x_BTD, const Context& context) override;  // of x, and losses (B, 2) where there are any
+  std::vector<Buffer> buffers() const override;                        // the router's bias, where it has one
+  const std::shared_ptr<RouterState>& router_state() const { return router_state_; }  // null without a mixture
 
  private:
   TransformerShape shape_;
   AttentionShape attention_;
   LayerWeights weights_;
+  std::shared_ptr<RouterState> router_state_ = nullptr;
   Parameter *router_ = nullptr, *expert_gates_ = nullptr, *expert_ups_ = nullptr, *expert_downs_ = nullptr;
 };
 

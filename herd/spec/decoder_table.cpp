@@ -41,6 +41,7 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
     std::vector<int> groups = {table.add_group(name, table.layer_parameters(name + ".", style))};
     BlockShape block = in_parts(table.layer(name, style), kPartsOfLayer);
     if (m.is_moe()) groups.push_back(table.add_experts(name + ".experts", table.expert_parameters(name + ".")));
+    if (m.is_moe() && m.bias_balancing > 0) block.buffers = {{name + ".router.bias", {m.experts}}};
     if (m.has_router_losses()) {
       block.outputs = table.with_router_losses();
       const int before = static_cast<int>(layer) + 1;

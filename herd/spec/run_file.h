@@ -43,6 +43,7 @@ struct RunFile {
     bool normalize_weights = true;
     double capacity_factor = 0;  // 0 = no token is dropped
     double balance_loss = 0.01, z_loss = 0;
+    double bias_balancing = 0;  // speed of the routers' biases; 0 = none
     bool is_moe() const { return kind == "moe"; }
     bool is_rotary() const { return kind == "llama" || kind == "moe"; }
     int64_t width_of_expert() const { return expert_ffn > 0 ? expert_ffn : ffn > 0 ? ffn : 4 * width; }

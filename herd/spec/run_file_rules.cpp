@@ -69,16 +69,18 @@ void check_rotary(const RunFile::Model& model) {
           "model.rope_low_freq_factor = 1 and model.rope_high_freq_factor = 4");
 }
 
-void check_experts(const RunFile::Model& model) {
+void check_experts(const RunFile& run) {
+  const RunFile::Model& model = run.model;
   if (!model.is_moe()) return;
   require(model.top_k <= model.experts,
           "model.top_k must not exceed model.experts: " + std::to_string(model.top_k) + " > " +
               std::to_string(model.experts),
           "model.top_k = " + std::to_string(std::min<int64_t>(2, model.experts)));
-  require(model.capacity_factor == 0,
-          "model.capacity_factor = " + std::to_string(model.capacity_factor) +
-              " would drop tokens, which this version does not: every token reaches all its experts",
-          "model.capacity_factor = 0");
+  require(model.bias_balancing == 0 || run.strategy.sync != "server_async",
+          "model.bias_balancing = " + std::to_string(model.bias_balancing) +
+              " moves biases by the tokens of all ranks in each step, which strategy.sync = \"server_async\" never "
+              "waits for",
+          "strategy.sync = \"server\", or model.bias_balancing = 0");
 }
 
 void check_packing(const RunFile& run) {
@@ -119,7 +121,7 @@ void check_rules(const RunFile& run) {
   const auto& model = run.model;
   require_divides("model.kv_heads", model.kv_heads, "model.heads", model.heads);
   check_rotary(model);
-  check_experts(model);
+  check_experts(run);
   check_packing(run);
   require(
       model.norm == "rmsnorm" || !has_rms_norm(model),

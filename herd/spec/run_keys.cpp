@@ -109,12 +109,16 @@ std::vector<Key> make_keys() {
       flag("model", "normalize_weights", Effect::kModel, HERD_FIELD(model.normalize_weights),
            "of moe: the chosen experts' scores are divided by their sum to give the weights of their outputs"),
       number("model", "capacity_factor", Effect::kModel, HERD_FIELD(model.capacity_factor), 0, kMany,
-             "of moe: 0 = every token reaches all its experts"),
+             "of moe: an expert takes at most this many times its mean share of each sequence's tokens, first choices "
+             "first; the others are dropped. 0 = every token reaches all its experts"),
       number("model", "balance_loss", Effect::kTraining, HERD_FIELD(model.balance_loss), 0, kMany,
              "of moe: factor of the loss that spreads the tokens of each sequence over the experts: 1 for each layer "
              "where all experts have equal shares; 0 = none"),
       number("model", "z_loss", Effect::kTraining, HERD_FIELD(model.z_loss), 0, kMany,
              "of moe: factor of the squared log-sum-exp of the router's logits, which keeps them small; 0 = none"),
+      number("model", "bias_balancing", Effect::kTraining, HERD_FIELD(model.bias_balancing), 0, kMany,
+             "of moe: step by which a bias of each expert's score moves towards equal loads, after each optimizer step "
+             "and without a loss, as DeepSeek-V3 does; 0 = no biases"),
 
       text("data", "kind", Effect::kRun, HERD_FIELD(data.kind), {"tokens", "random", "function"},
            "tokens = a folder that `herd tokenize` wrote; random = made-up tokens, for benches; function = the data "

@@ -64,11 +64,29 @@ class LineParser {
     if (json.contains("compression_ratio")) metrics.compression_ratio = number(json, "compression_ratio");
     if (json.contains("compression_error")) metrics.compression_error = number(json, "compression_error");
     if (json.contains("staleness")) metrics.staleness = whole(json, "staleness");
+    if (json.contains("expert_imbalance")) metrics.expert_imbalance = number(json, "expert_imbalance");
+    if (json.contains("expert_dropped")) metrics.expert_dropped = number(json, "expert_dropped");
+    if (json.contains("expert_load")) metrics.expert_load = loads(json.at("expert_load"));
     if (json.contains("val_loss")) metrics.val_loss = number(json, "val_loss");
     return metrics;
   }
 
  private:
+  std::vector<std::vector<int64_t>> loads(const nlohmann::json& json) const {
+    std::vector<std::vector<int64_t>> by_layer;
+    const char* rule = "\"expert_load\" must be a list of whole numbers for each layer";
+    if (!json.is_array()) corrupt(rule);
+    for (const nlohmann::json& layer : json) {
+      if (!layer.is_array()) corrupt(rule);
+      std::vector<int64_t>& load = by_layer.emplace_back();
+      for (const nlohmann::json& tokens : layer) {
+        if (!tokens.is_number_unsigned() || tokens.get<uint64_t>() > kMaxWhole) corrupt(rule);
+        load.push_back(tokens.get<int64_t>());
+      }
+    }
+    return by_layer;
+  }
+
   std::string where_;
 };
 
@@ -123,6 +141,9 @@ std::string format_metrics(const StepMetrics& m) {
   if (m.compression_ratio) json["compression_ratio"] = *m.compression_ratio;
   if (m.compression_error) json["compression_error"] = *m.compression_error;
   if (m.staleness) json["staleness"] = *m.staleness;
+  if (m.expert_imbalance) json["expert_imbalance"] = *m.expert_imbalance;
+  if (m.expert_dropped) json["expert_dropped"] = *m.expert_dropped;
+  if (!m.expert_load.empty()) json["expert_load"] = m.expert_load;
   if (m.val_loss) json["val_loss"] = *m.val_loss;
   return json.dump();
 }

@@ -13,6 +13,7 @@
 #include "herd/draw/table.h"
 #include "herd/draw/timeline_picture.h"
 #include "herd/program/draw_program.h"
+#include "herd/train/expert_load_figure.h"
 
 namespace herd::train {
 namespace {
@@ -166,6 +167,15 @@ std::vector<draw::Section> compression(const RunReport& report) {
   return {{"Compression of gradients", draw::line_chart(chart)}};
 }
 
+// Returns how many tokens the experts got; nothing for a model without experts.
+std::vector<draw::Section> experts(const RunReport& report) {
+  Points worst = points_of(report.metrics, [](const auto& m) { return m.expert_imbalance.value_or(std::nan("")); });
+  if (worst.empty()) return {};
+  draw::Chart chart{.x_label = "step", .y_label = "tokens of the busiest expert over the mean"};
+  chart.series.push_back({"in the least balanced layer", std::move(worst)});
+  return {{"Load of the experts", draw::line_chart(chart) + expert_load_figure(report.metrics)}};
+}
+
 draw::Section memory(const RunReport& report) {
   int64_t peak = 0;
   for (const auto& step : report.metrics) peak = std::max(peak, step.device_bytes_peak);
@@ -208,6 +218,7 @@ std::string run_report_html(const RunReport& report) {
   if (!report.predicted_memory.empty() || !report.measured_memory.empty()) sections.push_back(memory(report));
   if (!report.metrics.empty()) sections.push_back(optimizer(report));
   for (draw::Section& section : compression(report)) sections.push_back(std::move(section));
+  for (draw::Section& section : experts(report)) sections.push_back(std::move(section));
   if (!report.config.empty()) sections.push_back({"Run file", "<pre>" + draw::escape(report.config) + "</pre>\n"});
   if (const std::string ops = program::op_memory_table(report.predicted_memory, report.measured_memory); !ops.empty())
     sections.push_back({"Every op", ops});

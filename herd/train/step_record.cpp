@@ -29,6 +29,8 @@ std::string step_line(const StepRecord& r) {
   line += print("  loss %.4f", m.loss);
   if (!std::isnan(m.grad_norm)) line += print("  norm %.2g", m.grad_norm);  // NaN: the step computed no norm
   line += print("  lr %.2g  ", m.lr);
+  if (m.expert_imbalance) line += print("experts %.2fx  ", *m.expert_imbalance);
+  if (m.expert_dropped) line += print("dropped %.1f %%  ", 100 * *m.expert_dropped);
   const double budget = static_cast<double>(r.device_budget), peak = static_cast<double>(m.device_bytes_peak);
   line += budget > 0 ? print("%.0f %% of ", 100 * peak / budget) + format_bytes(budget) : format_bytes(peak);
   line += print("  %.0f tok/s  ", m.tokens_per_s) + format_us(m.step_ms * 1e3);

@@ -49,6 +49,7 @@
 #include "herd/train/chain_source.h"
 #include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
+#include "herd/train/expert_load.h"
 #include "herd/train/measured_memory.h"
 #include "herd/train/measured_timeline.h"
 #include "herd/train/model_buffers.h"
@@ -450,7 +451,8 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
                                      : all_reduce_end_of_step({.loss_sum = output.loss_sum,
                                                                .tokens = output.count,
                                                                .stop = wants_stop(),
-                                                               .unsaved = checkpoints->failed()},
+                                                               .unsaved = checkpoints->failed(),
+                                                               .expert_load = take_expert_load(model.routers)},
                                                               comm);
   if (run.chain && !runs_ahead()) check_counted(end.tokens, input.weight);
   const auto drain_begin = Clock::now();
@@ -480,6 +482,10 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
     metrics.compression_ratio = encoded->ratio();
     metrics.compression_error = encoded->take_relative_error();
   }
+  ExpertLoad load = balance_experts(model.routers, end.expert_load);
+  if (!load.by_layer.empty()) metrics.expert_imbalance = worst_imbalance(load.by_layer);
+  if (run.model.is_moe() && run.model.capacity_factor > 0) metrics.expert_dropped = load.dropped_share();
+  metrics.expert_load = std::move(load.by_layer);
   metrics.predicted_step_ms = predicted.step_us / 1e3;
   metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
   return record;

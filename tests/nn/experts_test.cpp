@@ -55,6 +55,8 @@ std::vector<std::pair<std::string, at::Tensor>> choices() {
           {"all to two", at::tensor({4, 1}, at::kLong).expand({9, 2}).contiguous()},
           {"mixed",
            at::stack({many.slice(0, 0, 17).remainder(kExperts), many.slice(0, 0, 17).add(3).remainder(kExperts)}, 1)},
+          {"some dropped", at::tensor({3, ~0, ~3, 1, ~2, ~4, 0, 3}, at::kLong).view({4, 2})},
+          {"all dropped", at::full({3, 2}, ~1, at::kLong)},
           {"many to one", at::zeros_like(many).unsqueeze(1)}};
 }
 

@@ -43,17 +43,20 @@ void expect_near(const at::Tensor& mine, const at::Tensor& theirs, const std::st
 TEST(Router, FollowsTheEquationsOfItsHeader_AndSoDoItsGradients) {
   for (const RouterKind kind : {RouterKind::kSoftmax, RouterKind::kSigmoid}) {
     for (const int64_t k : {1, 2, 4}) {
-      for (const bool normalizes : {true, false}) {
-        const RouterStyle style{kind, k, normalizes, true};
+      for (const auto& [normalizes, capacity_factor] : {std::pair{true, 0.0}, {false, 0.0}, {true, 0.7}}) {
+        const RouterStyle style{kind, k, normalizes, true, capacity_factor};
         OwnedGroup g({{"w", {E, D}, true, Init::kNormal, 1.0}});
         Parameter& w = g.group->find("w");
         const at::Tensor x = wave({B, T, D}, 0.9).requires_grad_();
         const Routing routing = route(style, x, w);
-        const Written expected = by_autograd(style, x, w.value(), routing.experts_Nk);
+        const at::Tensor dropped = routing.experts_Nk < 0;
+        EXPECT_EQ(dropped.any().item<bool>(), capacity_factor > 0);
+        const Written expected =
+            by_autograd(style, x, w.value(), at::where(dropped, routing.experts_Nk.bitwise_not(), routing.experts_Nk));
         const std::string what = std::to_string(static_cast<int>(kind)) + " " + std::to_string(k);
         expect_near(routing.weights_Nk, expected.weights, what + " weights");
         expect_near(routing.losses_B2, expected.losses, what + " losses");
-        const at::Tensor dw = wave({B * T, k}, 1.7), dl = wave({B, 2}, 0.3);
+        const at::Tensor dw = wave({B * T, k}, 1.7).masked_fill(dropped, 0), dl = wave({B, 2}, 0.3);
         const auto theirs = grad({expected.weights, expected.losses}, {x, w.value()}, {dw, dl});
         const auto mine = grad({routing.weights_Nk, routing.losses_B2}, {x, w.value()}, {dw, dl}, false, false, true);
         EXPECT_FALSE(mine[1].defined());
@@ -68,6 +71,24 @@ TEST(Router, ChoosesTheLargest_AndTheFirstOfEqualOnes) {
   const at::Tensor scores = at::tensor({1.0F, 3.0F, 3.0F, 2.0F, /**/ 0.0F, 0.0F, 0.0F, 0.0F}).view({2, 4});
   EXPECT_TRUE(at::equal(largest_of_rows(scores, 3), at::tensor({1, 2, 3, 0, 1, 2}, at::kLong).view({2, 3})));
   EXPECT_EQ(largest_of_rows(scores.narrow(0, 0, 0), 3).sizes(), at::IntArrayRef({0, 3}));
+}
+
+TEST(Router, ChoosesByTheBias_AndWeighsByTheScore) {
+  OwnedGroup g({{"w", {E, D}, true, Init::kNormal, 1.0}});
+  const RouterStyle style{RouterKind::kSigmoid, 2, false, false};
+  const at::Tensor x = wave({B, T, D}, 0.9), bias = at::tensor({0.0F, 9.0F, 0.0F, -9.0F});
+  const Routing routing = route(style, x, g.group->find("w"), bias);
+  EXPECT_TRUE(routing.experts_Nk.select(1, 0).eq(1).all().item<bool>());
+  EXPECT_FALSE(routing.experts_Nk.eq(3).any().item<bool>());
+  const at::Tensor scores = at::matmul(x.view({-1, D}), g.group->find("w").value().t()).sigmoid();
+  EXPECT_TRUE(at::allclose(routing.weights_Nk, scores.gather(1, routing.experts_Nk), 1e-5));
+}
+
+// Two sequences of three tokens and two experts, of which each takes two tokens.
+TEST(Router, DropsLateTokensOfASequence_SecondChoicesFirst) {
+  const at::Tensor experts = at::tensor({0, 1, 1, 0, 0, 1, /**/ 0, 1, 0, 1, 0, 1}, at::kLong).view({6, 2});
+  drop_beyond(2, experts, 2, 2);
+  EXPECT_TRUE(at::equal(experts, at::tensor({0, 1, 1, ~0, 0, ~1, /**/ 0, 1, 0, 1, ~0, ~1}, at::kLong).view({6, 2})));
 }
 
 // A loss of 1 a token means that all experts have equal shares, whatever k is.

@@ -178,9 +178,8 @@ TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
       "\"rmsnorm\", or leave it out");
   EXPECT_THAT(refusal("[model]\nkind = \"moe\"\nexperts = 3\ntop_k = 4\n"),
               HasSubstr("model.top_k must not exceed model.experts: 4 > 3\n  fix: model.top_k = 2"));
-  EXPECT_THAT(refusal("[model]\nkind = \"moe\"\ncapacity_factor = 1.25\n"),
-              HasSubstr("would drop tokens, which this version does not: every token reaches all its experts\n  fix: "
-                        "model.capacity_factor = 0"));
+  EXPECT_THAT(refusal("[model]\nkind = \"moe\"\nbias_balancing = 0.1\n[strategy]\nsync = \"server_async\"\n"),
+              HasSubstr("never waits for\n  fix: strategy.sync = \"server\", or model.bias_balancing = 0"));
   EXPECT_THAT(refusal("[model]\nkind = \"moe\"\n[data]\npacking = \"documents\"\n"),
               AllOf(HasSubstr("data.packing = \"documents\""), HasSubstr("model.kind = \"moe\""),
                     HasSubstr("fix: data.packing = \"none\", or model.kind = \"llama\"")));

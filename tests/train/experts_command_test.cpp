@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "layout_moves.h"
 #include "tests/support/sample.h"
 
@@ -13,7 +15,8 @@ using testing::HasSubstr;
 
 const std::vector<std::string> kRun =
     run_to_move({"model.kind=moe", "model.layers=2", "model.experts=4", "model.top_k=2", "model.expert_ffn=24",
-                 "model.norm=rmsnorm", "model.norm_eps=1e-6", "model.balance_loss=0.02", "optimizer.lr=3e-4"});
+                 "model.norm=rmsnorm", "model.norm_eps=1e-6", "model.balance_loss=0.02", "model.bias_balancing=0.01",
+                 "optimizer.lr=3e-4"});
 
 TEST(ExpertsCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
   RunFolder folder;
@@ -29,6 +32,22 @@ TEST(ExpertsCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
     if (++index % one_in(2, 2) != 0) continue;
     expect_moves(folder, "move" + std::to_string(index), kRun, expected, move);
   }
+}
+
+// A capacity drops, a bias balances, and both are told.
+TEST(ExpertsCommand, TellsHowTokensAreSharedAmongExperts) {
+  RunFolder folder;
+  const Ended ended = folder.train("told", 2, with(kRun, {"model.capacity_factor=1", "train.steps=8"}));
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  EXPECT_THAT(ended.output, testing::ContainsRegex("experts [1-4]\\.[0-9][0-9]x  dropped [0-9.]+ %"));
+  const StepMetrics last = metrics_of(folder.root / "told").back();
+  ASSERT_EQ(last.expert_load.size(), 2U);
+  for (const std::vector<int64_t>& layer : last.expert_load) {
+    EXPECT_EQ(layer.size(), 4U);
+    EXPECT_EQ(std::accumulate(layer.begin(), layer.end(), int64_t{0}), 2 * last.tokens);
+  }
+  EXPECT_GT(*last.expert_dropped, 0);
+  EXPECT_THAT(slurp(folder.root / "told" / "report.html"), HasSubstr("Load of the experts"));
 }
 
 TEST(ExpertsCommand, SaysWhatDoesNotGoWithExpertsOnSeveralRanks) {

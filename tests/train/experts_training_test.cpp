@@ -128,6 +128,45 @@ TEST(ExpertsTraining, RoutersLossesAddToTheLossAndMoveTheRouter) {
   EXPECT_GT((router(with_losses) - router(without)).abs().max().item<float>(), 1e-5);
 }
 
+// Counts are those of all ranks and of each micro-batch once, so layouts move the biases alike.
+TEST(ExpertsTraining, BiasesMoveAlikeInAnyLayout) {
+  const spec::RunFile run =
+      with(moe_run(), {"model.balance_loss=0", "model.z_loss=0", "model.bias_balancing=0.001", "model.experts=6"});
+  const Trained one = train_in_threads(with(run, {"train.micro_batch=12"}), 1, kSteps);
+  const Trained without = train_in_threads(with(run, {"model.bias_balancing=0"}), 1, kSteps);
+  EXPECT_EQ(one.buffers.size(), 3U);
+  for (const auto& [name, bias] : one.buffers) EXPECT_GE(bias.abs().max().item<float>(), 0.002F) << name;
+  EXPECT_TRUE(without.buffers.empty());
+  EXPECT_NE(one.imbalance, without.imbalance);
+  for (const LayoutCase& layout :
+       {LayoutCase{"Data", 2, {"train.micro_batch=2", "strategy.recompute=full"}},
+        LayoutCase{"Stages", 3, {"mesh.pp=3", "strategy.recompute=sqrt"}},
+        LayoutCase{"ExpertsOfRanks", 4, {"mesh.ep=2", "strategy.recompute=every:2", "strategy.zero=1"}},
+        LayoutCase{"Hybrid", 4, {"strategy.zero=3", "mesh.fsdp=2", "train.micro_batch=3"}}}) {
+    const Trained many = train_in_threads(with(run, layout.overrides), layout.ranks, kSteps);
+    EXPECT_EQ(many.imbalance, one.imbalance) << layout.name;
+    EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << layout.name;
+    for (const auto& [name, bias] : one.buffers)
+      EXPECT_TRUE(at::equal(many.buffers.at(name), bias)) << layout.name << " " << name;
+  }
+}
+
+// Which choices are dropped follows from each sequence alone.
+TEST(ExpertsTraining, DropsTheSameChoicesInAnyLayout) {
+  const spec::RunFile run = with(moe_run(), {"model.capacity_factor=0.8", "model.experts=6"});
+  const Trained one = train_in_threads(with(run, {"train.micro_batch=12"}), 1, kSteps);
+  EXPECT_GT(one.dropped.back(), 50);
+  for (const LayoutCase& layout :
+       {LayoutCase{"Data", 2, {"train.micro_batch=2", "strategy.recompute=full"}},
+        LayoutCase{"ExpertsOfRanks", 4, {"mesh.ep=2", "strategy.recompute=every:2", "strategy.zero=1"}},
+        LayoutCase{"Stages", 4, {"mesh.pp=2", "mesh.ep=2", "strategy.pipeline=zero_bubble_h1"}}}) {
+    const Trained many = train_in_threads(with(run, layout.overrides), layout.ranks, kSteps);
+    EXPECT_EQ(many.dropped, one.dropped) << layout.name;
+    EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << layout.name;
+    EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << layout.name;
+  }
+}
+
 TEST(ExpertsTraining, TensorParallelIsRefusedWithItsFix) {
   try {
     train_in_threads(with(moe_run(), {"mesh.tp=2"}), 2, 1);

@@ -149,6 +149,11 @@ inline spec::RunFile drawn(const Combination& c) {
     run.strategy.interleave_micro_batches = static_cast<int64_t>(2 + (c.seed / 3) % 2);
   if (c.ep == 1 && c.seed % 7 < 4) draw_codec(c, run);  // neither goes with experts on several ranks
   if (c.ep == 1 && c.seed % 7 >= 4) draw_servers(c, run);
+  // In 16 bits choices differ between layouts, and what follows from them more.
+  if (c.kind == "moe" && c.precision == "fp32") {
+    if (c.seed % 2 == 0) run.model.bias_balancing = 1e-3;
+    if (c.seed % 5 < 2) run.model.capacity_factor = c.seed % 5 == 0 ? 0.7 : 1.25;
+  }
   if (c.kind != "moe" && c.seed % 3 == 2) run.data.packing = "documents";
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   if (c.ep == 1 && c.seed % 2 == 0) draw_schedule(c, run);

@@ -26,6 +26,7 @@
 #include "herd/strategies/techniques.h"
 #include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
+#include "herd/train/expert_load.h"
 #include "herd/train/model_buffers.h"
 #include "herd/train/model_source.h"
 #include "herd/train/model_tensors.h"
@@ -48,6 +49,8 @@ struct Trained {
   std::vector<int64_t> skipped;               // by rank, steps whose gradient overflowed
   std::map<std::string, at::Tensor> weights;  // after the last step, where there is one rank
   std::map<std::string, at::Tensor> buffers;  // of rank 0, after the last step
+  std::vector<double> imbalance;              // of the experts, in each step
+  std::vector<int64_t> dropped;               // choices of experts, in each step
 };
 
 // Steps of a run that is compared with another: enough for weights that have moved to matter, for moments, and for
@@ -126,11 +129,16 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       if (served) comm.barrier();  // servers send until the last rank has its weights
       if (s + 1 == steps)
         out.sent[static_cast<size_t>(comm.rank())] = static_cast<int64_t>(comm.bytes_moved() - before);
-      const EndOfStep end =
-          all_reduce_end_of_step({.loss_sum = bindings.output().loss_sum, .tokens = bindings.output().count}, comm);
+      const EndOfStep end = all_reduce_end_of_step({.loss_sum = bindings.output().loss_sum,
+                                                    .tokens = bindings.output().count,
+                                                    .expert_load = take_expert_load(model.routers)},
+                                                   comm);
+      const auto load = balance_experts(model.routers, end.expert_load);
       if (comm.rank() != 0) continue;
       const std::lock_guard lock(mutex);
       out.losses.push_back(end.loss_sum / static_cast<double>(end.tokens));
+      out.imbalance.push_back(worst_imbalance(load.by_layer));
+      out.dropped.push_back(load.dropped);
       out.norms.push_back(bindings.output().gradient_norm);
     }
     if (const auto& scale = bindings.loss_scale()) out.skipped[static_cast<size_t>(comm.rank())] = scale->skipped();
