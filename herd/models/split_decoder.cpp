@@ -4,6 +4,7 @@
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/models/decoder.h"
 #include "herd/models/decoder_parameters_internal.h"
+#include "herd/nn/context_parts.h"
 #include "herd/nn/layer_parts.h"
 
 namespace herd::models {
@@ -88,7 +89,15 @@ class SplitDecoderBuilder {
     const std::string layer = block.name.substr(0, dot + 1), part = block.name.substr(dot + 1);
     if (part == "norm_1") return norm(layer + "ln_1");
     if (part == "norm_2") return norm(layer + "ln_2");
-    if (part == "attention") {
+    const std::string name = block.name.substr(0, dot);
+    const nn::HeadPart own_heads{table_.tp, place_};
+    const int exchanging = table_.ring ? 1 : table_.cp;
+    if (part == "projection")
+      return std::make_shared<nn::CutOutput>(name, groups, parameter(layer + "attn.proj.weight"));
+    if (part == "attention" && table_.ring) return std::make_shared<nn::RingAttention>(name, layer_, own_heads);
+    if (part == "attention" && table_.cp > 1)
+      return std::make_shared<nn::HeadAttention>(name, layer_, exchanging, own_heads);
+    if (part == "attention" || part == "qkv") {
       const int64_t heads = layer_.heads / table_.tp;
       nn::AttentionParameters parameters{parameter(layer + "attn.qkv.weight"),
                                          parameter_if(layer_.biases, layer + "attn.qkv.bias"),
@@ -101,6 +110,8 @@ class SplitDecoderBuilder {
         parameters.kv_weight = &nn::find(kv_groups, layer + "attn.qkv.weight");
         parameters.kv_bias = layer_.biases ? &nn::find(kv_groups, layer + "attn.qkv.bias") : nullptr;
       }
+      if (part == "qkv")
+        return std::make_shared<nn::CutProjection>(name, groups, parameters, layer_, own_heads, exchanging);
       return std::make_shared<nn::CutAttention>(block.name, groups, parameters,
                                                 nn::attention_shape(layer_, heads, heads * place_));
     }

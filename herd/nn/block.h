@@ -41,7 +41,8 @@ struct Context {
   int64_t past = 0;
   KeyValueCache* cache = nullptr;
   // For blocks that are parts of a layer, values are rows: row r is token r % tokens of sample r / tokens of its
-  // micro-batch. A shard of rows begins with first_row, and may end with rows of padding.
+  // micro-batch; where `cut` has parts, r % cut.size() of this rank's tokens. A shard of rows begins with first_row,
+  // and may end with rows of padding.
   int64_t tokens = 0, first_row = 0;
   // Places among the B x T tokens of whole sequences at which a document begins, in order (documents.h); empty = each
   // sequence is one document.

@@ -37,6 +37,26 @@ struct Reorder : torch::autograd::Function<Reorder> {
 
 at::Tensor reordered(const at::Tensor& x, std::vector<int64_t> order) { return Reorder::apply(x, std::move(order)); }
 
+// Returns (P, B, S, W) of q, k and v, each (B, S, heads * d): what the heads of each rank need of them.
+at::Tensor by_rank(const Tuple& q_k_v, int64_t P, int64_t d) {
+  const int64_t B = q_k_v[0].size(0), S = q_k_v[0].size(1);
+  Tuple slices;
+  for (const at::Tensor& part : q_k_v) {
+    const int64_t copies = std::max<int64_t>(1, P / (part.size(-1) / d));  // ranks that need the same key head
+    const at::Tensor copied =
+        copies == 1 ? part : part.reshape({B, S, -1, 1, d}).expand({B, S, -1, copies, d}).reshape({B, S, -1});
+    slices.push_back(copied.reshape({B, S, P, -1}).permute({2, 0, 1, 3}));
+  }
+  return at::cat(slices, -1).contiguous();
+}
+
+// Turns the first `heads` heads of this rank's tokens by their positions in their documents.
+at::Tensor rotate_own_tokens(const at::Tensor& x_BSC, const at::Tensor& frequencies, int64_t heads,
+                             const Context& context) {
+  if (context.document_begins.empty()) return rotate_heads(x_BSC, frequencies, heads, context.cut.spans());
+  return rotate_heads_by_row(x_BSC, frequencies, heads, document_positions(context, x_BSC.size(0), context.cut));
+}
+
 }  // namespace
 
 TokenProjection::TokenProjection(const std::string& layer, GroupsOfLayer groups, const TransformerShape& shape,
@@ -50,31 +70,50 @@ TokenProjection::TokenProjection(const std::string& layer, GroupsOfLayer groups,
 
 Tuple TokenProjection::forward(const Tuple& x_BSD, const Context& context) {
   const at::Tensor& x = x_BSD.at(0);
-  const int64_t B = x.size(0), S = x.size(1), H = attention_.heads, K = attention_.kv_heads, d = head_width_,
-                P = ranks_;
+  const int64_t H = attention_.heads, K = attention_.kv_heads, d = head_width_, P = ranks_;
   at::Tensor product =
       linear(norm(norm_, x, *weights_.ln_1.weight, weights_.ln_1.bias), *weights_.qkv.weight, weights_.qkv.bias);
-  if (attention_.rotary.defined()) {
-    product = context.document_begins.empty()
-                  ? rotate_heads(product, attention_.rotary, H + K, context.cut.spans())
-                  : rotate_heads_by_row(product, attention_.rotary, H + K, document_positions(context, B, context.cut));
-  }
+  if (attention_.rotary.defined()) product = rotate_own_tokens(product, attention_.rotary, H + K, context);
   if (P == 1) return {product.unsqueeze(0)};
   const Tuple parts = product.split_with_sizes({H * d, K * d, K * d}, -1);
   product = at::Tensor();
-  Tuple by_rank;
-  for (const at::Tensor& part : parts) {
-    const int64_t copies = std::max<int64_t>(1, P / (part.size(-1) / d));  // ranks that need the same key head
-    const at::Tensor copied =
-        copies == 1 ? part : part.view({B, S, -1, 1, d}).expand({B, S, -1, copies, d}).reshape({B, S, -1});
-    by_rank.push_back(copied.reshape({B, S, P, -1}).permute({2, 0, 1, 3}));
-  }
-  return {at::cat(by_rank, -1).contiguous()};
+  return {by_rank(parts, P, d)};
 }
 
-HeadAttention::HeadAttention(const std::string& layer, const TransformerShape& shape, int ranks)
+CutProjection::CutProjection(const std::string& layer, GroupsOfLayer groups, const AttentionParameters& parameters,
+                             const TransformerShape& shape, const HeadPart& part, int ranks)
+    : Block(layer + ".qkv", std::move(groups)),
+      parameters_(parameters),
+      attention_(part.of(shape)),
+      head_width_(shape.width_of_head()),
+      ranks_(ranks) {}
+
+Tuple CutProjection::forward(const Tuple& n_RD, const Context& context) {
+  const at::Tensor& n = n_RD.at(0);
+  const int64_t S = context.cut.size(), B = S == 0 ? 0 : n.size(0) / S, d = head_width_;
+  const int64_t H = attention_.heads, K = attention_.kv_heads, P = ranks_;
+  const at::Tensor n_BSD = n.view({B, S, n.size(1)});
+  at::Tensor product = linear(n_BSD, parameters_.qkv_weight, parameters_.qkv_bias);
+  if (parameters_.kv_weight != nullptr)
+    product = at::cat({product, linear(n_BSD, *parameters_.kv_weight, parameters_.kv_bias)}, -1);
+  if (attention_.rotary.defined()) product = rotate_own_tokens(product, attention_.rotary, H + K, context);
+  if (P == 1) return {product.unsqueeze(0)};
+  const Tuple parts = product.split_with_sizes({H * d, K * d, K * d}, -1);
+  product = at::Tensor();
+  return {by_rank(parts, P, d)};
+}
+
+CutOutput::CutOutput(const std::string& layer, GroupsOfLayer groups, Parameter& weight)
+    : Block(layer + ".projection", std::move(groups)), weight_(weight) {}
+
+Tuple CutOutput::forward(const Tuple& y_PBSA, const Context&) {
+  const at::Tensor& y = y_PBSA.at(0);
+  return {linear(reordered(y, {1, 2, 0, 3}).view({y.size(1) * y.size(2), -1}), weight_)};
+}
+
+HeadAttention::HeadAttention(const std::string& layer, const TransformerShape& shape, int ranks, const HeadPart& part)
     : Block(layer + ".attention", {}),
-      attention_(attention_shape(shape, shape.heads / ranks)),
+      attention_(HeadPart{part.ranks * ranks, part.place * ranks}.of(shape)),
       head_width_(shape.width_of_head()) {}
 
 Tuple HeadAttention::forward(const Tuple& qkv_PBSW, const Context& context) {
@@ -88,7 +127,7 @@ Tuple HeadAttention::forward(const Tuple& qkv_PBSW, const Context& context) {
                     .split_with_sizes({H * d, K * d, K * d}, -1);
   for (at::Tensor& part : heads) part = part.view({B, T, -1, d}).transpose(1, 2);
   AttentionShape shape = attention_;
-  shape.first_head = context.cut.place * H;
+  shape.first_head += context.cut.place * H;
   at::Tensor y = attend(heads[0], heads[1], heads[2], shape, context).transpose(1, 2).reshape({B, T, H * d});
   heads.clear();
   y = y.to(qkv.scalar_type());
@@ -96,8 +135,8 @@ Tuple HeadAttention::forward(const Tuple& qkv_PBSW, const Context& context) {
   return {reordered(y.view({B, P, S, H * d}), {1, 0, 2, 3})};
 }
 
-RingAttention::RingAttention(const std::string& layer, const TransformerShape& shape)
-    : Block(layer + ".attention", {}), attention_(attention_shape(shape, shape.heads)) {}
+RingAttention::RingAttention(const std::string& layer, const TransformerShape& shape, const HeadPart& part)
+    : Block(layer + ".attention", {}), attention_(part.of(shape)) {}
 
 Tuple RingAttention::forward(const Tuple& qkv_1BSW, const Context& context) {
   return {ring_attention(qkv_1BSW.at(0).squeeze(0), attention_, context).unsqueeze(0)};

@@ -196,12 +196,17 @@ at::Tensor dropout_rows(const at::Tensor& x, double p, DropoutSite site, const C
   if (p == 0 || !context.training || x.numel() == 0) return x;
   Draw draw = make_draw(p, site, context);
   const int64_t D = x.size(1), last = context.first_row + x.size(0);
-  for (size_t i = 0; i < context.samples.size(); ++i) {
-    const int64_t sample_row = static_cast<int64_t>(i) * context.tokens;
-    const int64_t from = std::max(context.first_row, sample_row), to = std::min(last, sample_row + context.tokens);
-    if (from < to)
-      draw.ranges.push_back({key_of(context, context.samples[i]), (from - sample_row) * D,
-                             (from - context.first_row) * D, (to - from) * D});
+  const bool is_cut = context.cut.parts > 1;
+  const std::vector<TokenSpan> spans = is_cut ? context.cut.spans() : std::vector<TokenSpan>{{0, context.tokens}};
+  int64_t row = 0;  // the first of a span
+  for (const int64_t sample : context.samples) {
+    for (const auto& [begin, count] : spans) {
+      const int64_t from = std::max(context.first_row, row), to = std::min(last, row + count);
+      if (from < to)
+        draw.ranges.push_back(
+            {key_of(context, sample), (begin + from - row) * D, (from - context.first_row) * D, (to - from) * D});
+      row += count;
+    }
   }
   return DropoutFunction::apply(x, draw, p);
 }

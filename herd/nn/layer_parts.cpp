@@ -1,6 +1,7 @@
 #include "herd/nn/layer_parts.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -17,19 +18,23 @@
 namespace herd::nn {
 namespace {
 
-// Returns the position of each row of a shard in its sample; rows of padding continue the count.
-at::Tensor positions_of(const at::Tensor& x_SD, const Context& context) {
+// Returns the position of each row of a shard in its document, of C positions. Rows of padding and tokens of padding
+// have any.
+at::Tensor positions_of(const at::Tensor& x_SD, int64_t C, const Context& context) {
+  const auto integers = x_SD.options().dtype(at::kLong);
+  const TokenCut cut = context.cut.parts > 1 ? context.cut : TokenCut{.tokens = context.tokens};
   if (!context.document_begins.empty()) {
     const int64_t S = x_SD.size(0), B = static_cast<int64_t>(context.samples.size());
-    const at::Tensor all = document_positions_tensor(context, B, {.tokens = context.tokens}).view({-1});
+    const at::Tensor all = document_positions_tensor(context, B, cut).clamp_max_(C - 1).view({-1});
     const int64_t there = std::clamp<int64_t>(all.numel() - context.first_row, 0, S);
     const at::Tensor own = at::zeros({S}, at::kLong);
     if (there > 0) own.narrow(0, 0, there).copy_(all.narrow(0, context.first_row, there));
     return own;
   }
-  const at::Tensor positions =
-      at::arange(context.first_row, context.first_row + x_SD.size(0), x_SD.options().dtype(at::kLong))
-          .remainder_(context.tokens);
+  std::vector<at::Tensor> tokens;
+  for (const auto& [begin, count] : cut.spans()) tokens.push_back(at::arange(begin, begin + count, integers));
+  const at::Tensor positions = at::cat(tokens).clamp_max_(C - 1).index_select(
+      0, at::arange(context.first_row, context.first_row + x_SD.size(0), integers).remainder_(cut.size()));
   return context.past == 0 ? positions : positions + context.past;
 }
 
@@ -58,7 +63,8 @@ Tuple AddPositions::forward(const Tuple& x_SD, const Context& context) {
                                       std::to_string(positions_CD_.spec().sizes[0]) +
                                       "\n  fix: model.context of at least " + std::to_string(tokens));
   }
-  const at::Tensor y = x + positions_CD_.value().index_select(0, positions_of(x, context));
+  const at::Tensor y =
+      x + positions_CD_.value().index_select(0, positions_of(x, positions_CD_.spec().sizes[0], context));
   return {dropout_rows(y, dropout_, DropoutSite::kEmbedding, context)};
 }
 
@@ -67,7 +73,7 @@ Tuple AddPositions::backward(const Tuple& dy_SD, const Context& context) {
   if (!positions_CD_.frozen()) {
     at::Tensor gradient = positions_CD_.gradient();
     if (positions_CD_.take_beta() == 0.0) gradient.zero_();
-    add_rows(gradient, positions_of(dx, context), dx);
+    add_rows(gradient, positions_of(dx, positions_CD_.spec().sizes[0], context), dx);
   }
   return {dx};
 }

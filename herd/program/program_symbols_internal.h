@@ -69,8 +69,10 @@ class Model {
   std::vector<spec::TensorId> outputs_with_gradient(int block) const;
   spec::Split split_of(int block) const;  // returns how ranks share the block so far (Proof::blocks_split)
   int joint_axis(int block) const;        // returns the axis whose ranks run the block together, so far; or kNoAxis
-  // Returns which part of activations the block reads and gives on the rank, by axis, so far (Proof).
-  std::map<int, Cut> cuts_of(int block, int rank) const;
+  // Tells whether ranks of the tensor axis have a tensor of their own heads, so far (Proof::blocks_split).
+  bool is_by_heads(spec::TensorId tensor) const;
+  // Returns which part of a tensor the block reads or gives on the rank, by axis, so far (Proof).
+  std::map<int, Cut> cuts_of(int block, spec::TensorId tensor, int rank) const;
   bool keeps_cache(int block) const;        // tells whether the pass keeps a cache of the block's keys and values
   bool is_cut(int group) const;             // tells whether ranks of the tensor axis hold parts of the group
   bool is_copied(int group) const;          // tells whether several of these ranks hold the same part

@@ -63,8 +63,16 @@ int Model::joint_axis(int block) const {
   return is_loss && split_of(block) == spec::Split::kCut ? expected_.tensor_axis : kNoAxis;
 }
 
-std::map<int, Cut> Model::cuts_of(int block, int rank) const {
+bool Model::is_by_heads(spec::TensorId tensor) const {
+  const auto maker = static_cast<size_t>(tensor.producer) - 1;
+  return tensor.producer > 0 && maker < expected_.block_gives_heads.size() && expected_.block_gives_heads[maker] &&
+         split_of(static_cast<int>(maker)) == spec::Split::kCut;
+}
+
+std::map<int, Cut> Model::cuts_of(int block, spec::TensorId tensor, int rank) const {
   std::map<int, Cut> cuts;
+  if (is_by_heads(tensor))
+    cuts[expected_.tensor_axis] = {expected_.mesh.index(expected_.tensor_axis, rank), Dimension::kHeads};
   if (split_of(block) == spec::Split::kSequence)
     cuts[expected_.tensor_axis] = {expected_.mesh.index(expected_.tensor_axis, rank), Dimension::kRows};
   if (expected_.proof.tokens_cut && expected_.context_axis != kNoAxis) {

@@ -111,7 +111,7 @@ class LocalOp {
   }
   void check_placement(const Value& value, const Symbol& symbol) {
     if (!is_placed(value)) return;
-    const std::map<int, Cut> needed = model_.cuts_of(context_.op.block, context_.rank);
+    const std::map<int, Cut> needed = model_.cuts_of(context_.op.block, tensor_of(value), context_.rank);
     const Mesh& mesh = model_.expected().mesh;
     if (symbol.partial)
       wrong("reads " + name(value) + ", which is partial");
@@ -120,10 +120,10 @@ class LocalOp {
             cuts_text(mesh, needed));
   }
   // Returns the symbol as its block makes it: a part of the rows or heads, a partial sum, or whole.
-  Symbol as_split(Symbol symbol) const {
+  Symbol as_split(const Value& value, Symbol symbol) const {
     const spec::Split split = model_.split_of(context_.op.block);
-    symbol.cuts = model_.cuts_of(context_.op.block, context_.rank);
-    if (split != spec::Split::kCut) return symbol;
+    symbol.cuts = model_.cuts_of(context_.op.block, tensor_of(value), context_.rank);
+    if (split != spec::Split::kCut || model_.is_by_heads(tensor_of(value))) return symbol;
     symbol.partial = true;
     std::set<Atom> parts;
     for (auto [block, micro_batch, data, part] : symbol.atoms)
@@ -203,7 +203,7 @@ class LocalOp {
       switch (value.kind) {
         case ValueKind::kActivation:
           out.push_back(loads ? made_symbol(value.kind, 0, true)
-                              : as_split(made_symbol(value.kind, op.block + 1, op.kind == OpKind::kForward)));
+                              : as_split(value, made_symbol(value.kind, op.block + 1, op.kind == OpKind::kForward)));
           out.back().tensor = value.tensor;
           if (value.index != (loads ? 0 : op.block + 1)) wrong("writes " + name(value) + ", which is another block's");
           break;
@@ -256,7 +256,7 @@ class LocalOp {
 
   Symbol added_activation(const Value& value, bool fits) {
     const std::vector<spec::TensorId>& inputs = model_.inputs_of(context_.op.block);
-    Symbol symbol = as_split(made_symbol(value.kind, context_.op.block, fits));
+    Symbol symbol = as_split(value, made_symbol(value.kind, context_.op.block, fits));
     symbol.tensor = value.tensor;
     if (std::find(inputs.begin(), inputs.end(), tensor_of(value)) == inputs.end())
       wrong("writes " + name(value) + ", which is no gradient of what its block reads");

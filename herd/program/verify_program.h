@@ -6,9 +6,9 @@
 //   Where
 //               ranks share the tokens of samples, each of them counts as a data rank of its own. Where ranks hold
 //               parts of the experts, a contribution also names the part.
-//   activation  is what made it (block, tensor, micro-batch, data rank, step). It must be whole, a shard or partial
-//               along the tensor axis, and cut by rows or by heads along the context axis, as the blocks that make and
-//               read it need. Its gradient is the set of its readers.
+//   activation  is what made it (block, tensor, micro-batch, data rank, step). It must be whole, a shard by rows or by
+//               heads, or partial along the tensor axis, and a shard by rows or by heads along the context axis, as the
+//               blocks that make and read it need. Its gradient is the set of its readers.
 //   pushed      is a round of the parameter servers, which must hold what a gradient must, and its step's alone. The
 //               pull of step t gets the weights that rounds 0 to t make; with a staleness s, those of this rank's
 //               pushes of steps 0 to t and of all others' up to step t - s, at least: a version in [t + 1 - s, t + 1].
@@ -69,6 +69,7 @@ struct Expectation {
   std::vector<std::vector<bool>> block_outputs = {};
   bool has_targets = true;  // true: the loss reads targets; false: it reads tensors of the batch alone
   std::vector<spec::Split> block_splits = {};  // empty = ranks share no block
+  std::vector<bool> block_gives_heads = {};    // tells which cut blocks give the tensor of a rank's heads; empty = none
   std::set<int> frozen_groups = {};            // groups without gradient, whose weights no step may change
   int micro_batches = 1;
   bool trains = true;  // false: the programs compute losses alone, and no version changes

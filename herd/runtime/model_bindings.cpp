@@ -310,7 +310,9 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) {
   context.past = input_.cached_tokens;
   if (contains(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
   const auto is_shard_of_rows = [&](const program::Value& value) {
-    return program::is_activation_or_gradient(value) && value.placement.is_shard(groups_.tensor_axis());
+    const int axis = groups_.tensor_axis();
+    return program::is_activation_or_gradient(value) && value.placement.is_shard(axis) &&
+           value.placement.dimension(axis) == program::Dimension::kRows;
   };
   if (std::any_of(op.reads.begin(), op.reads.end(), is_shard_of_rows))
     context.first_row = groups_.tensor_place() * shard_rows(op.micro_batch);

@@ -25,8 +25,8 @@ struct InnerCollective {
 
 // Says how the ranks of the tensor axis share a block's work, and so how its inputs and outputs lie on that axis.
 enum class Split : uint8_t {
-  kNone,      // each rank does all of the work: it reads and gives wholes, and all ranks have the same gradients
-  kCut,       // each rank has a part of the weights: it reads wholes and gives a partial sum, also in backward
+  kNone,  // each rank does all of the work: it reads and gives wholes, and all ranks have the same gradients
+  kCut,  // each rank has a part of the weights: it reads wholes and gives a partial sum, also in backward (gives_heads)
   kSequence,  // each rank has a part of the rows: it reads and gives shards; gradients of its weights are partial sums
 };
 
@@ -67,6 +67,9 @@ struct BlockShape {
   std::vector<TensorId> kept = {};
   std::vector<ParameterShape> buffers = {};  // tensors that passes change and no optimizer updates (nn::Buffer)
   Split split = Split::kNone;
+  // True, for a block that is kCut: each rank of the tensor axis gives the tensor of its own heads, in place of a
+  // partial sum. The block that reads it is kCut, too, and reads these heads. So do their gradients go back.
+  bool gives_heads = false;
   // Where context-parallel ranks share the tokens of each sequence: true = the block works on all tokens of a part of
   // the heads; false = on a part of the tokens.
   bool by_heads = false;

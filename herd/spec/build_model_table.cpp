@@ -42,20 +42,21 @@ void refuse_key_heads(const RunFile& run) {
                                     std::to_string(tp % keys) + "\n  fix: mesh.tp = " + fix);
 }
 
-// Ranks that exchange tokens for heads have whole heads of both kinds.
+// Ranks that exchange tokens for heads have whole heads of both kinds, of those of their tensor rank.
 void check_exchanged_heads(const RunFile& run) {
-  const int64_t cp = run.mesh.cp, heads = run.model.heads, keys = run.model.kv_heads;
-  const auto fits = [&](int64_t ranks) { return heads % ranks == 0 && (keys % ranks == 0 || ranks % keys == 0); };
-  if (fits(cp)) return;
-  int64_t fix = cp;
-  while (!fits(fix)) --fix;
+  if (exchanges_whole_heads(run)) return;
+  RunFile fix = run;
+  while (!exchanges_whole_heads(fix)) --fix.mesh.cp;
+  const int64_t cp = run.mesh.cp, tp = run.mesh.tp, heads = run.model.heads / tp;
+  const int64_t keys = std::max<int64_t>(1, run.model.kv_heads / tp);
   const bool queries = heads % cp != 0;
-  throw Error(
-      Code::kBadConfig,
-      "with strategy.context = \"all_to_all\" mesh.cp must divide model.heads, and divide model.kv_heads or be a "
-      "multiple of it: " +
-          std::to_string(queries ? heads : keys) + " % " + std::to_string(cp) + " = " +
-          std::to_string((queries ? heads : keys) % cp) + "\n  fix: mesh.cp = " + std::to_string(fix));
+  const std::string of_rank = tp > 1 ? " / mesh.tp" : "";
+  throw Error(Code::kBadConfig, "with strategy.context = \"all_to_all\" mesh.cp must divide model.heads" + of_rank +
+                                    ", and divide model.kv_heads" + of_rank +
+                                    " or be a multiple of it: " + std::to_string(queries ? heads : keys) + " % " +
+                                    std::to_string(cp) + " = " + std::to_string((queries ? heads : keys) % cp) +
+                                    "\n  fix: mesh.cp = " + std::to_string(fix.mesh.cp) +
+                                    (tp > 1 ? ", or strategy.context = \"ring\"" : ""));
 }
 
 void refuse_empty_vocabulary(int64_t tp, int64_t vocab) {
@@ -93,6 +94,12 @@ void check_shares(const RunFile& run) {
 
 }  // namespace
 
+bool exchanges_whole_heads(const RunFile& run) {
+  const int64_t cp = run.mesh.cp, heads = run.model.heads / run.mesh.tp;
+  const int64_t keys = std::max<int64_t>(1, run.model.kv_heads / run.mesh.tp);
+  return run.strategy.context != "all_to_all" || (heads % cp == 0 && (keys % cp == 0 || cp % keys == 0));
+}
+
 Kernels kernels_of(const RunFile& run) {
   return run.device.kind == "cuda" || run.device.kind == "extension" ? Kernels::kDevice : Kernels::kCpu;
 }
@@ -107,12 +114,11 @@ ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels)
 
 ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   const bool decoder = run.model.kind == "gpt" || run.model.kind == "llama";
-  const bool shares_tokens = run.mesh.cp > 1 && run.mesh.tp == 1;
-  if ((run.mesh.tp == 1 && !shares_tokens) || !decoder) return model_table(run, micro_batch, kernels);
+  if ((run.mesh.tp == 1 && run.mesh.cp == 1) || !decoder) return model_table(run, micro_batch, kernels);
   check_shares(run);
-  if (shares_tokens && run.strategy.context == "all_to_all") check_exchanged_heads(run);
-  ModelTable table =
-      shares_tokens ? context_decoder_table(run, micro_batch, kernels) : split_decoder_table(run, micro_batch, kernels);
+  check_exchanged_heads(run);
+  ModelTable table = run.mesh.tp == 1 ? context_decoder_table(run, micro_batch, kernels)
+                                      : split_decoder_table(run, micro_batch, kernels);
   freeze(table, run.model.frozen);
   return table;
 }

@@ -31,8 +31,14 @@ ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels 
 //   strategy.keep_gathered a gathered input is kept as such a shard, too, which is no part of the graph.
 // Where context-parallel ranks share the tokens of a decoder, each layer becomes qkv, attention, output: attention
 // works on all tokens of a part of the heads, the others on a part of the tokens. Groups are those of model_table().
-// Throws as model_table() does, and where cp doesn't divide the heads. Source: Korthikanti et al. 2022,
+// Where both cut it, attention above becomes qkv, attention, projection: heads are cut by tp first, and R are the rows
+// of a rank's tokens.
+// Throws as model_table() does, and where exchanges_whole_heads() is false. Source: Korthikanti et al. 2022,
 // arXiv:2205.05198, section 4.2.2.
 ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
+
+// Tells whether mesh.cp divides the heads of a tensor rank, and divides its key heads or is a multiple of them. Other
+// kinds of strategy.context than all_to_all need none of it.
+bool exchanges_whole_heads(const RunFile& run);
 
 }  // namespace herd::spec

@@ -6,23 +6,78 @@ namespace herd::spec {
 
 // Where there are fewer key heads than ranks, each goes to as many ranks as need it.
 int64_t TableBuilder::exchanged_width() const {
-  return A_ + 2 * (table_.ring ? K_ : std::max(K_, cp_ * (A_ / m_.heads)));
+  const int64_t keys = K_ / tp_;
+  return A_ / tp_ + 2 * (table_.ring ? keys : std::max(keys, cp_ * (A_ / m_.heads)));
 }
 
 LayerSizes TableBuilder::sizes_of_heads(const LayerStyle& style) const {
   LayerSizes sizes = sizes_of(style);
   const int64_t head = A_ / m_.heads;
   sizes.T = S_, sizes.R = B_ * S_;
-  sizes.A = A_ / cp_, sizes.heads = m_.heads / cp_;
-  sizes.key_heads = std::max<int64_t>(1, K_ / head / cp_);
+  sizes.A /= cp_, sizes.heads /= cp_;
+  sizes.key_heads = std::max<int64_t>(1, sizes.key_heads / cp_);
   sizes.K = sizes.key_heads * head;
   return sizes;
 }
 
 std::vector<TensorShape> TableBuilder::by_rank(int64_t width) const {
-  return {{.bytes = cp_ * R_ * width * element_,
+  const int64_t slices = table_.ring ? 1 : cp_;
+  return {{.bytes = slices * R_ * width * element_,
            .dtype = table_.compute_dtype,
-           .extents = {{cp_, false}, {1, true}, {R_ / B_, false}, {width, false}}}};
+           .extents = {{slices, false}, {1, true}, {R_ / B_, false}, {width, false}}}};
+}
+
+// Makes queries, keys and values of this tensor rank's heads, in the order of the context ranks that get them. A norm
+// stands before it.
+BlockShape TableBuilder::cut_projection(const std::string& name, const LayerStyle& style) const {
+  BlockShape block = part(name, Split::kCut);
+  block.gives_heads = true;
+  const LayerMemory memory = memory_of(style);
+  const int64_t rd = R_ * D_, products = (A_ + 2 * K_) / tp_, exchanged = R_ * exchanged_width();
+  block.output_bytes = exchanged * element_;
+  block.outputs = by_rank(exchanged_width() / (table_.ring ? 1 : cp_));
+  block.graph_bytes = kept_input_ * element_;
+  block.pending_bytes = R_ * (D_ + products) * element_;
+  const double matmul = 2.0 * static_cast<double>(rd) * static_cast<double>(products);
+  block.forward.matmul_flops = matmul;
+  block.forward.memory_bytes = static_cast<double>((rd + 3 * exchanged) * element_);
+  block.backward.matmul_flops = 2 * matmul;
+  block.backward.memory_bytes = static_cast<double>((2 * rd + 5 * exchanged) * element_);
+  HeldBytes forward, backward, first_half;
+  memory.product_of_heads_forward(forward, exchanged);
+  memory.product_of_heads_backward(backward, Halves::kTogether, {});
+  memory.product_of_heads_backward(first_half, Halves::kApart, {});
+  block.forward.scratch_bytes = forward.most() - forward.held();
+  block.backward.scratch_bytes = backward.most() - block.input_bytes;
+  block.first_half_scratch_bytes = first_half.most() - block.input_bytes - block.pending_bytes;
+  block.second_half_scratch_bytes = memory.gradient_scratch(R_, D_, products, style.biases);
+  block.without_graph = without_graph(block.forward, R_ * products + exchanged);
+  return block;
+}
+
+// Projects the outputs of this tensor rank's heads, of this context rank's tokens. The sum over ranks has no bias yet.
+BlockShape TableBuilder::cut_output(const std::string& name, const LayerStyle& style) const {
+  BlockShape block = part(name, Split::kCut);
+  const LayerMemory memory = memory_of(style);
+  const int64_t rd = R_ * D_, ra = R_ * A_ / tp_;
+  block.input_bytes = ra * element_;
+  block.graph_bytes = 2 * ra * element_;  // in both orders
+  block.pending_bytes = (ra + rd) * element_;
+  const double matmul = 2.0 * static_cast<double>(R_ * D_) * static_cast<double>(A_ / tp_);
+  block.forward.matmul_flops = matmul;
+  block.forward.memory_bytes = static_cast<double>((rd + 3 * ra) * element_);
+  block.backward.matmul_flops = 2 * matmul;
+  block.backward.memory_bytes = static_cast<double>((2 * rd + 5 * ra) * element_);
+  HeldBytes forward, backward, first_half;
+  memory.output_of_heads_forward(forward);
+  memory.output_of_heads_backward(backward, Halves::kTogether);
+  memory.output_of_heads_backward(first_half, Halves::kApart);
+  block.forward.scratch_bytes = forward.most() - forward.held();
+  block.backward.scratch_bytes = backward.most() - block.input_bytes;
+  block.first_half_scratch_bytes = first_half.most() - block.input_bytes - block.pending_bytes;
+  block.second_half_scratch_bytes = memory.gradient_scratch(R_, A_ / tp_, D_, false);
+  block.without_graph = without_graph(block.forward, ra + rd);
+  return block;
 }
 
 // Normalises this rank's tokens and makes queries, keys and values of them, in the order of the ranks that get them.
@@ -32,7 +87,7 @@ BlockShape TableBuilder::token_projection(const std::string& name, const LayerSt
   const int64_t rd = R_ * D_, products = A_ + 2 * K_, exchanged = R_ * exchanged_width();
   block.input_bytes = rd * element_;
   block.output_bytes = exchanged * element_;
-  block.outputs = by_rank(exchanged_width() / cp_);
+  block.outputs = by_rank(exchanged_width() / (table_.ring ? 1 : cp_));
   block.graph_bytes = 2 * rd * element_ + memory.norm_numbers(R_);
   block.pending_bytes = R_ * (D_ + products) * element_ + memory.norm_weights();
   const double matmul = 2.0 * static_cast<double>(R_ * D_) * static_cast<double>(products);
@@ -56,6 +111,7 @@ BlockShape TableBuilder::token_projection(const std::string& name, const LayerSt
 BlockShape TableBuilder::head_attention(const std::string& name, const LayerStyle& style) const {
   BlockShape block{.name = name};
   block.by_heads = true;
+  if (tp_ > 1) block.split = Split::kCut, block.gives_heads = true;
   const bool flash = table_.attention == Attention::kFlash;
   const LayerSizes sizes = sizes_of_heads(style);
   const LayerMemory memory(sizes);
@@ -95,23 +151,26 @@ BlockShape TableBuilder::head_attention(const std::string& name, const LayerStyl
 BlockShape TableBuilder::ring_attention(const std::string& name, const LayerStyle& style) const {
   BlockShape block{.name = name};
   block.in_ring = true;
-  const int64_t width = A_ + 2 * K_, keys = 2 * R_ * K_;  // elements of one rank's keys and values
-  const LayerMemory memory = memory_of(style);
+  if (tp_ > 1) block.split = Split::kCut, block.gives_heads = true;
+  const LayerSizes sizes = sizes_of(style);
+  const int64_t width = sizes.A + 2 * sizes.K, keys = 2 * R_ * sizes.K;  // elements of one rank's keys and values
+  const LayerMemory memory(sizes);
   block.input_bytes = R_ * width * element_;
-  block.output_bytes = R_ * A_ * element_;
+  block.output_bytes = R_ * sizes.A * element_;
+  if (tp_ > 1) block.outputs = by_rank(sizes.A);
   block.backward_reads_weights = false;
-  block.graph_bytes = R_ * (width + A_) * element_ + R_ * m_.heads * 4;
-  const double scores = 4.0 * static_cast<double>(R_) * static_cast<double>(S_) * static_cast<double>(A_);
+  block.graph_bytes = R_ * (width + sizes.A) * element_ + R_ * sizes.heads * 4;
+  const double scores = 4.0 * static_cast<double>(R_) * static_cast<double>(S_) * static_cast<double>(sizes.A);
   block.forward.attention_flops = (style.causal ? 0.5 : 1.0) * scores;
   block.forward.memory_bytes = static_cast<double>(cp_ * (block.input_bytes + 3 * block.output_bytes));
   block.backward.attention_flops = 2.5 * block.forward.attention_flops;
   block.backward.memory_bytes = static_cast<double>(cp_ * (4 * block.input_bytes + 3 * block.output_bytes));
   HeldBytes forward, backward;
-  memory.ring_forward(forward, keys);
-  memory.ring_backward(backward, keys);
-  block.forward.scratch_bytes = forward.most() - R_ * A_ * element_ - R_ * m_.heads * 4;
+  memory.ring_forward(forward, keys, cp_);
+  memory.ring_backward(backward, keys, cp_);
+  block.forward.scratch_bytes = forward.most() - R_ * sizes.A * element_ - R_ * sizes.heads * 4;
   block.backward.scratch_bytes = backward.most() - block.input_bytes;
-  block.without_graph = without_graph(block.forward, R_ * (width + 3 * A_) + 2 * keys);
+  block.without_graph = without_graph(block.forward, R_ * (width + 3 * sizes.A) + 2 * keys);
   // What a rank sends is what it would of all-gathers of these bytes: (P-1)/P of them.
   const int64_t sent_home = cp_ * keys * 4;
   block.inner = {{.axis = "cp",

@@ -19,8 +19,9 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   const auto& m = run.model;
   const bool gpt = m.kind == "gpt";
   const auto in_parts = [&](BlockShape block, int parts) {  // as many as split_decoder_table() makes
-    if (run.mesh.tp > 1) block.num_program_blocks = parts;
-    if (run.mesh.tp == 1 && run.mesh.cp > 1 && parts == kPartsOfLayer) block.num_program_blocks = 3;
+    const bool is_layer = parts == kPartsOfLayer, shares_tokens = is_layer && run.mesh.cp > 1;
+    if (run.mesh.tp > 1) block.num_program_blocks = parts + (shares_tokens ? 2 : 0);  // attention in three
+    if (run.mesh.tp == 1 && shares_tokens) block.num_program_blocks = 3;
     return block;
   };
   const LayerStyle style = decoder_style(m);

@@ -366,23 +366,44 @@ void LayerMemory::backward(HeldBytes& held, Halves halves) const {
 
 void LayerMemory::projection_forward(HeldBytes& held, int64_t exchanged) const {
   held.take(rows(s_.D) + norm_numbers(s_.R));
+  product_of_heads_forward(held, exchanged);
+}
+
+void LayerMemory::projection_backward(HeldBytes& held, Halves halves) const {
+  product_of_heads_backward(held, halves, {.owns_input = true});
+  norm_backward(held, s_.R);
+  held.give(rows(s_.D));
+}
+
+void LayerMemory::product_of_heads_forward(HeldBytes& held, int64_t exchanged) const {
   multiply(held, s_.D, s_.A + 2 * s_.K);
+  if (s_.has_key_product) held.take_briefly(rows(s_.A + 2 * s_.K));  // both products in one tensor
   rotate(held);
   held.take(exchanged * s_.element);
   if (exchanged > s_.R * (s_.A + 2 * s_.K)) held.take_briefly((exchanged - s_.R * s_.A) * s_.element);  // copied keys
   held.give(rows(s_.A + 2 * s_.K));
 }
 
-void LayerMemory::projection_backward(HeldBytes& held, Halves halves) const {
+void LayerMemory::product_of_heads_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const {
   const bool together = halves == Halves::kTogether;
   const int64_t qkv = rows(s_.A + 2 * s_.K);
   held.take(qkv + rows(2 * s_.K));  // in one tensor; keys and values are summed over their copies before
   held.give(rows(2 * s_.K));
   rotate(held);
   multiply_backward(held, s_.D, s_.A + 2 * s_.K, halves, s_.has_biases);
-  if (together) held.give(qkv + rows(s_.D));
-  norm_backward(held, s_.R);
-  held.give(rows(s_.D));
+  if (s_.has_key_product) held.take_briefly(2 * rows(s_.D));  // of the keys' product, and the sum of both
+  if (together) held.give(qkv + (ends.owns_input ? rows(s_.D) : 0));
+}
+
+void LayerMemory::output_of_heads_forward(HeldBytes& held) const {
+  held.take(rows(s_.A));  // heads come together
+  multiply(held, s_.A, s_.D);
+}
+
+void LayerMemory::output_of_heads_backward(HeldBytes& held, Halves halves) const {
+  multiply_backward(held, s_.A, s_.D, halves, false);
+  if (halves == Halves::kTogether) held.give(rows(s_.A));
+  held.take_briefly(rows(s_.A));  // by ranks
 }
 
 // Takes the tokens of all ranks in one tensor, what attention keeps, and its output by ranks.
@@ -432,30 +453,89 @@ void LayerMemory::heads_backward(HeldBytes& held, int64_t padded_rows) const {
   held.give(joined);
 }
 
-// While one step computes, the keys of the next are on their way. The output is merged in fp32; a part of it, with its
-// sums, lies beside.
-void LayerMemory::ring_forward(HeldBytes& held, int64_t keys) const {
-  const int64_t a = in_attention(s_.A), sums = s_.R * s_.heads * 4, merged = 4 * s_.R * s_.A;
-  const int64_t converted = s_.in_fp32 || s_.dropout ? 4 * (s_.R * s_.A + keys) : 0;
-  const int64_t matrix = s_.dropout ? 4 * s_.B * s_.heads * s_.T * s_.T : 0;
-  held.take(2 * keys * s_.element + converted);
-  held.take(merged + sums);
-  held.take_briefly(2 * a + 3 * sums + merged + std::max(flash_buffer(false), 4 * matrix));
-  if (s_.element != 4 && converted == 0) held.take_briefly(a + 3 * sums + 2 * merged);  // a part in fp32, and scaled
+// A packed sequence is attended to document by document, each as long as a sequence at most.
+LayerMemory LayerMemory::of_pairs(int64_t queries, int64_t keys) const {
+  LayerSizes sizes = s_;
+  if (s_.is_packed) sizes.B = 1;
+  sizes.T = queries, sizes.S = keys, sizes.R = sizes.B * queries;
+  return LayerMemory(sizes);
+}
+
+int64_t LayerMemory::ring_element() const { return s_.in_fp32 || s_.dropout ? 4 : s_.element; }
+
+// Takes the output and the sums of some pairs. With dropout, their scores are matrices, of which queries and keys are
+// copied.
+void LayerMemory::ring_part_forward(HeldBytes& held) const {
+  const int64_t a = s_.R * s_.A * ring_element(), k = s_.B * s_.S * s_.K * ring_element(), sums = s_.R * s_.heads * 4;
+  if (s_.dropout) {
+    const int64_t matrix = 4 * s_.B * s_.heads * s_.T * s_.S, mask = 4 * s_.T * s_.S;
+    held.take_briefly(std::max({matrix + 2 * a + k, 2 * matrix + mask, 3 * matrix + sums, 2 * matrix + a + k + sums}));
+  }
+  held.take(a + sums);
+  if (!s_.dropout) held.take_briefly(flash_buffer(false));
+}
+
+// Takes the gradients of the queries and keys of some pairs.
+void LayerMemory::ring_part_backward(HeldBytes& held) const {
+  const int64_t a = s_.R * s_.A * ring_element(), k = s_.B * s_.S * s_.K * ring_element();
+  if (s_.dropout) {
+    const int64_t matrix = 4 * s_.B * s_.heads * s_.T * s_.S, sums = s_.R * s_.heads * 4;
+    held.take_briefly(
+        std::max({matrix + 2 * a + k, 2 * matrix + a + k, 5 * matrix + k + sums, 3 * matrix + a + 3 * k + sums}));
+  }
+  held.take(a + 2 * k);
+  if (!s_.dropout) held.take_briefly(flash_buffer(true));
+  if (ring_element() != 4) held.take_briefly(4 * std::max(s_.R * s_.A, s_.B * s_.S * s_.K));  // they are added in fp32
+}
+
+// In the first step a rank's queries meet its own keys, in a later one all queries half of the keys, or half of them
+// all keys. While a step computes, the keys of the next are on their way. The output is merged in fp32.
+void LayerMemory::ring_forward(HeldBytes& held, int64_t keys, int64_t ranks) const {
+  const int64_t merged = 4 * s_.R * s_.A, sums = s_.R * s_.heads * 4, passing = ranks > 1 ? keys * s_.element : 0;
+  const bool converts = ring_element() != s_.element, adds_in_fp32 = ring_element() != 4;
+  held.take(keys * s_.element + (converts ? 4 * (s_.R * s_.A + keys) : 0));
+  if (s_.is_packed) held.take(merged + sums);
+  held.take(passing);
+  HeldBytes first = held;
+  of_pairs(s_.T, s_.T).ring_part_forward(first);
+  if (adds_in_fp32 || s_.is_packed) first.take_briefly(merged);
+  held.take_briefly(first.most() - held.held());
+  if (!s_.is_packed) held.take(merged + sums);
+  held.give(passing);
+  if (ranks > 2) held.take(passing);
+  HeldBytes later = held;
+  of_pairs(s_.T, (s_.T + 1) / 2).ring_part_forward(later);
+  later.take_briefly(3 * sums + (adds_in_fp32 ? 2 : 1) * merged);
+  if (ranks > 1) held.take_briefly(later.most() - held.held());
   held.take_briefly(rows(s_.A));
 }
 
-void LayerMemory::ring_backward(HeldBytes& held, int64_t keys) const {
-  const int64_t a = in_attention(s_.A), matrix = s_.dropout ? 4 * s_.B * s_.heads * s_.T * s_.T : 0;
-  const int64_t converted = s_.in_fp32 || s_.dropout ? 4 * (3 * s_.R * s_.A + keys) : 0;
-  held.take(4 * (s_.R * s_.A + keys));           // gradients, in fp32
-  held.take(2 * keys * s_.element + converted);  // keys, and those on their way
-  held.take(2 * 4 * keys);                       // sums of their gradients, and those on their way
-  held.take_briefly(2 * a + 2 * 4 * keys + std::max(flash_buffer(true), 5 * matrix));
-  if (s_.element != 4 && converted == 0)  // sums of gradients, a part's gradients, and those of queries in fp32
-    held.take_briefly(4 * keys + a + keys * s_.element + 4 * s_.R * s_.A);
-  held.give(2 * keys * s_.element + converted + 2 * 4 * keys);
-  held.take_briefly(s_.element == 4 ? 0 : rows(s_.A) + keys * s_.element);
+// The sums of the gradients of keys go behind them: those of a step are added to those that have come, while those of
+// the step before are on their way.
+void LayerMemory::ring_backward(HeldBytes& held, int64_t keys, int64_t ranks) const {
+  const int64_t passing = ranks > 1 ? keys * s_.element : 0, sums = 4 * keys;
+  const bool converts = ring_element() != s_.element;
+  held.take(4 * s_.R * s_.A + sums);  // gradients, in fp32
+  held.take(keys * s_.element + (converts ? 4 * (3 * s_.R * s_.A + keys) : 0));
+  held.take(passing + sums);
+  const auto step = [&](int64_t of_queries, int64_t of_keys) {
+    HeldBytes part = held;
+    of_pairs(of_queries, of_keys).ring_part_backward(part);
+    held.take_briefly(part.most() - held.held());
+  };
+  step(s_.T, s_.T);
+  const int64_t half = (s_.T + 1) / 2;
+  if (ranks > 1) {
+    held.take(2 * sums);
+    if (ranks == 2) held.give(passing);
+    step(s_.T, half);
+    step(half, s_.T);
+    held.give(2 * sums);
+    if (ranks == 2) held.take(passing);
+  }
+  held.give(passing + sums);
+  held.take_briefly(s_.element == 4 ? 0 : sums + rows(s_.A) + keys * s_.element);
+  held.give(keys * s_.element + (converts ? 4 * (3 * s_.R * s_.A + keys) : 0));
 }
 
 void LayerMemory::output_forward(HeldBytes& held) const {

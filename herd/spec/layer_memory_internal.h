@@ -86,11 +86,17 @@ class LayerMemory {
   // projection, of which `exchanged` elements are handed on; attention alone, of sizes of its own; and all else.
   void projection_forward(HeldBytes& held, int64_t exchanged) const;
   void projection_backward(HeldBytes& held, Halves halves) const;
+  // The same product alone, and that of attention's output, where a norm and the sum with the residual are other parts.
+  void product_of_heads_forward(HeldBytes& held, int64_t exchanged) const;
+  void product_of_heads_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
+  void output_of_heads_forward(HeldBytes& held) const;
+  void output_of_heads_backward(HeldBytes& held, Halves halves) const;
   void heads_forward(HeldBytes& held, int64_t padded_rows) const;
   void heads_backward(HeldBytes& held, int64_t padded_rows) const;
-  // Attention in a ring; `keys` are the elements of one rank's keys and values.
-  void ring_forward(HeldBytes& held, int64_t keys) const;
-  void ring_backward(HeldBytes& held, int64_t keys) const;
+  // Attention in a ring of so many ranks; `keys` are the elements of one rank's keys and values. The rank that holds
+  // most counts: in later steps some have all queries and half of the keys, others the reverse.
+  void ring_forward(HeldBytes& held, int64_t keys, int64_t ranks) const;
+  void ring_backward(HeldBytes& held, int64_t keys, int64_t ranks) const;
   void output_forward(HeldBytes& held) const;
   void output_backward(HeldBytes& held, Halves halves) const;
 
@@ -133,6 +139,10 @@ class LayerMemory {
   void flash_backward(HeldBytes& held) const;
   void math_backward(HeldBytes& held) const;
   int64_t flash_buffer(bool is_backward) const;
+  LayerMemory of_pairs(int64_t queries, int64_t keys) const;  // of tokens that meet in one step of a ring
+  int64_t ring_element() const;                               // bytes of an element that a ring multiplies
+  void ring_part_forward(HeldBytes& held) const;
+  void ring_part_backward(HeldBytes& held) const;
   int64_t of_document(int64_t width) const;  // results of attention for one document, as long as a sequence
 
   LayerSizes s_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/key_copies.h"
 
 namespace herd::spec {
@@ -39,10 +40,15 @@ bool allows(const RunFile& run, std::string_view axis, int64_t size) {
     const int64_t keys = model.kv_heads;
     return model.heads % size == 0 && (keys == 0 || keys % size == 0 || size % keys == 0);
   };
-  if (axis == "cp") return size <= (model.is_moe() ? 1 : model.context) && divides_heads();
+  RunFile resized = run;
+  if (axis == "cp") {
+    resized.mesh.cp = size;
+    return size <= (model.is_moe() ? 1 : model.context) && exchanges_whole_heads(resized);
+  }
   if (axis != "tp") return true;
   if (model.is_moe()) return size == 1;
-  return model.ffn % size == 0 && divides_heads();
+  resized.mesh.tp = size;
+  return model.ffn % size == 0 && divides_heads() && exchanges_whole_heads(resized);
 }
 
 // Suggests at most two changes that make the product equal the world, to sizes that the model allows: one of a single

@@ -224,7 +224,16 @@ ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels 
     const int layer = static_cast<int>(l) + 1;
     const std::vector<int> biases = style.biases ? std::vector<int>{whole_group} : std::vector<int>{};
     add(table.norm(name + ".norm_1", true), layer, {whole_group});
-    const int attended = add(table.cut_attention(name + ".attention", style), layer, attention_groups);
+    int attended = 0;
+    if (run.mesh.cp > 1) {
+      add(table.cut_projection(name + ".qkv", style), layer, attention_groups);
+      add(run.strategy.context == "ring" ? table.ring_attention(name + ".attention", style)
+                                         : table.head_attention(name + ".attention", style),
+          layer, {});
+      attended = add(table.cut_output(name + ".projection", style), layer, {cut_group});
+    } else {
+      attended = add(table.cut_attention(name + ".attention", style), layer, attention_groups);
+    }
     const int sum = add(table.add(name + ".add_1"), layer, biases, {{x}, {attended}});
     add(table.norm(name + ".norm_2", true), layer, {whole_group});
     const int fed = add(table.cut_feed(name + ".mlp", style), layer, {cut_group});

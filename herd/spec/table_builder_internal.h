@@ -61,6 +61,10 @@ class TableBuilder {
   // `adds` says whether the gradient of its input is added to another one, that of the residual.
   BlockShape norm(const std::string& name, bool adds) const;
   BlockShape cut_attention(const std::string& name, const LayerStyle& style) const;
+  // Where context-parallel ranks share tokens, too, these two stand before and after head_attention() or
+  // ring_attention(), in place of cut_attention().
+  BlockShape cut_projection(const std::string& name, const LayerStyle& style) const;
+  BlockShape cut_output(const std::string& name, const LayerStyle& style) const;
   BlockShape add(const std::string& name) const;
   BlockShape cut_feed(const std::string& name, const LayerStyle& style) const;
   BlockShape cut_head() const;

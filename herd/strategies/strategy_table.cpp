@@ -77,6 +77,7 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
     std::vector<bool>& outputs = expected.block_outputs.emplace_back(block.outputs.empty() ? 1 : 0, true);
     for (const spec::TensorShape& tensor : block.outputs) outputs.push_back(tensor.differentiable);
     expected.block_splits.push_back(block.split);
+    expected.block_gives_heads.push_back(block.gives_heads);
     expected.block_by_heads.push_back(block.by_heads);
     expected.block_in_ring.push_back(block.in_ring);
     expected.block_exchanges_rows.push_back(block.exchanges_rows);
@@ -192,7 +193,7 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
   const int data = layout.ep > 1 ? experts * at_most_two(layout.dp / layout.ep) : at_most_two(layout.dp);
   Quotient out{run, stages * data * at_most_two(layout.fsdp) * context * tensor};
   if (copies > 1) out.run.model.kv_heads = keys;
-  if (context > 1) out.run.model.kv_heads = run.model.heads;  // which its ranks divide
+  if (context > 1 && copies == 1) out.run.model.kv_heads = run.model.heads;  // which its ranks divide
   out.run.mesh.cp = context;
   out.run.mesh.pp = stages;
   out.run.mesh.ep = experts;

@@ -110,9 +110,6 @@ AddedTechnique::~AddedTechnique() { table().erase(row_named(name_)); }
 
 std::optional<spec::Unsupported> first_unsupported_setting(const spec::RunFile& run) {
   if (auto refused = unlisted(run, supported_by([](const Technique&) { return true; }))) return refused;
-  const std::string cp = std::to_string(run.mesh.cp), tp = std::to_string(run.mesh.tp);
-  if (run.mesh.cp > 1 && run.mesh.tp > 1)
-    return spec::Unsupported{"mesh.cp = " + cp + " beside mesh.tp = " + tp, "mesh.tp = 1, or mesh.cp = 1"};
   return unsupported_with_expert_ranks(run);
 }
 

@@ -6,6 +6,7 @@
 #include "herd/base/check.h"
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
+#include "herd/spec/build_model_table.h"
 
 namespace herd::strategies {
 
@@ -32,14 +33,16 @@ bool is_shared(const Value& value) {
 class TensorSplitter {
  public:
   TensorSplitter(Program step, int axis, bool sequence, int64_t rows,
-                 const std::vector<std::vector<spec::TensorId>>& inputs)
+                 const std::vector<std::vector<spec::TensorId>>& inputs, const std::vector<bool>& gives_heads)
       : step_(std::move(step)),
         axis_(axis),
         shard_(kWhole.shard_on(axis)),
+        heads_(kWhole.shard_on(axis, program::Dimension::kHeads)),
         partial_(kWhole.partial_on(axis)),
         uncut_placement_(sequence ? shard_ : kWhole),
         rows_(rows),
-        inputs_(inputs) {}
+        inputs_(inputs),
+        gives_heads_(gives_heads) {}
 
   Program rewrite(const std::vector<Split>& splits) {
     for (Op& op : step_.ops) {
@@ -54,6 +57,9 @@ class TensorSplitter {
   }
 
  private:
+  // Tells whether each rank has the tensor of its own heads, or its gradient.
+  bool is_by_heads(const Value& value) const { return gives_heads_[static_cast<size_t>(value.index) - 1]; }
+
   // Adds an op of a block that is not cut. Its activations are shards, or whole without sequence parallel.
   void add_uncut(Op op) {
     for (auto* side : {&op.reads, &op.writes}) {
@@ -87,7 +93,7 @@ class TensorSplitter {
     if (uncut_placement_ != shard_) return;
     std::set<Value> gathered;
     for (const Value& value : op.reads) {
-      if (!is_shared(value)) continue;
+      if (!is_shared(value) || is_by_heads(value)) continue;
       const bool is_gathered = op.kind == OpKind::kBackward && recomputed_from_.contains(value);
       if (!is_gathered) add_collective(OpKind::kAllGather, declare(placed(value, shard_)), declare(value));
       if (op.kind == OpKind::kRecompute) gathered.insert(value);
@@ -99,8 +105,15 @@ class TensorSplitter {
     if (!inputs_.empty() && !inputs_[static_cast<size_t>(op.block)].empty()) leave_inputs_out(op);
     std::vector<Value> sums;
     gather_inputs(op);
+    for (Value& value : op.reads) {
+      if (is_shared(value) && is_by_heads(value)) value = declare_heads(value);
+    }
     for (Value& value : op.writes) {
       if (!is_shared(value)) continue;
+      if (is_by_heads(value)) {
+        value = declare_heads(value);
+        continue;
+      }
       HERD_CHECK(std::find(op.reads.begin(), op.reads.end(), value) == op.reads.end(),
                  "a cut block adds to " + program::value_name(step_.mesh, value));
       sums.push_back(value);
@@ -133,6 +146,13 @@ class TensorSplitter {
     return value;
   }
 
+  // The table counts the bytes of this rank's heads.
+  Value declare_heads(const Value& value) {
+    const Value own = placed(value, heads_);
+    step_.values[own] = step_.values.at(value);
+    return own;
+  }
+
   void drop_unused_values() {
     std::set<Value> used;
     for (const Op& op : step_.ops) {
@@ -144,12 +164,13 @@ class TensorSplitter {
 
   Program step_;
   const int axis_;
-  const Placement shard_, partial_;
+  const Placement shard_, heads_, partial_;
   const Placement uncut_placement_;  // of activations between cut blocks
   const int64_t rows_;
   const std::vector<std::vector<spec::TensorId>>& inputs_;
-  std::set<Value> padded_wholes_;    // whole values whose bytes are those of all shards
-  std::set<Value> recomputed_from_;  // what the last cut op gathered, if it was a recompute
+  const std::vector<bool>& gives_heads_;  // by block
+  std::set<Value> padded_wholes_;         // whole values whose bytes are those of all shards
+  std::set<Value> recomputed_from_;       // what the last cut op gathered, if it was a recompute
   std::vector<Op> ops_;
 };
 
@@ -160,7 +181,11 @@ std::vector<spec::KeyValue> tensor_ranks(const spec::RunFile& run, const RankCou
   if (model.is_moe()) return {spec::KeyValue(int64_t{1})};
   for (int64_t tp = 1; tp <= std::max<int64_t>(run.mesh.tp, ranks.per_host); tp *= 2) {
     const bool divides_keys = model.kv_heads % tp == 0 || tp % model.kv_heads == 0;
-    if (ranks.total % tp == 0 && model.heads % tp == 0 && divides_keys && model.ffn % tp == 0) sizes.emplace_back(tp);
+    spec::RunFile of_size = run;
+    of_size.mesh.tp = tp;
+    if (ranks.total % tp == 0 && model.heads % tp == 0 && divides_keys && model.ffn % tp == 0 &&
+        exchanges_whole_heads(of_size))
+      sizes.emplace_back(tp);
   }
   return sizes;
 }
@@ -169,13 +194,18 @@ std::vector<spec::KeyValue> tensor_ranks(const spec::RunFile& run, const RankCou
 
 TensorParallel::TensorParallel(int axis, const spec::ModelTable& model, bool keeps_gathered)
     : axis_(axis), rows_(model.tokens) {
-  for (const spec::BlockShape& block : model.blocks) splits_.push_back(block.split);
+  for (const spec::BlockShape& block : model.blocks) {
+    splits_.push_back(block.split);
+    gives_heads_.push_back(block.gives_heads);
+  }
   sequence_parallel_ = std::ranges::count(splits_, Split::kSequence) > 0;
   if (!sequence_parallel_ || keeps_gathered) return;
   for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
     std::vector<spec::TensorId> inputs;
     if (splits_[static_cast<size_t>(b)] == Split::kCut) inputs = model.inputs_of(b);
-    std::erase_if(inputs, [](spec::TensorId input) { return input.producer == 0; });  // tokens
+    std::erase_if(inputs, [&](spec::TensorId input) {  // tokens, and what is not gathered
+      return input.producer == 0 || gives_heads_[static_cast<size_t>(input.producer) - 1];
+    });
     inputs_.push_back(std::move(inputs));
   }
 }
@@ -187,7 +217,7 @@ std::string TensorParallel::name() const {
 }
 
 Program TensorParallel::rewrite(Program step) const {
-  return TensorSplitter(std::move(step), axis_, sequence_parallel_, rows_, inputs_).rewrite(splits_);
+  return TensorSplitter(std::move(step), axis_, sequence_parallel_, rows_, inputs_, gives_heads_).rewrite(splits_);
 }
 
 std::vector<int> groups_with_copies(const spec::ModelTable& model) {

@@ -1,7 +1,8 @@
 // Tensor parallel over one axis of t ranks, with or without sequence parallel. It places activations along the axis as
 // wholes, shards or partial sums, and writes the collectives between them. spec::Split says how ranks share a block.
 // For T token rows, width h (D in herd/nn) and e bytes an element, and for each layer and micro-batch:
-//   A cut block (Split::kCut) reads wholes and gives partial sums, forward and backward.
+//   A cut block (Split::kCut) reads wholes and gives partial sums, forward and backward. Between the parts of an
+//   attention each rank has the tensors of its own heads instead (BlockShape::gives_heads), which need no collective.
 //   Without sequence parallel these sums are all-reduced. A rank sends 4 * 2(t-1)/t * T*h*e bytes.
 //   With it, values between cut blocks are shards of ceil(T/t) rows. A cut block gathers the shards that it reads, and
 //   its sums are reduce-scattered. These are 4 gathers and 4 reduce-scatters of (t-1)/t * T*h*e bytes each.
@@ -35,6 +36,7 @@ class TensorParallel final : public Strategy {
  private:
   int axis_;
   std::vector<spec::Split> splits_;  // by block
+  std::vector<bool> gives_heads_;    // by block
   std::vector<std::vector<spec::TensorId>>
       inputs_;  // by block: activations that backward reads again; empty = graphs keep all
   bool sequence_parallel_;

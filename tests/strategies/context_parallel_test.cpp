@@ -79,6 +79,88 @@ TEST(ContextParallel, ProvesWithEveryTechnique) {
   EXPECT_GT(proved, 10);
 }
 
+// Heads are cut by tensor ranks first, of which key heads may be copies.
+spec::RunFile shared_run(int tp, int cp, const char* context, int64_t micro_batches = 1, int data = 1) {
+  spec::RunFile run = context_run(cp, micro_batches, data);
+  run.mesh.tp = tp;
+  run.model.kv_heads = run.model.heads;
+  run.strategy.context = context;
+  return run;
+}
+
+TEST(ContextParallel, ProvesBesideTensorParallel) {
+  int index = 0, proved = 0;
+  for (const char* context : {"all_to_all", "ring"}) {
+    for (const auto& [tp, cp] : {std::pair(2, 2), {2, 3}, {3, 2}, {3, 4}, {4, 3}}) {
+      for (const int pp : {1, 2}) {
+        for (const int dp : {1, 2}) {
+          for (const int zero : {0, 1, 2, 3}) {
+            for (const bool sequence : {true, false}) {
+              const int ranks = tp * cp * pp * dp;
+              if (ranks > 16 || ++index % one_in(11, 37) != 0) continue;
+              spec::RunFile run = shared_run(tp, cp, context, 2, dp);
+              run.model.kv_heads = index % 3 == 0 ? 1 : index % 3 == 1 ? 12 : tp;
+              run.model.tie_embeddings = index % 2 == 0;
+              run.mesh.pp = pp;
+              run.strategy.zero = zero;
+              run.strategy.sequence_parallel = sequence;
+              run.strategy.keep_gathered = index % 4 != 0;
+              run.strategy.recompute = index % 3 == 0 ? "full" : index % 3 == 1 ? "every:2" : "none";
+              if (pp > 1 && index % 4 == 0) run.strategy.pipeline = "zero_bubble_h1";
+              const Steps steps = steps_of(run, ranks);
+              EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+              ++proved;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(proved, 2);
+}
+
+// The quotient has both axes.
+TEST(ContextParallel, LargeMeshesBesideTensorRanksAreProvedByTheirQuotient) {
+  for (const char* context : {"all_to_all", "ring"}) {
+    spec::RunFile run = shared_run(2, 6, context, 4, 4);
+    run.model.kv_heads = 1;
+    const spec::ModelTable model = spec::program_table(run, 1);
+    const spec::Layout layout = trainable_layout(run, 48);
+    const Program step = programs_of_run(run, model, layout, {0})[0];
+    const std::string text = quotient_text(run, layout, step);
+    EXPECT_THAT(text, testing::HasSubstr("cp 2"));
+    EXPECT_THAT(text, testing::HasSubstr("tp 2"));
+  }
+}
+
+TEST(ContextParallel, IsReadByPeople_BesideTensorParallel) {
+  testing_support::expect_golden("tests/strategies/golden/context_parallel_tp2_cp2.txt",
+                                 to_text(steps_of(shared_run(2, 2, "all_to_all"), 4)[0]));
+}
+
+// Each rank exchanges, or passes on, the keys, values and queries of its part of the heads.
+TEST(ContextParallel, SendsAPartOfItsEquationBesideTensorRanks) {
+  for (const bool ring : {false, true}) {
+    double sent[2] = {};
+    for (const int tp : {1, 2}) {
+      spec::RunFile run = shared_run(tp, 2, ring ? "ring" : "all_to_all", 3);
+      run.model.context = 8, run.model.kv_heads = 4;
+      const spec::ModelTable table = spec::program_table(run, 1);
+      const Program step = steps_of(run, 2 * tp)[0];
+      for (const Op& op : step.ops) {
+        if (op.kind == OpKind::kAllToAll) sent[tp - 1] += static_cast<double>(message_bytes(step, op));
+        if (!is_pass(op)) continue;
+        for (const spec::InnerCollective& inner : table.blocks[static_cast<size_t>(op.block)].inner) {
+          if (inner.axis == "cp")
+            sent[tp - 1] += runs_of_inner_collective(inner, op) * static_cast<double>(inner.bytes);
+        }
+      }
+    }
+    EXPECT_GT(sent[0], 0);
+    EXPECT_DOUBLE_EQ(sent[1], sent[0] / 2);
+  }
+}
+
 TEST(ContextParallel, ProvesWhereWeightsAreFrozen) {
   for (const char* frozen : {"w*.weight", "h.0.*", "*.bias", "h.0.ln_1.* h.0.attn.qkv.*"}) {
     spec::RunFile run = context_run(2, 2, 2);
@@ -208,9 +290,13 @@ TEST(ContextParallel, RefusesHeadsThatRanksDontDivide_AndSaysWhichDo) {
       spec::program_table(run, 1), Code::kBadConfig,
       "with strategy.context = \"all_to_all\" mesh.cp must divide model.heads, and divide model.kv_heads or be "
       "a multiple of it: 3 % 4 = 3\n  fix: mesh.cp = 3");
-  run.mesh.cp = 2, run.mesh.tp = 2;
-  EXPECT_EQ(not_supported(run),
-            "mesh.cp = 2 beside mesh.tp = 2 is not in this version\n  fix: mesh.tp = 1, or mesh.cp = 1");
+  run.mesh.tp = 2, run.model.kv_heads = 6;
+  EXPECT_ERROR(spec::program_table(run, 1), Code::kBadConfig,
+               "with strategy.context = \"all_to_all\" mesh.cp must divide model.heads / mesh.tp, and divide "
+               "model.kv_heads / mesh.tp or be a multiple of it: 6 % 4 = 2\n"
+               "  fix: mesh.cp = 3, or strategy.context = \"ring\"");
+  run.strategy.context = "ring";
+  EXPECT_NO_THROW(spec::program_table(run, 1));
 }
 
 TEST(ContextParallel, RefusesARingOnADevice) {
@@ -323,6 +409,71 @@ TEST(ContextParallel, MutantsOfTheRingAreFound) {
                            return true;
                          }),
             3);
+}
+
+// Where two axes cut heads, no op along one of them stands for one along the other, and no part for another.
+TEST(ContextParallel, MutantsBesideTensorParallelAreFound) {
+  const auto has_heads = [](const Program& step, const Value& value) {
+    return is_activation_or_gradient(value) && value.placement.is_shard(step.tensor_axis) &&
+           value.placement.dimension(step.tensor_axis) == Dimension::kHeads;
+  };
+  for (const char* context : {"all_to_all", "ring"}) {
+    const spec::RunFile run = shared_run(2, 2, context);
+    const auto drop = [](Program& step, size_t i) {
+      if (step.ops[i].axis == kNoAxis || step.ops[i].block >= 0) return false;
+      step.ops.erase(step.ops.begin() + static_cast<long>(i));
+      return true;
+    };
+    const auto swapped = [](Program& step, size_t i) {
+      Op& op = step.ops[i];
+      if (op.axis != step.tensor_axis && op.axis != step.context_axis) return false;
+      op.axis = op.axis == step.tensor_axis ? step.context_axis : step.tensor_axis;
+      return true;
+    };
+    const auto renamed = [&](const auto& placement_of) {
+      return [&, placement_of](Program& step, size_t i) {
+        bool changed = false;
+        Op& op = step.ops[i];
+        if (!is_pass(op)) return false;
+        for (auto* side : {&op.reads, &op.writes}) {
+          for (Value& value : *side) {
+            if (!has_heads(step, value)) continue;
+            const Value other = placed(value, placement_of(value.placement, step.tensor_axis));
+            step.values[other] = step.values.at(value);
+            value = other;
+            changed = true;
+          }
+        }
+        return changed;
+      };
+    };
+    EXPECT_GT(expect_found(run, 4, "a collective is missing", true, drop), 2) << context;
+    EXPECT_GT(expect_found(run, 4, "a collective is missing on one rank", false, drop), 2) << context;
+    EXPECT_GT(expect_found(run, 4, "a collective along the other axis", true, swapped), 2) << context;
+    EXPECT_GT(expect_found(run, 4, "heads under the name of a whole", true,
+                           renamed([](program::Placement at, int axis) { return at.whole_on(axis); })),
+              2)
+        << context;
+    EXPECT_GT(expect_found(run, 4, "heads under the name of a sum", true,
+                           renamed([](program::Placement at, int axis) { return at.partial_on(axis); })),
+              2)
+        << context;
+    EXPECT_GT(expect_found(run, 4, "rows under the name of heads", true, renamed([](program::Placement at, int axis) {
+                             return at.shard_on(axis, Dimension::kRows);
+                           })),
+              2)
+        << context;
+  }
+}
+
+// A step whose attention gives sums, as one without context ranks does, is no step of a chain that gives heads.
+TEST(ContextParallel, ModelSaysWhichTensorsAreOfHeads) {
+  const spec::RunFile run = shared_run(2, 2, "all_to_all");
+  const Steps steps = steps_of(run, 4);
+  program::Expectation expected = expectation_of(run, 4);
+  EXPECT_EQ(first_finding(steps, expected), "");
+  expected.block_gives_heads.assign(expected.block_gives_heads.size(), false);
+  EXPECT_NE(first_finding(steps, expected), "");
 }
 
 TEST(ContextParallel, MutantsOfTheDimensionAreFound) {

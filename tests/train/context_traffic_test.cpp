@@ -18,7 +18,7 @@ constexpr int64_t kTokens = 256, kWidth = 64;
 int64_t sent(spec::RunFile run, int64_t layers, int64_t micro_batches) {
   run.model.layers = layers;
   run.train.batch = micro_batches;
-  const std::vector<int64_t> sent = train_in_threads(run, static_cast<int>(run.mesh.cp), 2).sent;
+  const std::vector<int64_t> sent = train_in_threads(run, static_cast<int>(run.mesh.cp * run.mesh.tp), 2).sent;
   return std::accumulate(sent.begin(), sent.end(), int64_t{0});
 }
 
@@ -62,6 +62,24 @@ TEST_P(ContextTraffic, OfALayerInARingIsThatOfItsEquation) {
   EXPECT_EQ(of_a_layer(run), cp * (2 * passed + 2 * kTokens * keys * 4));
   run.strategy.recompute = "full";
   EXPECT_EQ(of_a_layer(run), cp * (3 * passed + 2 * kTokens * keys * 4));
+}
+
+// Beside t tensor ranks, a rank has the heads of its part, 1/t of what is exchanged or passes by; and of T/P rows these
+// ranks send each other what tensor_traffic_test.cpp says.
+TEST(TensorAndContextTraffic, OfALayerIsThatOfItsEquations) {
+  constexpr int64_t tp = 2, cp = 2, tokens = 512, keys = kWidth / 2, e = 4, rows = tokens / cp * kWidth * e;
+  spec::RunFile run = tiny_run();
+  run.model.width = kWidth, run.model.heads = 8, run.model.head_width = 8, run.model.kv_heads = 4, run.model.ffn = 64;
+  run.model.context = tokens;
+  run.train.micro_batch = 1;
+  run.mesh.cp = cp, run.mesh.tp = tp;
+  const int64_t exchanged = 4 * (tokens / cp) * (kWidth + keys) / tp * e * (cp - 1) / cp;
+  const int64_t passed = 2 * (cp - 1) * tokens * keys / tp * e / cp;
+  run.strategy.context = "all_to_all";
+  EXPECT_EQ(of_a_layer(run), tp * cp * (exchanged + 8 * (tp - 1) * rows / tp));
+  run.strategy.sequence_parallel = false;
+  run.strategy.context = "ring";
+  EXPECT_EQ(of_a_layer(run), tp * cp * (2 * passed + 2 * tokens * keys / tp * 4 + 8 * (tp - 1) * rows / tp));
 }
 
 // Each number of ranks and each precision once; the product with HERD_FULL_TESTS=1.

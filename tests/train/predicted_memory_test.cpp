@@ -81,7 +81,7 @@ DrawnRun drawn_run(uint64_t seed) {
   run.strategy.bucket = in(0, 1) == 1 ? 65536 : 25 << 20;
   run.train.micro_batch = in(1, 3);
   run.train.batch = run.train.micro_batch * data * (run.mesh.pp > 1 ? in(2, 6) : in(1, 2));
-  if (run.mesh.tp == 1 && out.ranks <= 2 && seed % 3 == 1) {  // ranks that share tokens, of which some are padding
+  if (out.ranks <= 2 && seed % 3 == 1) {  // ranks that share tokens, of which some are padding
     run.mesh.cp = 2;
     out.ranks *= 2;
     m.heads *= 2;

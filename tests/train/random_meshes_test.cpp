@@ -40,8 +40,14 @@ Combination mesh_drawn(uint64_t seed) {
   c.offload = seed % 4 == 2 ? "states" : seed % 4 == 3 ? "nvme" : "none";
   if (c.tp * c.cp == 1 && seed % 2 == 0) c.kind = "moe";
   if (seed % 4 == 1 && c.zero == 0 && c.fsdp == 1) c.offload = "window";
-  c.context = one_of("ring", "all_to_all");  // drawn last, so that the rest is as it was
-  if (seed % 8 == 4) {                       // experts that several ranks hold
+  c.context = one_of("ring", "all_to_all");         // drawn late, so that the rest is as it was
+  if (c.tp > 1 && c.ranks <= 4 && seed % 2 == 0) {  // ranks that share heads and tokens
+    c.cp = c.tp == 2 && c.ranks == 2 ? one_of(2, 3, 4) : 2;
+    c.ranks *= c.cp;
+    c.zero = one_of(0, 1, 2, 3);
+    if (c.zero > 0 && c.offload == "window") c.offload = "none";
+  }
+  if (seed % 8 == 4) {  // experts that several ranks hold
     c.kind = "moe", c.tp = c.cp = c.fsdp = 1;
     c.zero = std::min<decltype(c.zero)>(c.zero, 2);
     c.offload = one_of("none", "states", "nvme");
@@ -74,7 +80,7 @@ TEST(RandomMeshes, RingsOfEveryLengthTrainAsOneRankDoes) {
   for (int cp = 2; cp <= 8; ++cp) {
     if ((cp + 2) % static_cast<int>(one_in(7, 7)) != 0) continue;
     Combination c = mesh_drawn(8000 + static_cast<uint64_t>(cp));
-    c.tp = 1, c.cp = cp, c.context = "ring";
+    c.tp = 1, c.cp = cp, c.ep = 1, c.context = "ring";
     c.fsdp = cp == 3 ? 2 : 1, c.pp = cp == 2 || cp == 4 ? 2 : 1;
     c.ranks = static_cast<int>(c.cp * c.fsdp * c.pp) * (cp == 2 ? 2 : 1);
     c.zero = cp % 4, c.offload = "none", c.precision = cp == 7 ? "bf16" : "fp32";
@@ -82,6 +88,44 @@ TEST(RandomMeshes, RingsOfEveryLengthTrainAsOneRankDoes) {
     if (c.kind == "moe") c.kind = "llama";
     const double worst = expect_trains_as_one_rank(c);
     std::printf("a ring of %d of %d ranks in %s, losses %.2g apart at most\n", cp, c.ranks, c.precision.c_str(), worst);
+  }
+}
+
+// Heads cut by one axis and then by another, or heads by one and tokens by the other; with stages where they fit.
+TEST(RandomMeshes, HeadsAndTokensOfRanksTrainAsOneRankDoes) {
+  uint64_t index = 0;
+  for (const int tp : {2, 3, 4}) {
+    for (const int cp : {2, 3, 4}) {
+      for (const char* context : {"ring", "all_to_all"}) {
+        for (const int pp : {1, 2}) {
+          if (tp * cp * pp > 8 || index++ % one_in(5, 7) != 0) continue;
+          Combination c = mesh_drawn(9000 + index);
+          c.tp = tp, c.cp = cp, c.pp = pp, c.context = context;
+          c.fsdp = 1, c.ep = 1, c.ranks = tp * cp * pp;
+          c.zero = static_cast<int>(index % 4), c.offload = "none", c.dropout = true;
+          c.order = pp > 1 && index % 3 == 0 ? "zero_bubble_h1" : "1f1b";
+          if (c.kind == "moe") c.kind = "llama";
+          const double worst = expect_trains_as_one_rank(c);
+          std::printf("tp %d, cp %d in %s, pp %d in %s, losses %.2g apart at most\n", tp, cp, context, pp,
+                      c.precision.c_str(), worst);
+        }
+      }
+    }
+  }
+}
+
+// Positions restart where documents begin, and no token sees another document, whoever has the heads and the tokens.
+TEST(RandomMeshes, PackedDocumentsOfHeadsAndTokensTrainAsOneRankDoes) {
+  uint64_t index = 0;
+  for (const char* kind : {"gpt", "llama"}) {
+    for (const char* context : {"ring", "all_to_all"}) {
+      Combination c = mesh_drawn(9602 + 3 * index++);  // a seed that packs
+      c.kind = kind, c.context = context, c.precision = "fp32";
+      c.tp = 2, c.cp = 2, c.ranks = 4, c.fsdp = 1, c.ep = 1;
+      c.zero = static_cast<int>(index % 4), c.offload = "none", c.dropout = index % 2 == 0;
+      ASSERT_TRUE(drawn(c).data.packs_documents());
+      std::printf("documents of %s in %s, losses %.2g apart at most\n", kind, context, expect_trains_as_one_rank(c));
+    }
   }
 }
 

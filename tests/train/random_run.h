@@ -38,12 +38,14 @@ struct Combination {
   int data_ranks() const { return ranks / pp / tp / cp; }
 };
 
-// Half of the time heads share key heads: as many as ranks, or fewer, of which these hold copies.
+// Half of the time heads share key heads: as many as ranks, or fewer, of which these hold copies. Tensor ranks share
+// them first.
 template <class In>
-void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t shared_by, int64_t ep, const In& in) {
+void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t tp, int64_t shared_by, int64_t ep,
+               const In& in) {
   if (in(0, 1) == 1) {
     do model.kv_heads = in(1, shared_by);
-    while (shared_by % model.kv_heads != 0);
+    while (shared_by % model.kv_heads != 0 || (model.kv_heads % tp != 0 && tp % model.kv_heads != 0));
   }
   if (kind == "gpt") return;
   model.kind = kind;
@@ -144,7 +146,7 @@ inline spec::RunFile drawn(const Combination& c) {
   if (!c.dropout) run.model.dropout = 0;
   run.optimizer.lr = c.lr;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
-  draw_kind(c.kind, run.model, shared, c.ep, in);
+  draw_kind(c.kind, run.model, c.tp, shared, c.ep, in);
   if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
     run.strategy.interleave_micro_batches = static_cast<int64_t>(2 + (c.seed / 3) % 2);
   if (c.ep == 1 && c.seed % 7 < 4) draw_codec(c, run);  // neither goes with experts on several ranks
