@@ -61,7 +61,7 @@ BlockShape TableBuilder::cut_output(const std::string& name, const LayerStyle& s
   const LayerMemory memory = memory_of(style);
   const int64_t rd = R_ * D_, ra = R_ * A_ / tp_;
   block.input_bytes = ra * element_;
-  block.graph_bytes = 2 * ra * element_;  // in both orders
+  block.graph_bytes = (table_.ring ? 1 : 2) * ra * element_;  // in both orders, where these differ
   block.pending_bytes = (ra + rd) * element_;
   const double matmul = 2.0 * static_cast<double>(R_ * D_) * static_cast<double>(A_ / tp_);
   block.forward.matmul_flops = matmul;
@@ -159,7 +159,7 @@ BlockShape TableBuilder::ring_attention(const std::string& name, const LayerStyl
   block.output_bytes = R_ * sizes.A * element_;
   if (tp_ > 1) block.outputs = by_rank(sizes.A);
   block.backward_reads_weights = false;
-  block.graph_bytes = R_ * (width + sizes.A) * element_ + R_ * sizes.heads * 4;
+  block.graph_bytes = block.input_bytes + R_ * sizes.heads * 4;  // the next block counts the output
   const double scores = 4.0 * static_cast<double>(R_) * static_cast<double>(S_) * static_cast<double>(sizes.A);
   block.forward.attention_flops = (style.causal ? 0.5 : 1.0) * scores;
   block.forward.memory_bytes = static_cast<double>(cp_ * (block.input_bytes + 3 * block.output_bytes));
@@ -168,8 +168,8 @@ BlockShape TableBuilder::ring_attention(const std::string& name, const LayerStyl
   HeldBytes forward, backward;
   memory.ring_forward(forward, keys, cp_);
   memory.ring_backward(backward, keys, cp_);
-  block.forward.scratch_bytes = forward.most() - R_ * sizes.A * element_ - R_ * sizes.heads * 4;
-  block.backward.scratch_bytes = backward.most() - block.input_bytes;
+  block.forward.scratch_bytes = forward.most() - block.output_bytes - R_ * sizes.heads * 4;
+  block.backward.scratch_bytes = backward.most() + block.output_bytes - block.input_bytes;
   block.without_graph = without_graph(block.forward, R_ * (width + 3 * sizes.A) + 2 * keys);
   // What a rank sends is what it would of all-gathers of these bytes: (P-1)/P of them.
   const int64_t sent_home = cp_ * keys * 4;
@@ -191,7 +191,8 @@ BlockShape TableBuilder::token_output(const std::string& name, const LayerStyle&
   const int64_t rd = R_ * D_, ra = R_ * A_, rf = R_ * F_, ups = style.feed == LayerStyle::Feed::kSwiGlu ? 2 : 1;
   block.input_bytes = ra * element_;  // the tensor before it; the layer's input is that of the projection
   block.output_bytes = rd * element_;
-  block.graph_bytes = (2 * ra + 2 * rd + feeds(style) * rf) * element_ + memory.norm_numbers(R_);  // y in both orders
+  const int64_t heads = (table_.ring ? 1 : 2) * ra;  // in both orders, where these differ
+  block.graph_bytes = (heads + 2 * rd + feeds(style) * rf) * element_ + memory.norm_numbers(R_);
   block.pending_bytes = (ra + 3 * rd + (1 + ups) * rf) * element_ + memory.norm_weights();
   const double matmul =
       2.0 * static_cast<double>(R_ * D_) * (static_cast<double>(A_) + static_cast<double>((1 + ups) * F_));

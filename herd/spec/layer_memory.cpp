@@ -379,6 +379,7 @@ void LayerMemory::product_of_heads_forward(HeldBytes& held, int64_t exchanged) c
   multiply(held, s_.D, s_.A + 2 * s_.K);
   if (s_.has_key_product) held.take_briefly(rows(s_.A + 2 * s_.K));  // both products in one tensor
   rotate(held);
+  if (s_.in_ring) return;
   held.take(exchanged * s_.element);
   if (exchanged > s_.R * (s_.A + 2 * s_.K)) held.take_briefly((exchanged - s_.R * s_.A) * s_.element);  // copied keys
   held.give(rows(s_.A + 2 * s_.K));
@@ -387,21 +388,24 @@ void LayerMemory::product_of_heads_forward(HeldBytes& held, int64_t exchanged) c
 void LayerMemory::product_of_heads_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const {
   const bool together = halves == Halves::kTogether;
   const int64_t qkv = rows(s_.A + 2 * s_.K);
-  held.take(qkv + rows(2 * s_.K));  // in one tensor; keys and values are summed over their copies before
-  held.give(rows(2 * s_.K));
+  if (!s_.in_ring) {
+    held.take(qkv + rows(2 * s_.K));  // in one tensor; keys and values are summed over their copies before
+    held.give(rows(2 * s_.K));
+  }
   rotate(held);
   multiply_backward(held, s_.D, s_.A + 2 * s_.K, halves, s_.has_biases);
   if (s_.has_key_product) held.take_briefly(2 * rows(s_.D));  // of the keys' product, and the sum of both
-  if (together) held.give(qkv + (ends.owns_input ? rows(s_.D) : 0));
+  if (together) held.give((s_.in_ring ? 0 : qkv) + (ends.owns_input ? rows(s_.D) : 0));
 }
 
 void LayerMemory::output_of_heads_forward(HeldBytes& held) const {
-  held.take(rows(s_.A));  // heads come together
+  if (!s_.in_ring) held.take(rows(s_.A));  // heads come together
   multiply(held, s_.A, s_.D);
 }
 
 void LayerMemory::output_of_heads_backward(HeldBytes& held, Halves halves) const {
   multiply_backward(held, s_.A, s_.D, halves, false);
+  if (s_.in_ring) return;
   if (halves == Halves::kTogether) held.give(rows(s_.A));
   held.take_briefly(rows(s_.A));  // by ranks
 }
@@ -463,50 +467,67 @@ LayerMemory LayerMemory::of_pairs(int64_t queries, int64_t keys) const {
 
 int64_t LayerMemory::ring_element() const { return s_.in_fp32 || s_.dropout ? 4 : s_.element; }
 
-// Takes the output and the sums of some pairs. With dropout, their scores are matrices, of which queries and keys are
-// copied.
+int64_t LayerMemory::ring_queries() const { return s_.R * s_.A * ring_element(); }
+int64_t LayerMemory::ring_keys() const { return s_.B * s_.S * s_.K * ring_element(); }
+
+// Takes the output and the sums of some pairs. With dropout, their scores are matrices.
 void LayerMemory::ring_part_forward(HeldBytes& held) const {
-  const int64_t a = s_.R * s_.A * ring_element(), k = s_.B * s_.S * s_.K * ring_element(), sums = s_.R * s_.heads * 4;
+  const int64_t a = ring_queries(), k = ring_keys(), sums = s_.R * s_.heads * 4;
   if (s_.dropout) {
     const int64_t matrix = 4 * s_.B * s_.heads * s_.T * s_.S, mask = 4 * s_.T * s_.S;
-    held.take_briefly(std::max({matrix + 2 * a + k, 2 * matrix + mask, 3 * matrix + sums, 2 * matrix + a + k + sums}));
+    const int64_t copied_a = copies_queries() ? a : 0, copied_k = s_.B > 1 && s_.key_heads > 1 ? k : 0;
+    held.take_briefly(kScalar + std::max({matrix + a + copied_a + copied_k, 2 * matrix + mask, 3 * matrix + sums,
+                                          2 * matrix + a + copied_k + sums}));
   }
   held.take(a + sums);
   if (!s_.dropout) held.take_briefly(flash_buffer(false));
 }
 
 // Takes the gradients of the queries and keys of some pairs.
-void LayerMemory::ring_part_backward(HeldBytes& held) const {
-  const int64_t a = s_.R * s_.A * ring_element(), k = s_.B * s_.S * s_.K * ring_element();
+void LayerMemory::ring_part_backward(HeldBytes& held, bool queries_are_cut) const {
+  const int64_t a = ring_queries(), k = ring_keys();
   if (s_.dropout) {
-    const int64_t matrix = 4 * s_.B * s_.heads * s_.T * s_.S, sums = s_.R * s_.heads * 4;
-    held.take_briefly(
-        std::max({matrix + 2 * a + k, 2 * matrix + a + k, 5 * matrix + k + sums, 3 * matrix + a + 3 * k + sums}));
+    const int64_t matrix = 4 * s_.B * s_.heads * s_.T * s_.S, mask = 4 * s_.T * s_.S, sums = s_.R * s_.heads * 4;
+    const int64_t copied_a = copies_queries() ? a : 0, copied_k = s_.B > 1 && s_.key_heads > 1 ? k : 0;
+    held.take_briefly(kScalar + std::max({matrix + a + copied_a + copied_k, 2 * matrix + mask,
+                                          2 * matrix + k + std::max(a, copied_a + copied_k), 5 * matrix + k + sums,
+                                          3 * matrix + 2 * k + sums + std::max(copied_a, a + copied_k)}));
   }
   held.take(a + 2 * k);
-  if (!s_.dropout) held.take_briefly(flash_buffer(true));
+  const bool copies_dy = s_.B > 1 && queries_are_cut;
+  if (!s_.dropout) held.take_briefly(flash_buffer(true) + (copies_dy ? a : 0));
   if (ring_element() != 4) held.take_briefly(4 * std::max(s_.R * s_.A, s_.B * s_.S * s_.K));  // they are added in fp32
+}
+
+// Adds a part to what its rows have so far, in fp32.
+void LayerMemory::ring_merge(HeldBytes& held) const {
+  const int64_t merged = 4 * s_.R * s_.A;
+  held.take_briefly(3 * s_.R * s_.heads * 4 + (ring_element() == 4 ? 1 : 2) * merged);
 }
 
 // In the first step a rank's queries meet its own keys, in a later one all queries half of the keys, or half of them
 // all keys. While a step computes, the keys of the next are on their way. The output is merged in fp32.
 void LayerMemory::ring_forward(HeldBytes& held, int64_t keys, int64_t ranks) const {
   const int64_t merged = 4 * s_.R * s_.A, sums = s_.R * s_.heads * 4, passing = ranks > 1 ? keys * s_.element : 0;
-  const bool converts = ring_element() != s_.element, adds_in_fp32 = ring_element() != 4;
+  const bool converts = ring_element() != s_.element;
+  const auto step = [&](int64_t of_queries, int64_t of_keys, bool merges) {
+    const LayerMemory pairs = of_pairs(of_queries, of_keys);
+    HeldBytes part = held;
+    pairs.ring_part_forward(part);
+    if (merges)
+      pairs.ring_merge(part);
+    else if (ring_element() != 4)
+      part.take_briefly(merged);
+    held.take_briefly(part.most() - held.held());
+  };
   held.take(keys * s_.element + (converts ? 4 * (s_.R * s_.A + keys) : 0));
   if (s_.is_packed) held.take(merged + sums);
   held.take(passing);
-  HeldBytes first = held;
-  of_pairs(s_.T, s_.T).ring_part_forward(first);
-  if (adds_in_fp32 || s_.is_packed) first.take_briefly(merged);
-  held.take_briefly(first.most() - held.held());
+  step(s_.T, s_.T, s_.is_packed);
   if (!s_.is_packed) held.take(merged + sums);
-  held.give(passing);
-  if (ranks > 2) held.take(passing);
-  HeldBytes later = held;
-  of_pairs(s_.T, (s_.T + 1) / 2).ring_part_forward(later);
-  later.take_briefly(3 * sums + (adds_in_fp32 ? 2 : 1) * merged);
-  if (ranks > 1) held.take_briefly(later.most() - held.held());
+  if (ranks == 2) held.give(passing);
+  if (ranks > 1) step(s_.T, (s_.T + 1) / 2, true);
+  if (ranks > 2) held.give(passing);
   held.take_briefly(rows(s_.A));
 }
 
@@ -520,7 +541,7 @@ void LayerMemory::ring_backward(HeldBytes& held, int64_t keys, int64_t ranks) co
   held.take(passing + sums);
   const auto step = [&](int64_t of_queries, int64_t of_keys) {
     HeldBytes part = held;
-    of_pairs(of_queries, of_keys).ring_part_backward(part);
+    of_pairs(of_queries, of_keys).ring_part_backward(part, of_queries < s_.T);
     held.take_briefly(part.most() - held.held());
   };
   step(s_.T, s_.T);
@@ -540,7 +561,7 @@ void LayerMemory::ring_backward(HeldBytes& held, int64_t keys, int64_t ranks) co
 
 void LayerMemory::output_forward(HeldBytes& held) const {
   const int64_t d = rows(s_.D);
-  held.take(rows(s_.A));  // heads come together
+  if (!s_.in_ring) held.take(rows(s_.A));  // heads come together
   multiply(held, s_.A, s_.D);
   if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
   held.take(d);  // the sum
@@ -562,9 +583,8 @@ void LayerMemory::output_backward(HeldBytes& held, Halves halves) const {
   held.take(d);  // the sum with the output's gradient, which somebody else holds
   if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
   multiply_backward(held, s_.A, s_.D, halves, s_.has_biases);
-  if (halves == Halves::kTogether) held.give(a + (s_.dropout ? d : 0));
-  held.take(a);  // by ranks
-  held.give(a);
+  if (halves == Halves::kTogether) held.give((s_.in_ring ? 0 : a) + (s_.dropout ? d : 0));
+  if (!s_.in_ring) held.take_briefly(a);  // by ranks
 }
 
 int64_t LayerMemory::second_half_of_attention() const {

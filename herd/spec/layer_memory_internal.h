@@ -54,6 +54,7 @@ struct LayerSizes {
   bool on_device = false;                     // a device's kernels run the passes
   bool dropout = false, is_math = false, recomputes_attention = false;
   bool is_packed = false;        // sequences are packed of documents
+  bool in_ring = false;          // keys and values pass around ranks that share tokens, and no heads are exchanged
   bool has_key_product = false;  // keys and values are a product of their own
   bool has_biases = true, is_layernorm = true, is_rotary = false;
   Feed feed = Feed::kGelu;
@@ -141,8 +142,11 @@ class LayerMemory {
   int64_t flash_buffer(bool is_backward) const;
   LayerMemory of_pairs(int64_t queries, int64_t keys) const;  // of tokens that meet in one step of a ring
   int64_t ring_element() const;                               // bytes of an element that a ring multiplies
+  int64_t ring_queries() const;
+  int64_t ring_keys() const;
   void ring_part_forward(HeldBytes& held) const;
-  void ring_part_backward(HeldBytes& held) const;
+  void ring_part_backward(HeldBytes& held, bool queries_are_cut) const;
+  void ring_merge(HeldBytes& held) const;
   int64_t of_document(int64_t width) const;  // results of attention for one document, as long as a sequence
 
   LayerSizes s_;

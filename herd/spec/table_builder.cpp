@@ -205,6 +205,7 @@ LayerSizes TableBuilder::sizes_of(const LayerStyle& style) const {
           .is_math = table_.attention == Attention::kMath,
           .recomputes_attention = table_.recomputes_attention,
           .is_packed = packed_,
+          .in_ring = table_.ring,
           .has_key_product = copies_ > 1,
           .has_biases = style.biases,
           .is_layernorm = m_.norm == "layernorm",
