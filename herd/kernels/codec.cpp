@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/kernels/block_codec.h"
 #include "herd/kernels/half_array.h"
@@ -86,14 +87,40 @@ struct InBlocks {
     if constexpr (kLevels > 0) {
       encode_by_levels(codec, values, elements, encoded);
     } else {
-      for_each_block(codec, elements, encoded, [&](int64_t begin, int64_t count, std::byte* maximum, std::byte* codes) {
-        float amax;
-        block_maxima(values + begin, count, count, &amax);
-        std::memcpy(maximum, &amax, sizeof(amax));
-        (kBits == 8 ? encode_block_int8 : encode_block_int4)(values + begin, count, amax,
-                                                             reinterpret_cast<uint8_t*>(codes));
-      });
+      encode_blocks(codec, elements, encoded, [values](int64_t begin, int64_t) { return values + begin; });
     }
+  }
+
+  // Encodes the blocks that load(begin, count) returns in fp32.
+  template <class Load>
+  static void encode_blocks(const CodecSettings& codec, int64_t elements, std::byte* encoded, const Load& load_block) {
+    for_each_block(codec, elements, encoded, [&](int64_t begin, int64_t count, std::byte* maximum, std::byte* codes) {
+      const float* values = load_block(begin, count);
+      float amax;
+      block_maxima(values, count, count, &amax);
+      std::memcpy(maximum, &amax, sizeof(amax));
+      (kBits == 8 ? encode_block_int8 : encode_block_int4)(values, count, amax, reinterpret_cast<uint8_t*>(codes));
+    });
+  }
+
+  static void encode_half(const CodecSettings& codec, DType type, const uint16_t* values, int64_t elements,
+                          std::byte* encoded) {
+    std::vector<float> wide(static_cast<size_t>(codec.block));
+    encode_blocks(codec, elements, encoded, [&](int64_t begin, int64_t count) {
+      widen(type, values + begin, wide.data(), count);
+      return wide.data();
+    });
+  }
+
+  static void decode_half(const CodecSettings& codec, DType type, const std::byte* encoded, int64_t elements,
+                          uint16_t* values) {
+    std::vector<float> wide(static_cast<size_t>(codec.block));
+    for_each_block(codec, elements, encoded,
+                   [&](int64_t begin, int64_t count, const std::byte* maximum, const std::byte* codes) {
+                     (kBits == 8 ? decode_block_int8 : decode_block_int4)(reinterpret_cast<const uint8_t*>(codes),
+                                                                          count, load<float>(maximum), wide.data());
+                     narrow(type, wide.data(), values + begin, count);
+                   });
   }
 
   static void decode(const CodecSettings& codec, const std::byte* encoded, int64_t elements, float* values) {
@@ -270,6 +297,19 @@ void decode(const CodecSettings& codec, const std::byte* encoded, int64_t elemen
 }
 void decode_add(const CodecSettings& codec, const std::byte* encoded, int64_t elements, float factor, float* values) {
   codec_row(codec.kind).decode_add(codec, encoded, elements, factor, values);
+}
+
+void encode(const CodecSettings& codec, DType type, const void* values, int64_t elements, std::byte* encoded) {
+  const bool int8 = codec.kind == CodecKind::kInt8;
+  HERD_CHECK(int8 || codec.kind == CodecKind::kInt4, "a codec by multiples");
+  if (type == DType::kF32) return encode(codec, static_cast<const float*>(values), elements, encoded);
+  (int8 ? Int8::encode_half : Int4::encode_half)(codec, type, static_cast<const uint16_t*>(values), elements, encoded);
+}
+void decode(const CodecSettings& codec, DType type, const std::byte* encoded, int64_t elements, void* values) {
+  const bool int8 = codec.kind == CodecKind::kInt8;
+  HERD_CHECK(int8 || codec.kind == CodecKind::kInt4, "a codec by multiples");
+  if (type == DType::kF32) return decode(codec, encoded, elements, static_cast<float*>(values));
+  (int8 ? Int8::decode_half : Int4::decode_half)(codec, type, encoded, elements, static_cast<uint16_t*>(values));
 }
 
 }  // namespace herd::kernels

@@ -14,6 +14,8 @@
 #include <span>
 #include <string_view>
 
+#include "herd/base/dtype.h"
+
 namespace herd::kernels {
 
 enum class CodecKind : uint8_t { kBf16, kInt8, kInt4, kInt8Quantiles, kInt4Quantiles, kTopK };
@@ -53,5 +55,10 @@ int64_t encoded_bytes(const CodecSettings& codec, int64_t elements);
 void encode(const CodecSettings& codec, const float* values, int64_t elements, std::byte* encoded);
 void decode(const CodecSettings& codec, const std::byte* encoded, int64_t elements, float* values);
 void decode_add(const CodecSettings& codec, const std::byte* encoded, int64_t elements, float factor, float* values);
+
+// These take arrays of fp32, bf16 or fp16, with the same bytes for each as for fp32: numbers of 16 bits are widened on
+// their way in, and rounded once more on their way out. REQUIRES int8 or int4 by multiples.
+void encode(const CodecSettings& codec, DType type, const void* values, int64_t elements, std::byte* encoded);
+void decode(const CodecSettings& codec, DType type, const std::byte* encoded, int64_t elements, void* values);
 
 }  // namespace herd::kernels

@@ -16,20 +16,25 @@ bool backward_needs(const Value& value) {
 }
 
 // Puts a gather, or a fetch from the host, before each pass whose weights are whole on the device only while they are
-// used. Consecutive passes that use the same weights share it.
+// used. Consecutive passes that use the same weights share it. What is gathered in a codec is decoded after.
 std::vector<Op> with_gathers(const Program& step, const std::vector<Op>& kept) {
   std::map<Value, const Op*> gathers;
   for (const Op& op : step.ops) {
-    if (op.kind != OpKind::kAllGather && op.kind != OpKind::kFetch) continue;
+    if (op.kind != OpKind::kAllGather && op.kind != OpKind::kFetch && op.kind != OpKind::kDecode) continue;
     for (const Value& value : op.writes) gathers[value] = &op;
   }
   std::vector<Op> out;
+  const auto bring = [&](const Value& weight) {
+    const Op& last = *gathers.at(weight);
+    if (last.kind == OpKind::kDecode) out.push_back(*gathers.at(last.reads.at(0)));
+    out.push_back(last);
+  };
   std::set<Value> previous_weights;  // weights that the previous pass used
   for (const Op& op : kept) {
     std::set<Value> weights;
     for (const Value& value : op.reads) {
       if (!is_plain_whole(value, ValueKind::kWeight) || step.values.at(value).persistent) continue;
-      if (!previous_weights.contains(value) && weights.insert(value).second) out.push_back(*gathers.at(value));
+      if (!previous_weights.contains(value) && weights.insert(value).second) bring(value);
       weights.insert(value);
     }
     if (is_pass(op)) previous_weights = std::move(weights);

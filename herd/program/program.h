@@ -54,7 +54,7 @@ enum class OpKind : uint8_t {
   // Where it writes `pending`, it is the first of two halves, and leaves the gradients of weights to kBackwardWeight.
   kBackward,
   kBackwardWeight,  // pending<b>.m [, g..] -> g.. It makes the gradients of weights that the first half has left.
-  kAllGather,       // w.shard -> w, or x.shard -> x. It gathers along an axis.
+  kAllGather,       // w.shard -> w, in any codec, or x.shard -> x. It gathers along an axis.
   kAllReduce,       // g -> g, g.shard -> g.shard, norm -> norm, or x.partial -> x. It sums along an axis.
   kReduceScatter,   // g [, g.shard] -> g.shard, or x.partial -> x.shard. It sums along an axis, g.shard included.
   kNorm,            // g.. -> norm of each, or one norm of all. A kAllReduce follows where ranks hold shards or stages.
@@ -65,8 +65,8 @@ enum class OpKind : uint8_t {
   kFetch,           // v.host -> v, or v.nvme -> v.host. It copies to a tier nearer to the device.
   kEvict,           // v -> v.host, or v.host -> v.nvme. It copies to a tier farther from the device.
   kRelease,         // It ends the values listed as writes, which then hold nothing. Only lifetimes.h writes it.
-  // v -> v.bf16, or v, e -> v.int8, e. It rounds plain numbers to another codec. Codecs that lose more than bf16 keep
-  // what they lost in e, and add it the next time.
+  // v -> v.bf16, or g, e -> g.int8, e, or w.shard -> w.shard.int8. It rounds plain numbers to another codec. Gradients
+  // in codecs that lose more than bf16 keep what they lost in e, and add it the next time.
   kEncode,
   kDecode,    // v.bf16 -> v. It turns another codec into plain numbers.
   kLogits,    // w.., x<b>.m -> logits.m. It stands in place of the loss in a pass that continues texts.

@@ -36,6 +36,7 @@ struct Symbol {
   std::map<int, Cut> cuts = {};  // by axis, which part of an activation or its gradient it is
   // By (part, parts) of Op: what a part of a gradient holds that is summed already, beside the `atoms` of the rest.
   std::map<std::pair<int, int>, std::set<Atom>> summed_parts = {};
+  Codec lost = Codec::kPlain;  // codec by which a weight has lost something; kPlain for an exact one
   bool operator==(const Symbol&) const = default;
 };
 

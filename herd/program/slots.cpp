@@ -68,7 +68,11 @@ class SlotAssignment {
   void run(const SlotRules& rules) {
     for (auto& [value, info] : step_.values) info.slot = -1;
     give_own_slots();
-    give_pool_slots(ValueKind::kWeight, rules.gather_buffers);
+    const bool decodes = std::any_of(step_.values.begin(), step_.values.end(), [](const auto& entry) {
+      return entry.first.kind == ValueKind::kWeight && entry.first.codec != Codec::kPlain;
+    });
+    for (const Codec codec : {Codec::kInt8, Codec::kPlain})
+      give_pool_slots(ValueKind::kWeight, decodes && codec == Codec::kPlain ? 1 : rules.gather_buffers, codec);
     give_pool_slots(ValueKind::kGradient, rules.gradient_buffers);
     give_pool_slots(ValueKind::kActivation, rules.receive_buffers);
     give_pool_slots(ValueKind::kActivationGradient, rules.receive_buffers);
@@ -97,12 +101,13 @@ class SlotAssignment {
     }
   }
 
-  void give_pool_slots(ValueKind kind, int depth) {
+  void give_pool_slots(ValueKind kind, int depth, Codec codec = Codec::kPlain) {
     std::vector<Value> items;
     std::vector<int64_t> bytes;
     std::vector<PoolUse> uses;
     for (const auto& [value, info] : step_.values) {
-      if (value.kind != kind || !on_device(value) || info.persistent || !is_pooled(value)) continue;
+      if (value.kind != kind || value.codec != codec || !on_device(value) || info.persistent || !is_pooled(value))
+        continue;
       const int item = static_cast<int>(items.size());
       for (const Interval& interval : lifetimes_.at(value))
         uses.push_back({item, interval.first_visit, interval.last_visit, interval.begin, interval.end});

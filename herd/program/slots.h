@@ -5,7 +5,9 @@
 //                     waits for a free slot, so it is not posted long before its message can be sent. The slot only
 //                     delays the receive; the value's memory is its own.
 //   gradient          A whole gradient gets its own slot, or one of the gradients' pool if it is pooled.
-//   gathered weights  Whole weights that are not persistent get a slot of the weights' pool.
+//   gathered weights  Whole weights that are not persistent get a slot of the weights' pool. Those that are gathered in
+//                     a codec have a pool in that codec, so that gathers run ahead; what they are decoded into, right
+//                     before its use, needs no buffer ahead.
 //   shard             If the whole of a gradient's shard is not pooled, the shard has the whole's slot, and lies inside
 //                     it at its own range. Else it gets its own slot. Weights that are kept both whole and as a shard
 //                     share a slot in the same way.

@@ -171,6 +171,8 @@ class LocalOp {
         }
         if (symbol.shards != 1 || !is_plain_whole(op.reads[i], kind))
           wrong("needs whole weights, not " + name(op.reads[i]));
+        if (symbol.lost != Codec::kPlain && symbol.lost != model_.expected().proof.weight_codec)
+          wrong("runs on " + name(op.reads[i]) + ", which was " + std::string(codec_name(symbol.lost)));
       } else if (differentiates && adds_to(op.reads[i])) {
         continue;
       } else {
@@ -391,6 +393,8 @@ class LocalOp {
               std::to_string(context_.step));
       if (symbol.kind != ValueKind::kFactor && symbol.index != gradient->index)
         wrong("mixes " + read + " with the gradient of group " + std::to_string(gradient->index));
+      if (symbol.lost != Codec::kPlain)
+        wrong("updates " + read + ", which was " + std::string(codec_name(symbol.lost)));
       const bool cut_alike = symbol.kind == ValueKind::kWeight || symbol.kind == ValueKind::kState;
       if (cut_alike && (symbol.shard != gradient->shard || symbol.shards != gradient->shards))
         wrong("cuts " + read + " other than its gradient");
@@ -444,13 +448,14 @@ class LocalOp {
     symbol.version = context_.step + 1;
   }
 
-  // Checks that an encode keeps a residual of exactly the gradients that lose more than bf16 does.
+  // Checks that an encode keeps a residual of exactly the gradients that lose more than bf16 does. Weights lose only
+  // what passes do not get.
   void check_residuals() {
     std::multiset<int> lossy, kept;
     for (const Value& value : context_.op.writes) {
       if (value.kind == ValueKind::kResidual)
         kept.insert(value.index);
-      else if (keeps_residuals(value.codec))
+      else if (value.kind != ValueKind::kWeight && keeps_residuals(value.codec))
         lossy.insert(value.index);
     }
     if (lossy != kept) wrong("does not keep what it loses");
@@ -464,6 +469,9 @@ class LocalOp {
       if (!is_copy(context_.op.reads[i], context_.op.writes[i]))
         wrong("copies " + name(context_.op.reads[i]) + " to " + name(context_.op.writes[i]));
       out[i] = context_.reads[i];
+      const bool encodes = context_.op.kind == OpKind::kEncode && out[i].kind == ValueKind::kWeight;
+      if (encodes && out[i].lost != Codec::kPlain) wrong("encodes " + name(context_.op.reads[i]) + " again");
+      if (encodes) out[i].lost = context_.op.writes[i].codec;
       if (out[i].kind == ValueKind::kResidual) add_loss(context_.op.reads[i], out[i]);
     }
     if (context_.op.kind == OpKind::kEncode) check_residuals();
@@ -648,7 +656,7 @@ std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<Op
     for (int q = 0; q < n; ++q) {
       const Symbol& symbol = contexts[static_cast<size_t>(q)].reads[i];
       if (op.parts == 1 && !symbol.summed_parts.empty()) wrong.push_back("sums " + name + ", part of which is summed");
-      if (symbol.index != first.index || symbol.version != first.version) {
+      if (symbol.index != first.index || symbol.version != first.version || symbol.lost != first.lost) {
         wrong.push_back("mixes " + name + " of version " + std::to_string(first.version) + " and " +
                         std::to_string(symbol.version));
       }

@@ -107,9 +107,12 @@ class SymbolicMachine {
       const bool is_kept =
           value.kind == ValueKind::kWeight || value.kind == ValueKind::kState || value.kind == ValueKind::kResidual;
       if (!info.persistent || !is_kept || !model_.groups_of(rank).contains(value.index)) continue;
-      if (value.codec != Codec::kPlain)
+      const Codec weight_codec = model_.expected().proof.weight_codec;
+      const bool fits = value.kind == ValueKind::kWeight && value.codec == weight_codec && !value.placement.is_whole();
+      if (value.codec != Codec::kPlain && !fits)
         add_finding(rank, -1, "keeps " + name(value) + ", which is encoded, from step to step");
       Symbol symbol{value.kind, value.index, 0, 0, 1, {}};
+      symbol.lost = value.codec;
       if (value.placement == kWhole.shard_on(axis))
         symbol.shard = mesh.index(axis, rank), symbol.shards = mesh.size(axis);
       else if (!value.placement.is_whole())
@@ -467,7 +470,11 @@ class SymbolicMachine {
       if (!state.step->values.at(value).persistent) {
         if (model_.expected().proof.released) add_finding(rank, -1, name(value) + " is never released");
       } else if (is_kept) {
-        if (value.kind != ValueKind::kResidual) ++(value.kind == ValueKind::kWeight ? weights : states)[value.index];
+        if (value.kind != ValueKind::kResidual && value.codec == Codec::kPlain)
+          ++(value.kind == ValueKind::kWeight ? weights : states)[value.index];
+        if (value.codec == Codec::kPlain && cell.symbol.lost != Codec::kPlain)
+          add_finding(rank, -1,
+                      name(value) + " has lost what " + std::string(codec_name(cell.symbol.lost)) + " does not keep");
         if (cell.symbol.version != model_.version(value.index, kSteps))
           add_finding(rank, -1,
                       name(value) + " is at version " + std::to_string(cell.symbol.version) + " after " +

@@ -1,7 +1,9 @@
 // Proves the programs of all ranks: runs them on symbols for two steps, in one legal order. Lanes start ops in order,
 // ops wait for the derived hazards, and a collective runs when all ranks of the axis have come to it. What is expected
 // follows from the model and the mesh, never from the programs under test. These are the symbols:
-//   weight      is a version. Uses in step t must see version t, and the step leaves t+1. A frozen one stays at 0.
+//   weight      is a version. Uses in step t must see version t, and the step leaves t+1. A frozen one stays at 0. What
+//               an encode makes of it has lost something, and so has what is decoded of that. Passes may use it where
+//               the proof says so; updates, and what stays from step to step, must be exact.
 //   gradient    is a set of contributions (block, micro-batch, data rank). kStep and kNorm must see the expected set.
 //   Where
 //               ranks share the tokens of samples, each of them counts as a data rank of its own. Where ranks hold
@@ -52,10 +54,12 @@ struct Proof {
   bool tokens_cut = true;  // true: ranks of the context axis share tokens as block_by_heads says; false: none is shared
   bool experts_cut = true;  // true: ranks of the expert axis hold parts of expert_groups; false: each holds all of them
   int shard_axis = kNoAxis;  // axis that cuts persistent shards
-  int num_servers = 0;       // of the ranks along shard_axis, so many of the first are parameter servers, too
-  int staleness = 0;         // steps that a weight's version may be behind in other ranks' pushes, or kNoBound
-  bool clipped = true;       // true: every kStep reads a factor that has seen every group
-  bool released = true;      // true: only persistent values are left at the end of a step
+  // Codec in which weights are gathered: passes use what is decoded of it, and shards in it are kept from step to step.
+  Codec weight_codec = Codec::kPlain;
+  int num_servers = 0;   // of the ranks along shard_axis, so many of the first are parameter servers, too
+  int staleness = 0;     // steps that a weight's version may be behind in other ranks' pushes, or kNoBound
+  bool clipped = true;   // true: every kStep reads a factor that has seen every group
+  bool released = true;  // true: only persistent values are left at the end of a step
 };
 
 // Says what the model and the layout ask for. Vectors that begin with block_, and backward_without_weights, have an

@@ -10,6 +10,7 @@
 #include "herd/base/error.h"
 #include "herd/bridge/host_memory.h"
 #include "herd/bridge/tensor_buffer.h"
+#include "herd/kernels/codec.h"
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
 #include "herd/spec/model_states.h"
@@ -23,6 +24,9 @@ using program::ValueKind;
 
 constexpr int64_t kLineBytes = 64;  // values begin at a cache line
 constexpr int kPartNumbers = 3;     // begin and size of a part, and the place of its group
+
+constexpr Codec kWeightCodec = Codec::kInt8;  // in which weights may be gathered
+constexpr kernels::CodecSettings kWeightCodecSettings = {.kind = kernels::CodecKind::kInt8};
 
 at::ScalarType type_of(const nn::ParameterGroup& group, ValueKind kind) {
   return kind == ValueKind::kWeight ? group.dtype() : group.gradient_dtype();
@@ -69,17 +73,21 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   lay_out(step, ValueKind::kWeight, Codec::kPlain, weights_);
   lay_out(step, ValueKind::kGradient, Codec::kPlain, gradients_);
   lay_out(step, ValueKind::kGradient, Codec::kBf16, encoded_gradients_);
+  lay_out(step, ValueKind::kWeight, kWeightCodec, encoded_weights_);
   std::optional<Communicator> equal_ranks = ranks_of_equal_size(comm);
   Communicator& peers = equal_ranks ? *equal_ranks : comm;
   const nn::ParameterGroup& first_group = *groups_.front();
   allocate(weights_, ValueKind::kWeight, first_group.dtype(),
            /*symmetric=*/device().is_cpu() && peers.size() > 1 && shards_ > 1,
-           /*zeros=*/seed.has_value(), peers);
+           /*zeros=*/seed.has_value() || encoded_weights_.elements > 0, peers);
   allocate(gradients_, ValueKind::kGradient, first_group.gradient_dtype(),
            /*symmetric=*/device().is_cpu() && peers.size() > 1,
            /*zeros=*/true, peers);
   allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16,
            /*symmetric=*/device().is_cpu() && encoded_gradients_.elements > 0,
+           /*zeros=*/true, peers);
+  allocate(encoded_weights_, ValueKind::kWeight, at::kByte,
+           /*symmetric=*/device().is_cpu() && peers.size() > 1 && encoded_weights_.elements > 0,
            /*zeros=*/true, peers);
   lay_out_host(step, ValueKind::kWeight, first_group.dtype(), host_weights_);
   lay_out_host(step, ValueKind::kGradient, first_group.gradient_dtype(), host_gradients_);
@@ -120,7 +128,10 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   for (const at::ScalarType type : states) {
     if (!file_) states_.push_back(zeros(type));
   }
-  for (int g = 0; g < num_groups(); ++g) refresh_host(g);
+  for (int g = 0; g < num_groups(); ++g) {
+    refresh_host(g);
+    if (gathers_encoded(g)) encode_shard(g);
+  }
   const at::ScalarType type = groups_.front()->dtype();
   if (type != at::kFloat) {
     if (!file_) remainder_ = zeros(type == at::kBFloat16 && !states_on_host ? at::kShort : at::kFloat);
@@ -147,7 +158,9 @@ FlatParameters::~FlatParameters() {
 // Lays out the values of one kind on the device: wholes outside the pool in the order of groups, then shards, then the
 // buffers of the pool.
 void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec codec, Region& region) {
-  const int64_t element_size = codec == Codec::kBf16 ? 2 : element_bytes(*groups_.front(), kind);
+  const int64_t element_size = codec == Codec::kPlain  ? element_bytes(*groups_.front(), kind)
+                               : codec == Codec::kBf16 ? 2
+                                                       : 1;
   const auto is_listed = [&](const Value& value) {
     return value.kind == kind && value.codec == codec && value.tier == program::Tier::kDevice;
   };
@@ -274,11 +287,35 @@ void FlatParameters::refresh_host(int index) {
     update_weights(index).copy_(own_weights(index));
 }
 
+at::Tensor FlatParameters::encoded_weights(int group, program::Placement placement) const {
+  return memory(in_codec(program::weight(group, placement), kWeightCodec));
+}
+
+bool FlatParameters::gathers_encoded(int group) const { return encoded_weights(group, shard_placement_).defined(); }
+
+void FlatParameters::encode_shard(int index) {
+  const at::Tensor shard = memory(program::weight(index, shard_placement_)),
+                   encoded = encoded_weights(index, shard_placement_);
+  kernels::encode(kWeightCodecSettings, dtype_of(shard.scalar_type()), shard.const_data_ptr(), shard.numel(),
+                  static_cast<std::byte*>(encoded.mutable_data_ptr()));
+}
+
+void FlatParameters::decode_gathered(int index) {
+  const at::Tensor whole = memory(program::weight(index)), encoded = encoded_weights(index, program::kWhole);
+  const DType type = dtype_of(whole.scalar_type());
+  const auto* from = static_cast<const std::byte*>(encoded.const_data_ptr());
+  auto* to = static_cast<std::byte*>(whole.mutable_data_ptr());
+  const int64_t elements = whole.numel() / shards_, bytes = encoded.numel() / shards_;
+  for (int64_t shard = 0; shard < shards_; ++shard)
+    kernels::decode(kWeightCodecSettings, type, from + shard * bytes, elements, to + shard * elements * size_of(type));
+}
+
 // Returns the group of ranks whose regions are as long as this rank's, since memory that peers map has one size.
 // Returns nothing if all ranks are in it. Collective.
 std::optional<Communicator> FlatParameters::ranks_of_equal_size(Communicator& comm) const {
   if (comm.size() == 1) return std::nullopt;
-  const std::vector<int64_t> mine = {weights_.elements, gradients_.elements, encoded_gradients_.elements};
+  const std::vector<int64_t> mine = {weights_.elements, gradients_.elements, encoded_gradients_.elements,
+                                     encoded_weights_.elements};
   const auto sizes = static_cast<long>(mine.size());
   std::vector<int64_t> all(mine.size() * static_cast<size_t>(comm.size()));
   comm.all_gather(mine, all, {.name = "sizes of the parameters"});
@@ -350,7 +387,7 @@ at::Tensor FlatParameters::memory(const Value& value) const {
   const bool weights = value.kind == ValueKind::kWeight, host = value.tier == program::Tier::kHost;
   const Region& region = value.kind == ValueKind::kState ? host_states_
                          : host                          ? (weights ? host_weights_ : host_gradients_)
-                         : value.codec == Codec::kBf16   ? encoded_gradients_
+                         : value.codec != Codec::kPlain  ? (weights ? encoded_weights_ : encoded_gradients_)
                          : weights                       ? weights_
                                                          : gradients_;
   const auto extent = region.extents.find(value);

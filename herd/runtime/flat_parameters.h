@@ -15,7 +15,8 @@
 //   files     It may keep them in a file on NVMe instead, and then the host has staging buffers alone. own_state() and
 //             own_master() are then views of the mapped file, for use outside of steps: call forget_mapped() before the
 //             next step. Steps read and write the file through the staging buffers.
-//   encoded   Gradients in bf16, as ranks exchange them, lie in a region of their own, laid out like plain ones.
+//   encoded   Gradients in bf16, as ranks exchange them, lie in a region of their own, laid out like plain ones. So do
+//             weights in int8, the shards and the buffers that they are gathered into, as bytes of kernels/codec.h.
 // A rank holds the groups that its Program names, and nothing of other groups.
 // With several ranks, gradients lie in memory that the ranks of a host share, and so do weights if they are cut. They
 // are reduced where backward writes them, and gathered from where the update leaves them. Padding is zero and stays so;
@@ -108,6 +109,12 @@ class FlatParameters {
   // Copies own_weights() to what the host or a file keeps of them. Call it after writing weights on the device.
   void refresh_host(int group);
 
+  // These REQUIRE a step that gathers the group's weights in a codec. Encodes the shard that this rank sends; call it
+  // after writing own_weights(). Decodes what is gathered into memory(weight(group)).
+  void encode_shard(int group);
+  void decode_gathered(int group);
+  bool gathers_encoded(int group) const;  // tells whether the step does
+
   // Returns the values on the host that are staged for what the file keeps of a group; none without a file.
   std::vector<program::Value> staged_values(int group) const;
   // Copy a value on the host from the file or to it; REQUIRES that the file keeps the value. Throw as NvmeFile.
@@ -143,6 +150,8 @@ class FlatParameters {
   };
   bool cut(int group) const;  // tells whether the shard axis cuts the group's weights
   void lay_out(const program::Program& step, program::ValueKind kind, program::Codec codec, Region& region);
+  // Returns the memory of a group's weights in the codec in which they are gathered.
+  at::Tensor encoded_weights(int group, program::Placement placement) const;
   void allocate(Region& region, program::ValueKind kind, at::ScalarType type, bool symmetric, bool zeros,
                 Communicator& comm);
   std::optional<Communicator> ranks_of_equal_size(Communicator& comm) const;
@@ -166,7 +175,7 @@ class FlatParameters {
   // By group, the (index, number) of this rank among the ranks that hold the same part of it.
   std::vector<std::pair<int, int>> replica_index_and_count_;
   std::vector<bool> keeps_whole_, stays_on_host_;  // by group
-  Region weights_, gradients_, encoded_gradients_;
+  Region weights_, gradients_, encoded_gradients_, encoded_weights_;
   Region host_weights_, host_gradients_;
   Region host_states_;                              // bytes of the staging buffers of states that the file keeps
   std::unique_ptr<NvmeFile> file_;                  // null where no file keeps values

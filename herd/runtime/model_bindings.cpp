@@ -667,7 +667,11 @@ void ModelBindings::recode(const Op& op, int64_t step) {
   for (size_t i = 0; i < op.reads.size(); ++i) {
     const program::Value &from = op.reads[i], &to = op.writes.at(i);
     if (from.kind == ValueKind::kResidual) continue;
-    if (program::keeps_residuals(to.codec))
+    if (from.kind == ValueKind::kWeight && op.kind == OpKind::kEncode)
+      parameters_.encode_shard(to.index);
+    else if (from.kind == ValueKind::kWeight)
+      parameters_.decode_gathered(to.index);
+    else if (program::keeps_residuals(to.codec))
       options_.encoded->encode(to.index, step);
     else if (program::keeps_residuals(from.codec))
       options_.encoded->decode(to.index, step);

@@ -24,6 +24,7 @@ void WeightRefresher::refresh() {
         weights.copy_(master);
     }
     parameters_.refresh_host(group);
+    if (parameters_.gathers_encoded(group)) parameters_.encode_shard(group);
     if (gather_ == nullptr || !parameters_.keeps_whole(group) || frozen) continue;
     const at::Tensor shard = parameters_.memory(program::weight(group, parameters_.shard_placement()));
     if (!shard.defined()) continue;  // the axis does not cut experts that ranks share

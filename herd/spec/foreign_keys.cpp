@@ -269,6 +269,8 @@ constexpr ForeignKey kForeignKeys[] = {
     {"bucket_cap_mb", "strategy.bucket", "in bytes, like \"25MiB\""},
     {"ddp_comm_hook", "strategy.compression", ""},
     {"gradient_compression", "strategy.compression", ""},
+    {"zero_quantized_gradients", "strategy.compression", ""},
+    {"zero_quantized_weights", "strategy.gather_codec", ""},
     {"backward_prefetch", "strategy.prefetch", ""},
     {"forward_prefetch", "strategy.prefetch", ""},
     {"prefetch_bucket_size", "strategy.prefetch", ""},

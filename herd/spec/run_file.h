@@ -83,7 +83,7 @@ struct RunFile {
   struct Strategy {
     int64_t zero = 0;
     std::string recompute = "none", precision = "fp32", gradient_precision = "same", pipeline = "1f1b",
-                offload = "none", compression = "none", context = "all_to_all";
+                offload = "none", compression = "none", gather_codec = "none", context = "all_to_all";
     double compression_ratio = 0.01;               // topk: part of the elements that each rank sends
     std::string compression_levels = "multiples";  // of int8 and int4
     int64_t compression_warmup = 0;                // steps whose gradients are not compressed

@@ -276,6 +276,9 @@ std::vector<Key> make_keys() {
       text("strategy", "compression_exclude", Effect::kTraining, HERD_FIELD(strategy.compression_exclude), {},
            "parameters whose gradients topk, int8 and int4 leave as they are: names or patterns with *, separated by "
            "blanks; vectors, such as norms and biases, always are"),
+      text("strategy", "gather_codec", Effect::kTraining, HERD_FIELD(strategy.gather_codec), {"none", "int8"},
+           "of the weights that strategy.zero = 3 gathers; int8 = blocks of 256 with a scale, a byte for each weight: "
+           "passes run on what comes of it, updates on the exact weights"),
       text("strategy", "sync", Effect::kTraining, HERD_FIELD(strategy.sync), {"all_reduce", "server", "server_async"},
            "how gradients become new weights; all_reduce = ranks sum them, and each updates; server = ranks push them "
            "to parameter servers, which update once all have come, and pull the weights; server_async = they update "

@@ -34,7 +34,8 @@ void refuse_on_device(const RunFile& run) {
   static const std::vector<SupportedValues> rules = {{"model.kind", {"gpt", "llama"}},
                                                      {"data.packing", {"none"}},
                                                      {"strategy.context", {"all_to_all"}},
-                                                     {"strategy.compression", {"none", "bf16"}}};
+                                                     {"strategy.compression", {"none", "bf16"}},
+                                                     {"strategy.gather_codec", {"none"}}};
   for (const SupportedValues& rule : rules) {
     if (rule.key == "model.kind" && run.chain) continue;
     if (const auto refused = unsupported(run, rule)) {

@@ -7,6 +7,7 @@
 #include "herd/strategies/context_parallel.h"
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/expert_parallel.h"
+#include "herd/strategies/gather_codec.h"
 #include "herd/strategies/gradient_clipping.h"
 #include "herd/strategies/host_states.h"
 #include "herd/strategies/interleave.h"
@@ -57,6 +58,7 @@ std::vector<Technique>& table() {
       priority_row(),
       host_states_row(),
       weight_window_row(),
+      gather_codec_row(),
   };
   return rows;
 }

@@ -10,6 +10,7 @@
 
 #include "herd/base/error.h"
 #include "herd/kernels/finite.h"
+#include "herd/kernels/half_array.h"
 #include "tests/kernels/codec_inputs.h"
 
 namespace herd::kernels {
@@ -88,6 +89,54 @@ TEST(Codec, KeepsTheBoundOfItsError_OnEveryKindOfInput) {
                       row.bound.of_value * std::abs(x) + row.bound.of_block_max * amax + kErrorFloor)
                 << row.name << " " << input.name << " " << count << " in blocks of " << block << ": element " << i;
           }
+        }
+      }
+    }
+  }
+}
+
+// The bytes are those of the same numbers in fp32, and what is decoded is that, rounded once.
+TEST(Codec, TakesNumbersOfSixteenBits) {
+  for (const CodecKind kind : {CodecKind::kInt8, CodecKind::kInt4}) {
+    for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const int64_t count : kCounts) {
+        const auto size = static_cast<size_t>(count);
+        std::vector<float> values = normal_values(count);
+        std::vector<uint16_t> half(size), again(size + 1, 0x5a5a);
+        std::vector<float> wide_again(size + 1, 7.0f);
+        void* const from = type == DType::kF32 ? static_cast<void*>(values.data()) : half.data();
+        void* const to = type == DType::kF32 ? static_cast<void*>(wide_again.data()) : again.data();
+        if (type != DType::kF32) {
+          narrow(type, values.data(), half.data(), count);
+          widen(type, half.data(), values.data(), count);
+        }
+        const CodecSettings codec{.kind = kind};
+        const std::vector<std::byte> expected = encoded_with_guard(codec, values);
+        std::vector<std::byte> encoded(expected.size());
+        encode(codec, type, from, count, encoded.data());
+        EXPECT_EQ(encoded, expected) << dtype_name(type) << " " << count;
+        std::vector<float> exact = decoded(codec, expected, size);
+        decode(codec, type, encoded.data(), count, to);
+        if (type == DType::kF32) {
+          EXPECT_EQ(wide_again.back(), 7.0f);
+          wide_again.pop_back();
+          EXPECT_EQ(wide_again, exact) << count;
+          continue;
+        }
+        std::vector<uint16_t> rounded(size);
+        narrow(type, exact.data(), rounded.data(), count);
+        EXPECT_EQ(again.back(), 0x5a5a);
+        again.pop_back();
+        EXPECT_EQ(again, rounded) << dtype_name(type) << " " << count;
+        const double eps = type == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+        widen(type, again.data(), wide_again.data(), count);
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t begin = i / codec.block * codec.block, end = std::min(begin + codec.block, count);
+          double amax = 0;
+          for (int64_t j = begin; j < end; ++j) amax = std::max(amax, std::abs(double{values[static_cast<size_t>(j)]}));
+          const double x = values[static_cast<size_t>(i)], y = wide_again[static_cast<size_t>(i)];
+          ASSERT_LE(std::abs(x - y), codec_row(kind).bound.of_block_max * amax + eps * std::abs(y) + 0x1p-25)
+              << dtype_name(type) << " " << count << ": element " << i;
         }
       }
     }

@@ -138,6 +138,7 @@ TEST(SuggestedFixes, EndInARunThatIsAccepted) {
       {"mesh.cp", {"1", "1", "1", "2"}},
       {"strategy.zero", {"0", "1", "2", "3"}},
       {"strategy.compression", {"none", "none", "bf16", "topk", "int8"}},
+      {"strategy.gather_codec", {"none", "none", "int8"}},
       {"strategy.precision", {"fp32", "bf16"}},
       {"strategy.gradient_precision", {"same", "fp32"}},
       {"strategy.offload", {"none", "none", "states", "nvme"}},

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "herd/spec/pipeline_form.h"
+#include "herd/strategies/gather_codec.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/strategies/zero1.h"
@@ -124,8 +125,9 @@ std::string ChainRun::text() const {
   return std::to_string(ranks) + " ranks, pp " + std::to_string(run.mesh.pp) + " fsdp " +
          std::to_string(run.mesh.fsdp) + " zero " + std::to_string(s.zero) + " keep_whole " +
          std::to_string(s.keep_whole) + " recompute " + s.recompute + " pipeline " + s.pipeline + " stages_per_rank " +
-         std::to_string(s.stages_per_rank) + " offload " + s.offload + " compression " + s.compression + " precision " +
-         s.precision + " clip " + std::to_string(run.optimizer.clip) + " batch " + std::to_string(run.train.batch);
+         std::to_string(s.stages_per_rank) + " offload " + s.offload + " compression " + s.compression + " gathers " +
+         s.gather_codec + " precision " + s.precision + " clip " + std::to_string(run.optimizer.clip) + " batch " +
+         std::to_string(run.train.batch);
 }
 
 ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, const std::string& file) {
@@ -152,6 +154,7 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   run.strategy.offload = one_of<std::string>(random, {"none", "none", "none", "none", "states", "nvme"});
   run.strategy.compression = run.strategy.precision == "fp32" && fsdp == 1 && chance(random, 0.2) ? "bf16" : "none";
   if (run.strategy.compression != "none") run.strategy.zero = std::min<int64_t>(run.strategy.zero, 1);
+  if (run.strategy.zero == 3 && chance(random, 0.4)) run.strategy.gather_codec = "int8";
   run.optimizer.clip = chance(random, 0.7) ? 1 : 0;
   if (pp == 1) return out;
   if (order != "file") {
@@ -170,6 +173,7 @@ program::Expectation expectation_of(const ChainRun& run, const spec::ModelTable&
   expected.micro_batches = layout.micro_batches;
   expected.proof.staged = layout.pp > 1;
   expected.proof.shard_axis = shard_axis(run.run, layout);
+  expected.proof.weight_codec = weight_codec(run.run, layout);
   return expected;
 }
 

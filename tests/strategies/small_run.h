@@ -8,6 +8,7 @@
 #include "herd/program/verify_program.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/spec/stage_cut.h"
+#include "herd/strategies/gather_codec.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/strategies/tensor_parallel.h"
@@ -37,6 +38,7 @@ inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) 
   expected.micro_batches = layout.micro_batches;
   expected.proof.staged = layout.pp > 1;
   expected.proof.shard_axis = shard_axis(run, layout);
+  expected.proof.weight_codec = weight_codec(run, layout);
   return expected;
 }
 

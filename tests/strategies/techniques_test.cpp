@@ -50,7 +50,8 @@ TEST(Techniques, SupportWhatRowsBring) {
                               "strategy.staleness=2",
                               "strategy.schedule=priority",
                               "strategy.partition_bytes=4096",
-                              "strategy.credit=2"})
+                              "strategy.credit=2",
+                              "strategy.gather_codec=int8"})
     EXPECT_EQ(refused(setting), "") << setting;
   for (const char* codec : {"bf16", "topk", "int8", "int4"})
     EXPECT_EQ(refused("strategy.compression=" + std::string(codec)), "") << codec;

@@ -137,6 +137,49 @@ TEST(CompressionCommand, SendsWhatItStates_AndHoldsWhatIsPredicted) {
   }
 }
 
+// What is encoded again after a restart is what was sent before it, and any other run goes on with the exact weights.
+TEST(CompressionCommand, GathersTheSameAfterARestart) {
+  RunFolder folder;
+  const std::vector<std::string> gathers = {"strategy.zero=3", "strategy.gather_codec=int8"};
+  const std::vector<std::pair<int, std::vector<std::string>>> layouts = {
+      {2, {"strategy.precision=bf16"}}, {2, {}}, {4, {"mesh.fsdp=2"}}, {2, {"strategy.offload=states"}}};
+  int index = 0;
+  for (const auto& [ranks, more] : layouts) {
+    if (++index % one_in(2, 4) != 0) continue;
+    const std::string name = "gathers" + std::to_string(index);
+    const auto overrides = with(gathers, more);
+    ASSERT_EQ(folder.train(name, ranks, with(kRun, overrides)).status, 0);
+    const auto expected = metrics_of(folder.root / name);
+    const Layout same{ranks, overrides};
+    expect_moves(folder, name + "again", kRun, expected, {same, same}, {0, 0});
+    if (more.empty()) expect_moves(folder, name + "exact", kRun, expected, {same, {1}}, {0.01, 0.5});
+  }
+}
+
+// With HERD_FULL_TESTS=1 200 steps on the text that scripts/train tokenizes, where it is there; else the run of this
+// file, which is shorter. Where losses fall steeply, a step differs more than the end does.
+TEST(CompressionCommand, LearnsAsMuchOfWeightsInEightBits) {
+  RunFolder folder;
+  const fs::path source = std::getenv("HERD_SOURCE_DIR"), text = source / "data/kjv";
+  std::vector<std::string> run = {"train.steps=40", "train.eval_every=40", "optimizer.lr=1e-3"};
+  if (one_in(2, 2) == 1) {
+    if (!fs::exists(text)) GTEST_SKIP() << "no " << text.string() << ", which scripts/train makes";
+    fs::copy_file(source / "examples/gpt_kjv.toml", folder.root / "run.toml", fs::copy_options::overwrite_existing);
+    run = {"train.steps=200", "train.eval_every=200", "checkpoint.every=-1", "data.path=" + text.string(),
+           "log.dir=" + folder.root.string()};
+  }
+  run.push_back("strategy.zero=3");
+  ASSERT_EQ(folder.train("exact", 2, run).status, 0);
+  ASSERT_EQ(folder.train("coded", 2, with(run, {"strategy.gather_codec=int8"})).status, 0);
+  const auto exact = metrics_of(folder.root / "exact"), coded = metrics_of(folder.root / "coded");
+  ASSERT_EQ(coded.size(), exact.size());
+  for (size_t i = 0; i < exact.size(); ++i)
+    EXPECT_NEAR(coded[i].loss, exact[i].loss, 0.03 * exact[i].loss) << "step " << i;
+  EXPECT_NEAR(coded.back().loss, exact.back().loss, 0.01 * exact.back().loss);
+  EXPECT_NEAR(*coded.back().val_loss, *exact.back().val_loss, 0.01 * *exact.back().val_loss);
+  EXPECT_LT(coded.back().bytes_sent, exact.back().bytes_sent);
+}
+
 TEST(CompressionCommand, ComposesWithOtherTechniques) {
   RunFolder folder;
   ASSERT_EQ(folder.train("plain", 1, kRun).status, 0);

@@ -173,6 +173,7 @@ spec::RunFile run_drawn(const Combination& c) {
   if (run.strategy.compression == "topk") run.strategy.compression = "bf16", run.strategy.compression_exclude = "none";
   run.strategy.sync = "all_reduce";
   run.strategy.schedule = "fifo";
+  run.strategy.gather_codec = "none";
   if (c.seed % 3 == 0) run.optimizer.momentum_precision = "bf16";
   return run;
 }

@@ -80,6 +80,7 @@ DrawnRun drawn_run(uint64_t seed) {
   run.strategy.compression_ratio = seed % 2 == 0 ? 0.01 : 0.2;
   run.strategy.offload = data * run.mesh.tp * run.mesh.pp <= 2 ? one_of("none", "none", "nvme", "states") : "none";
   if (servers) run.strategy.offload = "none";
+  if (run.strategy.zero == 3 && seed % 2 == 1) run.strategy.gather_codec = "int8";
   run.strategy.prefetch = in(0, 2);
   run.strategy.keep_whole = in(0, 2);
   run.strategy.bucket = in(0, 1) == 1 ? 65536 : 25 << 20;
@@ -94,20 +95,21 @@ DrawnRun drawn_run(uint64_t seed) {
     m.context |= 1;
   }
   if (seed % 4 == 3) run.data.packing = "documents";
-  char text[500];
-  std::snprintf(
-      text, sizeof text,
-      "seed %lu: %d ranks tp%ld cp%ld %s pp%ld %s zero%d seq%d keep%d %s %s/%s off %s codec %s sync %s | %s L%ld D%ld "
-      "H%ld K%ld d%ld "
-      "F%ld T%ld V%ld mb%ld "
-      "batch%ld drop%g tied%d %s packing %s",
-      seed, out.ranks, run.mesh.tp, run.mesh.cp, run.strategy.context.c_str(), run.mesh.pp,
-      run.mesh.pp > 1 ? run.strategy.pipeline.c_str() : "-", static_cast<int>(run.strategy.zero),
-      run.strategy.sequence_parallel, run.strategy.keep_gathered, run.strategy.recompute.c_str(),
-      run.strategy.precision.c_str(), run.strategy.gradient_precision.c_str(), run.strategy.offload.c_str(),
-      run.strategy.compression.c_str(), run.strategy.sync.c_str(), m.kind.c_str(), m.layers, m.width, m.heads,
-      m.kv_heads, m.head_width, m.ffn, m.context, m.vocab, run.train.micro_batch, run.train.batch, m.dropout,
-      m.tie_embeddings, m.norm.c_str(), run.data.packing.c_str());
+  char text[540];
+  std::snprintf(text, sizeof text,
+                "seed %lu: %d ranks tp%ld cp%ld %s pp%ld %s zero%d seq%d keep%d %s %s/%s off %s codec %s gathers %s "
+                "sync %s | %s L%ld D%ld "
+                "H%ld K%ld d%ld "
+                "F%ld T%ld V%ld mb%ld "
+                "batch%ld drop%g tied%d %s packing %s",
+                seed, out.ranks, run.mesh.tp, run.mesh.cp, run.strategy.context.c_str(), run.mesh.pp,
+                run.mesh.pp > 1 ? run.strategy.pipeline.c_str() : "-", static_cast<int>(run.strategy.zero),
+                run.strategy.sequence_parallel, run.strategy.keep_gathered, run.strategy.recompute.c_str(),
+                run.strategy.precision.c_str(), run.strategy.gradient_precision.c_str(), run.strategy.offload.c_str(),
+                run.strategy.compression.c_str(), run.strategy.gather_codec.c_str(), run.strategy.sync.c_str(),
+                m.kind.c_str(), m.layers, m.width, m.heads, m.kv_heads, m.head_width, m.ffn, m.context, m.vocab,
+                run.train.micro_batch, run.train.batch, m.dropout, m.tie_embeddings, m.norm.c_str(),
+                run.data.packing.c_str());
   out.text = text;
   return out;
 }

@@ -71,7 +71,7 @@ double check(const DrawnTraining& drawn) {
     expected = train_chain_in_threads(drawn.model.chain, drawn.model.data, plain, 1, kSteps).losses;
   }
   const double apart = most_apart(losses, expected);
-  EXPECT_LT(apart, tolerance(run.strategy.precision)) << drawn.text;
+  EXPECT_LT(apart, tolerance(run)) << drawn.text;
   return apart;
 }
 
