@@ -332,6 +332,21 @@ std::string numbers_text(const spec::RunFile& stated, const spec::RunFile& resol
   return out;
 }
 
+// Returns the run with the ranks of each host, where a secondary shard needs their number and the run leaves it open.
+spec::RunFile with_ranks_per_host(spec::RunFile run, int ranks, const Cluster& cluster) {
+  if (!run.strategy.secondary_shard || run.mesh.ranks_per_host > 0) return run;
+  const Topology topology = with_ranks(cluster, ranks).topology;
+  const std::vector<Host>& hosts = topology.hosts;
+  const bool in_order = topology.placement.empty() &&
+                        std::ranges::all_of(hosts, [&](const Host& host) { return host.ranks == hosts[0].ranks; });
+  if (!in_order)
+    throw Error(Code::kBadConfig,
+                "strategy.secondary_shard keeps as many neighbouring ranks together on each host, and these hosts have "
+                "different ranks\n  fix: as many ranks on each host, or strategy.secondary_shard = false");
+  run.mesh.ranks_per_host = hosts[0].ranks;
+  return run;
+}
+
 }  // namespace
 
 Variants variants_that_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget,
@@ -393,9 +408,10 @@ spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster,
   return search.run();
 }
 
-ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& machines, const Budget& budget,
+ResolvedRun resolve(const spec::RunFile& stated, int ranks, const Cluster& machines, const Budget& budget,
                     SearchLimit* limit) {
   const Cluster cluster = without_measurements(machines);
+  const spec::RunFile run = with_ranks_per_host(stated, ranks, cluster);
   if (!run.strategy.automatic) {
     const spec::RunFile resolved = with_numbers(run, ranks, cluster, budget, limit);
     const std::string numbers = numbers_text(run, resolved, ranks);

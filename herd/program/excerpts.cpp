@@ -1,6 +1,7 @@
 #include "herd/program/excerpts.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "herd/program/collective_message.h"
 #include "herd/program/lifetimes.h"
@@ -16,7 +17,8 @@ bool backward_needs(const Value& value) {
 }
 
 // Puts a gather, or a fetch from the host, before each pass whose weights are whole on the device only while they are
-// used. Consecutive passes that use the same weights share it. What is gathered in a codec is decoded after.
+// used. Consecutive passes that use the same weights share it. What it is made of comes first: what is gathered in a
+// codec is decoded after, and what hosts gather is gathered inside them.
 std::vector<Op> with_gathers(const Program& step, const std::vector<Op>& kept) {
   std::map<Value, const Op*> gathers;
   for (const Op& op : step.ops) {
@@ -24,9 +26,11 @@ std::vector<Op> with_gathers(const Program& step, const std::vector<Op>& kept) {
     for (const Value& value : op.writes) gathers[value] = &op;
   }
   std::vector<Op> out;
-  const auto bring = [&](const Value& weight) {
+  const std::function<void(const Value&)> bring = [&](const Value& weight) {
     const Op& last = *gathers.at(weight);
-    if (last.kind == OpKind::kDecode) out.push_back(*gathers.at(last.reads.at(0)));
+    for (const Value& value : last.reads) {
+      if (!step.values.at(value).persistent) bring(value);
+    }
     out.push_back(last);
   };
   std::set<Value> previous_weights;  // weights that the previous pass used

@@ -202,7 +202,8 @@ std::string rank_name(const Program& step) {
   std::string place;
   for (size_t axis = 0; axis < step.mesh.axes.size(); ++axis) {
     const Axis& a = step.mesh.axes[axis];
-    const bool is_product = a.factors.size() > 1 || a.name.find('*') != std::string::npos;
+    const bool is_product =
+        a.factors.size() > 1 || a.name.find('*') != std::string::npos || a.name == "local" || a.name == "hosts";
     if (is_product || !a.members.empty()) continue;
     place +=
         (place.empty() ? "" : ", ") + a.name + " " + std::to_string(step.mesh.index(static_cast<int>(axis), step.rank));

@@ -36,6 +36,7 @@ struct Symbol {
   std::map<int, Cut> cuts = {};  // by axis, which part of an activation or its gradient it is
   // By (part, parts) of Op: what a part of a gradient holds that is summed already, beside the `atoms` of the rest.
   std::map<std::pair<int, int>, std::set<Atom>> summed_parts = {};
+  bool in_pieces = false;      // true: a weight's shard of a host, of pieces that are no neighbours
   Codec lost = Codec::kPlain;  // codec by which a weight has lost something; kPlain for an exact one
   bool operator==(const Symbol&) const = default;
 };
@@ -124,6 +125,6 @@ std::vector<Symbol> run_pull(const Model& model, OpContext& context, ServedGroup
 
 // Returns the symbols that each rank of a collective writes. `contexts` are those of all ranks of the axis, in its
 // order. Adds what is wrong to the first of them.
-std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<OpContext>& contexts);
+std::vector<std::vector<Symbol>> run_collective(const Expectation& expected, std::vector<OpContext>& contexts);
 
 }  // namespace herd::program

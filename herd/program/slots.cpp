@@ -93,9 +93,11 @@ class SlotAssignment {
     return !info.persistent && (info.pooled || is_plain_whole(value, ValueKind::kWeight) || received_.contains(value));
   }
 
-  // Gives whole gradients outside the pool a slot each.
+  // Gives whole gradients outside the pool a slot each, and shards of weights that come and go.
   void give_own_slots() {
     for (auto& [value, info] : step_.values) {
+      if (value.kind == ValueKind::kWeight && !value.placement.is_whole() && !info.persistent && on_device(value))
+        info.slot = next_slot_++;
       if (value.kind == ValueKind::kGradient && value.placement.is_whole() && on_device(value) && !is_pooled(value))
         info.slot = next_slot_++;
     }

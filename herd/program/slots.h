@@ -5,6 +5,7 @@
 //                     waits for a free slot, so it is not posted long before its message can be sent. The slot only
 //                     delays the receive; the value's memory is its own.
 //   gradient          A whole gradient gets its own slot, or one of the gradients' pool if it is pooled.
+//   shard of a host   A weight's shard that is not persistent gets its own slot, for it lies between other passes.
 //   gathered weights  Whole weights that are not persistent get a slot of the weights' pool. Those that are gathered in
 //                     a codec have a pool in that codec, so that gathers run ahead; what they are decoded into, right
 //                     before its use, needs no buffer ahead.

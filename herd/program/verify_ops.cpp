@@ -614,10 +614,21 @@ Symbol with_part(OpContext& context, const Symbol& sum, const std::string& name)
   return out;
 }
 
+// Tells whether a shard is the one that place q of n gives to a gather: a neighbour of those of other places, or
+// between hosts the one at this rank's place of host q.
+bool is_part_at(int q, int n, const Symbol& symbol, const Symbol& first, bool between_hosts) {
+  if (symbol.shards % n != 0) return false;
+  const int per_host = symbol.shards / n;
+  if (between_hosts) return symbol.shard / per_host == q && symbol.shard % per_host == first.shard % per_host;
+  return symbol.shard % n == q && symbol.shard / n == first.shard / n;
+}
+
 }  // namespace
 
-std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<OpContext>& contexts) {
+std::vector<std::vector<Symbol>> run_collective(const Expectation& expected, std::vector<OpContext>& contexts) {
   const Op& op = contexts[0].op;
+  const Mesh& mesh = expected.mesh;
+  const Proof& proof = expected.proof;
   if (!op.reads.empty() && is_activation_or_gradient(op.reads[0])) return run_activations(mesh, contexts);
   const int n = static_cast<int>(contexts.size());
   const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
@@ -645,11 +656,16 @@ std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<Op
     const std::string name = value_name(mesh, from);
     const bool norms = from.kind == ValueKind::kNorm;
     const bool kind_fits = gather ? from.kind == ValueKind::kWeight : norms || from.kind == ValueKind::kGradient;
+    const bool between_hosts = gather && proof.hosts_axis != kNoAxis && op.axis == proof.hosts_axis;
+    const bool in_host = gather && proof.local_axis != kNoAxis && op.axis == proof.local_axis;
     // A gradient or norm is summed where it lies, among ranks that have the same part of it.
-    const Placement becomes = gather    ? from.placement.whole_on(op.axis)
-                              : scatter ? from.placement.shard_on(op.axis)
-                                        : from.placement;
-    if (!kind_fits || from.placement.is_shard(op.axis) != gather || to != placed(from, becomes))
+    const Placement becomes = between_hosts ? kWhole.shard_on(proof.local_axis)
+                              : gather      ? from.placement.whole_on(op.axis)
+                              : scatter     ? from.placement.shard_on(op.axis)
+                                            : from.placement;
+    const bool is_cut = between_hosts ? from.placement == kWhole.shard_on(proof.shard_axis)
+                                      : from.placement.is_shard(op.axis) == gather;
+    if (!kind_fits || !is_cut || to != placed(from, becomes))
       wrong.push_back("turns " + name + " into " + value_name(mesh, to));
     const Symbol& first = contexts[0].reads[i];
     Symbol sum = first;
@@ -660,7 +676,9 @@ std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<Op
         wrong.push_back("mixes " + name + " of version " + std::to_string(first.version) + " and " +
                         std::to_string(symbol.version));
       }
-      if (gather && (symbol.shards % n != 0 || symbol.shard % n != q || symbol.shard / n != first.shard / n)) {
+      if (symbol.in_pieces != in_host)
+        wrong.push_back("moves " + name + ", which is " + (symbol.in_pieces ? "" : "not ") + "the pieces of a host");
+      if (gather && !is_part_at(q, n, symbol, first, between_hosts)) {
         wrong.push_back("gathers " + name + " of which place " + std::to_string(q) + " of the axis holds " +
                         shard_text(symbol));
       }
@@ -678,7 +696,11 @@ std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<Op
     }
     for (int q = 0; q < n; ++q) {
       Symbol result = sum;
-      if (gather) result.shard = first.shard / n, result.shards = std::max(first.shards / n, 1);
+      if (gather) {
+        result.shards = std::max(first.shards / n, 1);
+        result.shard = between_hosts ? first.shard % result.shards : first.shard / n;
+        result.in_pieces = between_hosts;
+      }
       if (scatter) result.shard = sum.shard * n + q, result.shards = sum.shards * n;
       if (op.parts > 1) result = with_part(contexts[static_cast<size_t>(q)], sum, name);
       if (adds) {

@@ -54,6 +54,9 @@ struct Proof {
   bool tokens_cut = true;  // true: ranks of the context axis share tokens as block_by_heads says; false: none is shared
   bool experts_cut = true;  // true: ranks of the expert axis hold parts of expert_groups; false: each holds all of them
   int shard_axis = kNoAxis;  // axis that cuts persistent shards
+  // Axes of a host's ranks and of hosts, where gathers along the second make shards along the first: every host's ranks
+  // then hold a weight together, each the shards of all ranks at its own place of their hosts.
+  int local_axis = kNoAxis, hosts_axis = kNoAxis;
   // Codec in which weights are gathered: passes use what is decoded of it, and shards in it are kept from step to step.
   Codec weight_codec = Codec::kPlain;
   int num_servers = 0;   // of the ranks along shard_axis, so many of the first are parameter servers, too

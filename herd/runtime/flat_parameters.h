@@ -79,6 +79,7 @@ class FlatParameters {
 
   bool holds(int group) const;                  // tells whether this rank has weights of the group, whole or a shard
   bool sharded() const { return shards_ > 1; }  // tells whether an axis cuts groups into shards
+  int num_shards() const { return shards_; }    // into which the axis cuts a group
   program::Placement shard_placement() const { return shard_placement_; }  // returns that of shards; kWhole without any
   bool keeps_whole(int group) const;  // tells whether the group's weights are whole from step to step
   // Tells whether the host keeps the group's weights, of which the device has copies only while passes use them.

@@ -8,9 +8,7 @@
 namespace herd::runtime {
 
 WeightRefresher::WeightRefresher(FlatParameters& parameters, const AxisGroups& groups, const program::Program& step)
-    : parameters_(parameters) {
-  if (parameters.sharded()) gather_ = &groups.of(program::Lane::kGather, program::weight_shard_axis(step));
-}
+    : parameters_(parameters), groups_(groups), axis_(program::weight_shard_axis(step)) {}
 
 void WeightRefresher::refresh() {
   for (int group = 0; group < parameters_.num_groups(); ++group) {
@@ -25,10 +23,11 @@ void WeightRefresher::refresh() {
     }
     parameters_.refresh_host(group);
     if (parameters_.gathers_encoded(group)) parameters_.encode_shard(group);
-    if (gather_ == nullptr || !parameters_.keeps_whole(group) || frozen) continue;
+    if (!parameters_.sharded() || !parameters_.keeps_whole(group) || frozen) continue;
     const at::Tensor shard = parameters_.memory(program::weight(group, parameters_.shard_placement()));
     if (!shard.defined()) continue;  // the axis does not cut experts that ranks share
-    gather_->all_gather(shard, parameters_.memory(program::weight(group)), {.name = "weights"});
+    groups_.of(program::Lane::kGather, axis_)
+        .all_gather(shard, parameters_.memory(program::weight(group)), {.name = "weights"});
   }
   parameters_.forget_mapped();
 }

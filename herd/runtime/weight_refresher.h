@@ -18,7 +18,8 @@ class WeightRefresher {
 
  private:
   FlatParameters& parameters_;
-  Communicator* gather_ = nullptr;  // null where nothing is cut
+  const AxisGroups& groups_;
+  int axis_;  // along which weights are cut
 };
 
 }  // namespace herd::runtime

@@ -204,7 +204,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"fsdp_size", "mesh.fsdp", ""},
     {"data_parallel_shard_degree", "mesh.fsdp", ""},
     {"hsdp_shard_size", "mesh.fsdp", ""},
-    {"zero_hpz_partition_size", "mesh.fsdp", ""},
+    {"zero_hpz_partition_size", "strategy.secondary_shard", "true; mesh.ranks_per_host has the number"},
     {"tensor_model_parallel_size", "mesh.tp", ""},
     {"tensor_parallel_size", "mesh.tp", ""},
     {"tensor_parallel_degree", "mesh.tp", ""},

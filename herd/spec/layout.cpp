@@ -78,8 +78,37 @@ std::string mesh_fix(const RunFile& run, const std::vector<AxisSize>& axes, int6
   return text;
 }
 
+// Cuts the axis of shards into the ranks of one host, which are neighbours, and the hosts. Both are kNoAxis where all
+// ranks of the axis are on one host, or each on its own.
+void add_hosts(Layout& layout, const RunFile::Mesh& mesh) {
+  const int shards = layout.fsdp > 1 ? layout.mesh.find("fsdp") : layout.gradient_axis;
+  if (mesh.ranks_per_host == 0 || shards == kNoAxis) return;
+  auto& axes = layout.mesh.axes;
+  const Axis axis = axes[static_cast<size_t>(shards)];
+  const Factor& innermost = axis.factors.back();
+  for (size_t i = axis.factors.size() - 1; i-- > 0;) {
+    const Factor &outer = axis.factors[i], &inner = axis.factors[i + 1];
+    if (outer.stride != inner.stride * inner.size)
+      throw Error(Code::kBadConfig, "strategy.secondary_shard keeps neighbouring ranks of " + axis.name +
+                                        " together, and other ranks lie between these\n  fix: "
+                                        "strategy.secondary_shard = false");
+  }
+  const int64_t ranks = axis.places(), stride = innermost.stride, in_host = mesh.ranks_per_host / stride;
+  if (in_host <= 1 || in_host >= ranks) return;
+  if (mesh.ranks_per_host % stride != 0 || ranks % in_host != 0)
+    throw Error(Code::kBadConfig, "mesh.ranks_per_host = " + std::to_string(mesh.ranks_per_host) +
+                                      " does not cut the " + std::to_string(ranks) + " ranks of " + axis.name +
+                                      ", which are " + std::to_string(stride) +
+                                      " apart, into equal hosts\n  fix: strategy.secondary_shard = false");
+  const int local = static_cast<int>(in_host), hosts = static_cast<int>(ranks / in_host);
+  layout.local_axis = static_cast<int>(axes.size());
+  axes.push_back({"local", {{static_cast<int>(stride), local}}});
+  layout.hosts_axis = static_cast<int>(axes.size());
+  axes.push_back({"hosts", {{static_cast<int>(stride) * local, hosts}}});
+}
+
 // Fills the mesh and its axes from the sizes of the layout.
-void fill_mesh(Layout& layout, bool tied, int key_copies) {
+void fill_mesh(Layout& layout, const RunFile& run, bool tied, int key_copies) {
   const std::pair<const char*, int> nested[] = {
       {"pp", layout.pp}, {"dp", layout.dp}, {"fsdp", layout.fsdp}, {"cp", layout.cp}, {"tp", layout.tp}};
   layout.mesh.world_size = layout.world_size;
@@ -110,6 +139,7 @@ void fill_mesh(Layout& layout, bool tied, int key_copies) {
     layout.tied_axis = layout.pp == 2
                            ? layout.stage_axis
                            : add(restricted(axes[static_cast<size_t>(layout.stage_axis)], {0, layout.pp - 1}));
+  if (run.strategy.secondary_shard) add_hosts(layout, run.mesh);
   if (key_copies > 1)
     layout.key_copies_axis = key_copies == layout.tp ? layout.tensor_axis : add({"keys", {{1, key_copies}}});
   if (layout.ep > 1) {
@@ -167,7 +197,7 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
                                       std::to_string(layout.ep) + " = " + std::to_string(expert_ranks % layout.ep) +
                                       "\n  fix: mesh.ep = " + std::to_string(expert_ranks));
   }
-  fill_mesh(layout, run.model.tie_embeddings, key_copies(run));
+  fill_mesh(layout, run, run.model.tie_embeddings, key_copies(run));
   const int64_t n = layout.data_ranks();
   layout.batch = run.train.batch;
   layout.samples_min = layout.batch / n;

@@ -14,8 +14,8 @@ struct Layout {
   int world_size = 1;
   // Holds the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose ranks are
   // neighbours. Then follow an axis dp*fsdp if both exist, products of these with cp, and an axis of the first and the
-  // last stage if the embedding is tied. Then "keys" (key_copies_axis) if ranks hold copies of key and value heads, and
-  // "ep" and "edp" (expert_axis, expert_sum_axis).
+  // last stage if the embedding is tied, then local_axis and hosts_axis. Then "keys" (key_copies_axis) if ranks hold
+  // copies of key and value heads, and "ep" and "edp" (expert_axis, expert_sum_axis).
   Mesh mesh = {};
   // The next members are indices of axes in `mesh`, or kNoAxis.
   int data_axis = kNoAxis;     // its ranks work on samples of their own
@@ -28,6 +28,9 @@ struct Layout {
   int key_copies_axis = kNoAxis;  // its ranks hold copies of the same key and value heads
   // Its ranks hold the experts together, neighbours of the data axis; those of expert_sum_axis hold the same ones.
   int expert_axis = kNoAxis, expert_sum_axis = kNoAxis;
+  // With strategy.secondary_shard and several hosts: of the ranks that cut weights into shards, those of one host, and
+  // those at the same place of their hosts.
+  int local_axis = kNoAxis, hosts_axis = kNoAxis;
   int tied_axis = kNoAxis;  // its ranks have the first and the last stage, which both hold a tied embedding
   // Sizes of the axes of [mesh].
   int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;

@@ -78,6 +78,7 @@ struct RunFile {
   struct Mesh {
     int64_t dp = 0;  // 0 = the ranks that the other axes leave over
     int64_t fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
+    int64_t ranks_per_host = 0;  // 0 = as the cluster has them
     bool operator==(const Mesh&) const = default;
   } mesh;
   struct Strategy {
@@ -92,6 +93,7 @@ struct RunFile {
     int64_t servers = 0;                           // data ranks that serve with sync = "server.."; 0 = all of them
     int64_t staleness = -1;                        // with server_async: steps ahead of the slowest; -1 = no bound
     bool automatic = false;                        // auto: herd chooses zero, recompute and micro_batch
+    bool secondary_shard = false;                  // ZeRO-3: a second shard of weights, over the ranks of a host
     bool sequence_parallel = true;                 // with mesh.tp: norms, sums and dropout work on a part of the rows
     bool keep_gathered = true;                     // with sequence_parallel: blocks keep gathered inputs for backward
     int64_t prefetch = kAuto;                      // block passes ahead of their use at which ZeRO-3 gathers weights

@@ -187,6 +187,10 @@ std::vector<Key> make_keys() {
               "context-parallel ranks: each has a part of the tokens of each sequence", 1e6),
       integer("mesh", "ep", Effect::kLayout, HERD_FIELD(mesh.ep), 1,
               "expert-parallel ranks; divides dp * fsdp * cp, no factor of the world", 1e6),
+      integer("mesh", "ranks_per_host", Effect::kLayout, HERD_FIELD(mesh.ranks_per_host), 0,
+              "neighbouring ranks that strategy.secondary_shard takes for those of one host; 0 = as many as the hosts "
+              "of the run have",
+              1e6),
 
       flag("strategy", "auto", Effect::kLayout, HERD_FIELD(strategy.automatic),
            "choose the ZeRO stage (from zero up), recompute, micro_batch and keep_gathered whose step is predicted to "
@@ -279,6 +283,10 @@ std::vector<Key> make_keys() {
       text("strategy", "gather_codec", Effect::kTraining, HERD_FIELD(strategy.gather_codec), {"none", "int8"},
            "of the weights that strategy.zero = 3 gathers; int8 = blocks of 256 with a scale, a byte for each weight: "
            "passes run on what comes of it, updates on the exact weights"),
+      flag(
+          "strategy", "secondary_shard", Effect::kLayout, HERD_FIELD(strategy.secondary_shard),
+          "with strategy.zero = 3: what the first gather of a step brings to a host stays there, a part on each of its "
+          "ranks, so that later gathers of the step never leave the host"),
       text("strategy", "sync", Effect::kTraining, HERD_FIELD(strategy.sync), {"all_reduce", "server", "server_async"},
            "how gradients become new weights; all_reduce = ranks sum them, and each updates; server = ranks push them "
            "to parameter servers, which update once all have come, and pull the weights; server_async = they update "

@@ -21,9 +21,9 @@ using program::ValueKind;
 
 namespace {
 
-// Tells whether the op gathers weights that are whole only for a pass.
-bool gathers_for_pass(const program::Program& step, const Op& op, int axis) {
-  return op.kind == OpKind::kAllGather && op.axis == axis && is_plain_whole(op.writes.at(0), ValueKind::kWeight) &&
+// Tells whether the op gathers weights that come and go: whole ones for a pass, or those of a host.
+bool gathers_for_passes(const program::Program& step, const Op& op) {
+  return op.kind == OpKind::kAllGather && op.writes.at(0).kind == ValueKind::kWeight &&
          !step.values.at(op.writes[0]).persistent;
 }
 
@@ -33,27 +33,29 @@ std::string GatherCodec::name() const { return "weights gathered in " + std::str
 
 program::Program GatherCodec::rewrite(program::Program step) const {
   const program::Placement shards = program::kWhole.shard_on(axis_);
-  const int ranks = step.mesh.size(axis_);
   std::set<int> coded;  // groups that are gathered in the codec
-  for (const Op& op : step.ops) {
-    if (gathers_for_pass(step, op, axis_)) coded.insert(op.writes[0].index);
-  }
   const auto in_this_codec = [&](const Value& value) { return in_codec(value, codec_); };
-  for (const int group : coded) {
-    const Value shard = program::weight(group, shards);
-    const int64_t elements = step.values.at(shard).bytes / static_cast<int64_t>(size_of(dtype_));
-    const int64_t bytes = kernels::encoded_bytes({.kind = kernels::CodecKind::kInt8}, elements);
-    step.values[in_this_codec(shard)] = {.bytes = bytes, .persistent = true};
-    step.values[in_this_codec(program::weight(group))] = {.bytes = ranks * bytes, .pooled = true};
+  const auto encoded_bytes = [&](int group) {  // of the shard that a rank keeps
+    const int64_t elements = step.values.at(program::weight(group, shards)).bytes / size_of(dtype_);
+    return kernels::encoded_bytes({.kind = kernels::CodecKind::kInt8}, elements);
+  };
+  for (const Op& op : step.ops) {
+    if (!gathers_for_passes(step, op)) continue;
+    const Value& to = op.writes[0];
+    const int64_t bytes = encoded_bytes(to.index);
+    const int64_t shards_in = step.values.at(to).bytes / step.values.at(program::weight(to.index, shards)).bytes;
+    if (coded.insert(to.index).second)
+      step.values[in_this_codec(program::weight(to.index, shards))] = {.bytes = bytes, .persistent = true};
+    step.values[in_this_codec(to)] = {.bytes = shards_in * bytes, .pooled = to.placement.is_whole()};
   }
   std::vector<Op> ops;
   for (Op& op : step.ops) {
-    if (gathers_for_pass(step, op, axis_)) {
-      const Value whole = op.writes[0], encoded = in_this_codec(whole);
+    if (gathers_for_passes(step, op)) {
+      const Value made = op.writes[0], encoded = in_this_codec(made);
       op.reads = {in_this_codec(op.reads.at(0))};
       op.writes = {encoded};
       ops.push_back(std::move(op));
-      ops.push_back({.kind = OpKind::kDecode, .reads = {encoded}, .writes = {whole}});
+      if (made.placement.is_whole()) ops.push_back({.kind = OpKind::kDecode, .reads = {encoded}, .writes = {made}});
       continue;
     }
     std::vector<Value> written;
@@ -65,6 +67,11 @@ program::Program GatherCodec::rewrite(program::Program step) const {
     for (const Value& value : written)
       ops.push_back({.kind = OpKind::kEncode, .lane = lane, .reads = {value}, .writes = {in_this_codec(value)}});
   }
+  std::erase_if(step.values, [&](const auto& entry) {  // plain shards of hosts, which nothing makes any more
+    const Value& value = entry.first;
+    return coded.contains(value.index) && value.kind == ValueKind::kWeight && value.codec == Codec::kPlain &&
+           !value.placement.is_whole() && value.placement != shards && value.tier == program::Tier::kDevice;
+  });
   step.ops = std::move(ops);
   return step;
 }

@@ -190,20 +190,26 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
   const int stages = order_in_file || is_chain ? layout.pp : std::min(layout.pp, 3);
   const int context = smallest_divisor(layout.cp), experts = smallest_divisor(layout.ep);
   // Where ranks hold experts together, the data axis is made of two: these, and ranks that hold the same ones.
-  const int data = layout.ep > 1 ? experts * at_most_two(layout.dp / layout.ep) : at_most_two(layout.dp);
-  Quotient out{run, stages * data * at_most_two(layout.fsdp) * context * tensor};
+  // A secondary shard takes two hosts, each of two ranks that hold shards.
+  const bool has_hosts = layout.local_axis != kNoAxis;
+  const int fsdp = has_hosts && layout.fsdp > 1 ? 4 : at_most_two(layout.fsdp);
+  const int data = has_hosts && layout.fsdp == 1 ? 4
+                   : layout.ep > 1               ? experts * at_most_two(layout.dp / layout.ep)
+                                                 : at_most_two(layout.dp);
+  Quotient out{run, stages * data * fsdp * context * tensor};
+  if (has_hosts) out.run.mesh.ranks_per_host = 2 * context * tensor;
   if (copies > 1) out.run.model.kv_heads = keys;
   if (context > 1 && copies == 1) out.run.model.kv_heads = run.model.heads;  // which its ranks divide
   out.run.mesh.cp = context;
   out.run.mesh.pp = stages;
   out.run.mesh.ep = experts;
-  out.run.mesh.dp = data, out.run.mesh.fsdp = at_most_two(layout.fsdp), out.run.mesh.tp = tensor;
+  out.run.mesh.dp = data, out.run.mesh.fsdp = fsdp, out.run.mesh.tp = tensor;
   // Takes two groups of micro-batches that take turns in an order, and one micro-batch more.
   const int64_t turns = std::max<int64_t>(2 * stages, run.strategy.interleave_micro_batches);
   const int64_t micro_batches =
       order_in_file ? layout.micro_batches : std::min<int64_t>(layout.micro_batches, turns + 1);
   out.run.train.micro_batch = layout.micro_batch;
-  out.run.train.batch = micro_batches * layout.micro_batch * data * at_most_two(layout.fsdp);
+  out.run.train.batch = micro_batches * layout.micro_batch * data * fsdp;
   if (run.model.frozen == "none" && !is_chain)  // patterns may name any layer
     out.run.model.layers =
         std::min<int64_t>(run.model.layers, std::max(2 * stages * layout.pipeline.stages_per_rank, 4));

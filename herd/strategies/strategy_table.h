@@ -54,7 +54,7 @@ bool proves_run_itself(const program::Program& step, const spec::Layout& layout)
 
 // A quotient is a smaller run that stands for a large one in its proof. It has the same strategies on the same kinds of
 // axes.
-//   dp, fsdp       two ranks at most
+//   dp, fsdp       two ranks at most; four where each host has a secondary shard, which are two hosts of two
 //   tp             the smallest divisor > 1 of mesh.tp; where ranks hold copies of key heads, the product of the
 //                  smallest divisors of the number of copies and of mesh.tp / copies
 //   cp             the smallest divisor > 1 of mesh.cp

@@ -17,6 +17,7 @@
 #include "herd/strategies/priority.h"
 #include "herd/strategies/recompute.h"
 #include "herd/strategies/replicas.h"
+#include "herd/strategies/secondary_shard.h"
 #include "herd/strategies/server_sync.h"
 #include "herd/strategies/shared_groups.h"
 #include "herd/strategies/split_backward.h"
@@ -48,6 +49,7 @@ std::vector<Technique>& table() {
       zero1_row(),
       zero2_row(),
       zero3_row(),
+      secondary_shard_row(),
       replicas_row(),
       server_sync_row(),
       compression_row(),

@@ -139,6 +139,8 @@ TEST(SuggestedFixes, EndInARunThatIsAccepted) {
       {"strategy.zero", {"0", "1", "2", "3"}},
       {"strategy.compression", {"none", "none", "bf16", "topk", "int8"}},
       {"strategy.gather_codec", {"none", "none", "int8"}},
+      {"strategy.secondary_shard", {"false", "false", "true"}},
+      {"mesh.ranks_per_host", {"0", "2"}},
       {"strategy.precision", {"fp32", "bf16"}},
       {"strategy.gradient_precision", {"same", "fp32"}},
       {"strategy.offload", {"none", "none", "states", "nvme"}},

@@ -174,6 +174,7 @@ program::Expectation expectation_of(const ChainRun& run, const spec::ModelTable&
   expected.proof.staged = layout.pp > 1;
   expected.proof.shard_axis = shard_axis(run.run, layout);
   expected.proof.weight_codec = weight_codec(run.run, layout);
+  expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;
   return expected;
 }
 

@@ -51,7 +51,9 @@ TEST(Techniques, SupportWhatRowsBring) {
                               "strategy.schedule=priority",
                               "strategy.partition_bytes=4096",
                               "strategy.credit=2",
-                              "strategy.gather_codec=int8"})
+                              "strategy.gather_codec=int8",
+                              "strategy.secondary_shard=true",
+                              "mesh.ranks_per_host=2"})
     EXPECT_EQ(refused(setting), "") << setting;
   for (const char* codec : {"bf16", "topk", "int8", "int4"})
     EXPECT_EQ(refused("strategy.compression=" + std::string(codec)), "") << codec;

@@ -142,7 +142,11 @@ TEST(CompressionCommand, GathersTheSameAfterARestart) {
   RunFolder folder;
   const std::vector<std::string> gathers = {"strategy.zero=3", "strategy.gather_codec=int8"};
   const std::vector<std::pair<int, std::vector<std::string>>> layouts = {
-      {2, {"strategy.precision=bf16"}}, {2, {}}, {4, {"mesh.fsdp=2"}}, {2, {"strategy.offload=states"}}};
+      {2, {"strategy.precision=bf16"}},
+      {2, {}},
+      {4, {"mesh.fsdp=2"}},
+      {4, {"strategy.secondary_shard=true", "mesh.ranks_per_host=2"}},
+      {2, {"strategy.offload=states"}}};
   int index = 0;
   for (const auto& [ranks, more] : layouts) {
     if (++index % one_in(2, 4) != 0) continue;

@@ -89,6 +89,14 @@ inline void draw_gather_codec(const Combination& c, spec::RunFile& run) {
   if (c.zero == 3 && c.data_ranks() > 1 && c.seed % 3 == 0) run.strategy.gather_codec = "int8";
 }
 
+// Shards of weights on hosts of two ranks that hold shards, where there are several hosts.
+inline void draw_secondary_shard(const Combination& c, spec::RunFile& run) {
+  const int64_t shards = c.fsdp > 1 ? c.fsdp : c.data_ranks();
+  if (c.zero != 3 || c.cp > 1 || shards % 2 != 0 || shards == 2 || c.seed % 2 == 0) return;
+  run.strategy.secondary_shard = true;
+  run.mesh.ranks_per_host = 2 * c.tp;
+}
+
 // Parameter servers, where the run has nothing that does not go with them.
 inline void draw_servers(const Combination& c, spec::RunFile& run) {
   const bool goes = c.precision == "fp32" && c.zero == 0 && c.fsdp == 1 && c.tp == 1 && c.pp == 1 && c.cp == 1 &&
@@ -163,6 +171,7 @@ inline spec::RunFile drawn(const Combination& c) {
   }
   // Rounding to int8 changes choices, too.
   if (run.model.bias_balancing == 0 && run.model.capacity_factor == 0) draw_gather_codec(c, run);
+  draw_secondary_shard(c, run);
   if (c.kind != "moe" && c.seed % 3 == 2) run.data.packing = "documents";
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   if (c.ep == 1 && c.seed % 2 == 0) draw_schedule(c, run);
@@ -178,8 +187,9 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          std::to_string(c.ep) + " " + c.context + (c.sequence ? " rows, " : ", ") +
          (run.strategy.keep_gathered ? "" : "gathered again, ") + "interleave " +
          std::to_string(run.strategy.interleave_micro_batches) + ", codec " + run.strategy.compression + " but " +
-         run.strategy.compression_exclude + ", gathers " + run.strategy.gather_codec + ", sync " + run.strategy.sync +
-         " of " + std::to_string(run.strategy.servers) + ", " + run.strategy.schedule + " " +
+         run.strategy.compression_exclude + ", gathers " + run.strategy.gather_codec +
+         (run.strategy.secondary_shard ? " inside hosts" : "") + ", sync " + run.strategy.sync + " of " +
+         std::to_string(run.strategy.servers) + ", " + run.strategy.schedule + " " +
          std::to_string(run.strategy.partition_bytes) + " " + std::to_string(run.strategy.credit) + ", offload " +
          c.offload + ", " + std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
          (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts" : "") +

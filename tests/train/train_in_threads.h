@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct Trained {
   double validation = 0;                      // after the last step
   std::vector<int64_t> sent;                  // by rank, bytes in the last step
   std::map<MemoryLabel, int64_t> held;        // of all ranks together, after the first step
+  std::map<std::string, int64_t> gathers;     // by axis: how often rank 0 has gathered weights along it
   int64_t host_bytes = 0, file_bytes = 0;     // of rank 0, what offload keeps in host memory and in its file
   program::Program step;                      // of rank 0
   std::vector<int64_t> skipped;               // by rank, steps whose gradient overflowed
@@ -140,6 +142,16 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       out.imbalance.push_back(worst_imbalance(load.by_layer));
       out.dropped.push_back(load.dropped);
       out.norms.push_back(bindings.output().gradient_norm);
+    }
+    if (comm.rank() == 0) {
+      std::set<int> axes;
+      for (const program::Op& op : step.ops) {
+        if (op.lane == program::Lane::kGather && op.axis != kNoAxis) axes.insert(op.axis);
+      }
+      for (const int axis : axes) {
+        for (const AlgorithmUse& use : groups.of(program::Lane::kGather, axis).algorithms_used())
+          out.gathers[step.mesh.axes[static_cast<size_t>(axis)].name] += static_cast<int64_t>(use.operations);
+      }
     }
     if (const auto& scale = bindings.loss_scale()) out.skipped[static_cast<size_t>(comm.rank())] = scale->skipped();
     comm.barrier();

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
+#include <set>
+#include <tuple>
 
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
@@ -337,6 +339,41 @@ TEST(GatherCodec, HoldsAndSendsWhatItsProgramStates) {
       EXPECT_EQ(coded.held.at(MemoryLabel::kWeights), ranks * stated(coded.step, ValueKind::kWeight));
       EXPECT_EQ(coded.held.at(MemoryLabel::kWorkspace), ranks * (stated(coded.step, ValueKind::kWeight, true) +
                                                                  stated(coded.step, ValueKind::kGradient, true)));
+    }
+  }
+}
+
+// Two hosts of two ranks, or three. What is gathered between hosts is gathered once a step, whatever passes there are.
+TEST(SecondaryShard, GivesTheSameBits_AndLeavesTheHostOnceAStep) {
+  int index = 0;
+  for (const auto& [ranks, fsdp, tp] : {std::tuple(4, 1, 1), {6, 1, 1}, {8, 4, 1}, {8, 1, 2}}) {
+    for (const char* codec : {"none", "int8"}) {
+      if (!full() && ++index % 3 != 1) continue;
+      spec::RunFile run = run_of({3, 4, 2, index % 2 == 0 ? "full" : "none", true});
+      run.mesh.fsdp = fsdp, run.mesh.tp = tp;
+      run.mesh.ranks_per_host = 2 * tp;
+      run.strategy.keep_whole = 0;
+      run.strategy.gather_codec = codec;
+      run.strategy.precision = index % 2 == 0 ? "bf16" : "fp32";
+      const Trained flat = train_in_threads(run, ranks, 3);
+      run.strategy.secondary_shard = true;
+      const Trained hosts = train_in_threads(run, ranks, 3);
+      EXPECT_EQ(hosts.losses, flat.losses) << ranks << codec;
+      EXPECT_EQ(hosts.norms, flat.norms) << ranks << codec;
+      EXPECT_EQ(hosts.validation, flat.validation) << ranks << codec;
+      // Each group once in each of three steps; nothing else between hosts. Evaluation has groups of its own.
+      std::set<int> groups;
+      int64_t inside = 0;
+      for (const program::Op& op : hosts.step.ops) {
+        if (op.kind != OpKind::kAllGather || op.writes[0].kind != ValueKind::kWeight) continue;
+        groups.insert(op.writes[0].index);
+        inside += op.axis == hosts.step.mesh.find("local") ? 1 : 0;
+      }
+      EXPECT_EQ(hosts.gathers.at("hosts"), 3 * static_cast<int64_t>(groups.size())) << ranks << codec;
+      EXPECT_EQ(hosts.gathers.size(), 2u) << "axes of gathers";
+      const int64_t num_hosts = hosts.step.mesh.size(hosts.step.mesh.find("hosts"));
+      EXPECT_EQ(hosts.gathers.at("local"), 3 * num_hosts * inside) << ranks << codec;
+      EXPECT_EQ(hosts.held.at(MemoryLabel::kWeights), ranks * stated(hosts.step, ValueKind::kWeight)) << ranks << codec;
     }
   }
 }
