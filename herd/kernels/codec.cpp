@@ -95,12 +95,15 @@ struct InBlocks {
   template <class Load>
   static void encode_blocks(const CodecSettings& codec, int64_t elements, std::byte* encoded, const Load& load_block) {
     for_each_block(codec, elements, encoded, [&](int64_t begin, int64_t count, std::byte* maximum, std::byte* codes) {
-      const float* values = load_block(begin, count);
-      float amax;
-      block_maxima(values, count, count, &amax);
-      std::memcpy(maximum, &amax, sizeof(amax));
-      (kBits == 8 ? encode_block_int8 : encode_block_int4)(values, count, amax, reinterpret_cast<uint8_t*>(codes));
+      encode_block(load_block(begin, count), count, maximum, codes);
     });
+  }
+
+  static void encode_block(const float* values, int64_t count, std::byte* maximum, std::byte* codes) {
+    float amax;
+    block_maxima(values, count, count, &amax);
+    std::memcpy(maximum, &amax, sizeof(amax));
+    (kBits == 8 ? encode_block_int8 : encode_block_int4)(values, count, amax, reinterpret_cast<uint8_t*>(codes));
   }
 
   static void encode_half(const CodecSettings& codec, DType type, const uint16_t* values, int64_t elements,
@@ -120,6 +123,41 @@ struct InBlocks {
                      (kBits == 8 ? decode_block_int8 : decode_block_int4)(reinterpret_cast<const uint8_t*>(codes),
                                                                           count, load<float>(maximum), wide.data());
                      narrow(type, wide.data(), values + begin, count);
+                   });
+  }
+
+  // Adds the block of each term, whose arrays begin `term_bytes` apart, to `sum`.
+  static void add_terms(const std::byte* maximum, const std::byte* codes, int64_t num_terms, int64_t term_bytes,
+                        int64_t count, float* sum) {
+    for (int64_t term = 0; term < num_terms; ++term)
+      (kBits == 8 ? add_block_int8 : add_block_int4)(reinterpret_cast<const uint8_t*>(codes + term * term_bytes), count,
+                                                     load<float>(maximum + term * term_bytes), 1, sum);
+  }
+
+  static void decode_sum(const CodecSettings& codec, DType type, const std::byte* encoded, int64_t num_terms,
+                         int64_t elements, bool adds, void* sums) {
+    const int64_t term_bytes = bytes(codec, elements);
+    std::vector<float> block(static_cast<size_t>(codec.block));
+    for_each_block(codec, elements, encoded,
+                   [&](int64_t begin, int64_t count, const std::byte* maximum, const std::byte* codes) {
+                     auto* wide = static_cast<float*>(sums) + begin;
+                     auto* half = static_cast<uint16_t*>(sums) + begin;
+                     float* sum = type == DType::kF32 ? wide : block.data();
+                     if (!adds) std::fill_n(sum, count, 0.0f);
+                     if (adds && type != DType::kF32) widen(type, half, sum, count);
+                     add_terms(maximum, codes, num_terms, term_bytes, count, sum);
+                     if (type != DType::kF32) narrow(type, sum, half, count);
+                   });
+  }
+
+  static void encode_sum(const CodecSettings& codec, const std::byte* encoded, int64_t num_terms, int64_t term_bytes,
+                         int64_t elements, std::byte* sum) {
+    std::vector<float> block(static_cast<size_t>(codec.block));
+    for_each_block(codec, elements, encoded,
+                   [&](int64_t, int64_t count, const std::byte* maximum, const std::byte* codes) {
+                     std::fill_n(block.data(), count, 0.0f);
+                     add_terms(maximum, codes, num_terms, term_bytes, count, block.data());
+                     encode_block(block.data(), count, sum + (maximum - encoded), sum + (codes - encoded));
                    });
   }
 
@@ -310,6 +348,20 @@ void decode(const CodecSettings& codec, DType type, const std::byte* encoded, in
   HERD_CHECK(int8 || codec.kind == CodecKind::kInt4, "a codec by multiples");
   if (type == DType::kF32) return decode(codec, encoded, elements, static_cast<float*>(values));
   (int8 ? Int8::decode_half : Int4::decode_half)(codec, type, encoded, elements, static_cast<uint16_t*>(values));
+}
+
+void decode_sum(const CodecSettings& codec, DType type, const std::byte* encoded, int64_t num_terms, int64_t elements,
+                bool adds, void* sums) {
+  const bool int8 = codec.kind == CodecKind::kInt8;
+  HERD_CHECK(int8 || codec.kind == CodecKind::kInt4, "a codec by multiples");
+  (int8 ? Int8::decode_sum : Int4::decode_sum)(codec, type, encoded, num_terms, elements, adds, sums);
+}
+
+void encode_sum(const CodecSettings& codec, const std::byte* encoded, int64_t num_terms, int64_t term_bytes,
+                int64_t elements, std::byte* sum) {
+  const bool int8 = codec.kind == CodecKind::kInt8;
+  HERD_CHECK(int8 || codec.kind == CodecKind::kInt4, "a codec by multiples");
+  (int8 ? Int8::encode_sum : Int4::encode_sum)(codec, encoded, num_terms, term_bytes, elements, sum);
 }
 
 }  // namespace herd::kernels

@@ -60,5 +60,13 @@ void decode_add(const CodecSettings& codec, const std::byte* encoded, int64_t el
 // their way in, and rounded once more on their way out. REQUIRES int8 or int4 by multiples.
 void encode(const CodecSettings& codec, DType type, const void* values, int64_t elements, std::byte* encoded);
 void decode(const CodecSettings& codec, DType type, const std::byte* encoded, int64_t elements, void* values);
+// Writes the sum of `num_terms` encoded arrays that follow each other, added in fp32 in their order and rounded once.
+// `adds`: what `sums` holds is the first term. REQUIRES int8 or int4 by multiples.
+void decode_sum(const CodecSettings& codec, DType type, const std::byte* encoded, int64_t num_terms, int64_t elements,
+                bool adds, void* sums);
+// Encodes the sum, in fp32, of `num_terms` encoded arrays that begin `term_bytes` apart. REQUIRES int8 or int4 by
+// multiples.
+void encode_sum(const CodecSettings& codec, const std::byte* encoded, int64_t num_terms, int64_t term_bytes,
+                int64_t elements, std::byte* sum);
 
 }  // namespace herd::kernels

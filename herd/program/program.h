@@ -68,11 +68,14 @@ enum class OpKind : uint8_t {
   // v -> v.bf16, or g, e -> g.int8, e, or w.shard -> w.shard.int8. It rounds plain numbers to another codec. Gradients
   // in codecs that lose more than bf16 keep what they lost in e, and add it the next time.
   kEncode,
-  kDecode,    // v.bf16 -> v. It turns another codec into plain numbers.
-  kLogits,    // w.., x<b>.m -> logits.m. It stands in place of the loss in a pass that continues texts.
-  kAdd,       // dx.m, dx.m.partial(axis) -> dx.m. It adds what another rank's blocks contribute.
-  kAllToAll,  // x.shard -> x.shard(axis:heads), or back. It changes the dimension along which an axis cuts a value.
-  kPush,      // g -> p. It gives this rank's gradient to the parameter servers of an axis.
+  // v.bf16 -> v. It turns another codec into plain numbers. g.shard.int8 [, g.shard] -> g.shard sums the ranks' terms.
+  kDecode,
+  kLogits,  // w.., x<b>.m -> logits.m. It stands in place of the loss in a pass that continues texts.
+  kAdd,     // dx.m, dx.m.partial(axis) -> dx.m. It adds what another rank's blocks contribute.
+  // x.shard -> x.shard(axis:heads), or back. It changes the dimension along which an axis cuts a value. Or
+  // g.int8 -> g.shard.int8: it gives each rank what all ranks have encoded of its shard.
+  kAllToAll,
+  kPush,  // g -> p. It gives this rank's gradient to the parameter servers of an axis.
   // p, s -> w, s. It gets weights from the servers, which update a group once all ranks of the axis have pushed; or
   // with each push, where a rank may be up to Op::staleness steps ahead of the slowest.
   kPull,

@@ -73,12 +73,13 @@ class SlotAssignment {
     });
     for (const Codec codec : {Codec::kInt8, Codec::kPlain})
       give_pool_slots(ValueKind::kWeight, decodes && codec == Codec::kPlain ? 1 : rules.gather_buffers, codec);
-    give_pool_slots(ValueKind::kGradient, rules.gradient_buffers);
+    for (const Codec codec : {Codec::kPlain, Codec::kInt8, Codec::kInt4})
+      give_pool_slots(ValueKind::kGradient, rules.gradient_buffers, codec);
     give_pool_slots(ValueKind::kActivation, rules.receive_buffers);
     give_pool_slots(ValueKind::kActivationGradient, rules.receive_buffers);
     for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight, ValueKind::kState}) give_staging_slots(kind);
     for (auto& [value, info] : step_.values) {
-      if (value.placement.shard != 0 && on_device(value)) give_shard_slot(value, info);
+      if (value.placement.shard != 0 && on_device(value) && !is_pooled(value)) give_shard_slot(value, info);
     }
   }
 

@@ -424,6 +424,14 @@ class LocalOp {
     }
   }
 
+  // Says whether an encode makes the sum of a host's terms, of which the hosts have one each.
+  bool sums_host_terms(const Value& from, const Value& to) const {
+    const Proof& proof = model_.expected().proof;
+    if (proof.local_axis == kNoAxis || proof.losses_kept || !keeps_residuals(from.codec)) return false;
+    return from.kind == ValueKind::kGradient && from.placement == kWhole.shard_on(proof.local_axis) &&
+           to == placed(from, from.placement.partial_on(proof.hosts_axis));
+  }
+
   // Says whether a fetch, evict, encode or decode changes only the tier or the codec, and in the right direction.
   bool is_copy(const Value& from, const Value& to) const {
     switch (context_.op.kind) {
@@ -433,6 +441,7 @@ class LocalOp {
         return in_tier(from, to.tier) == to && from.tier < to.tier;
       case OpKind::kEncode:
         if (from.kind == ValueKind::kResidual) return from == to;
+        if (sums_host_terms(from, to)) return true;
         return in_codec(from, to.codec) == to && from.codec == Codec::kPlain && to.codec != Codec::kPlain;
       default:
         return in_codec(from, to.codec) == to && from.codec != Codec::kPlain && to.codec == Codec::kPlain;
@@ -458,13 +467,27 @@ class LocalOp {
       else if (value.kind != ValueKind::kWeight && keeps_residuals(value.codec))
         lossy.insert(value.index);
     }
+    if (!model_.expected().proof.losses_kept) lossy.clear();
     if (lossy != kept) wrong("does not keep what it loses");
   }
 
+  // Adds what a shard of a gradient holds to the sum of further terms.
+  void add_to_shard(const Value& value, const Symbol& so_far, Symbol& sum) {
+    if (so_far.version != sum.version || so_far.index != sum.index || so_far.shard != sum.shard ||
+        so_far.shards != sum.shards)
+      wrong("adds to " + name(value) + ", which is another shard of step " + std::to_string(so_far.version));
+    for (const Atom& atom : so_far.atoms) {
+      if (!sum.atoms.insert(atom).second) wrong("adds " + blocks_text({atom}) + " to " + name(value) + " twice");
+    }
+  }
+
   std::vector<Symbol> copies() {
-    std::vector<Symbol> out(context_.op.writes.size());
-    if (context_.op.reads.size() != context_.op.writes.size())
-      wrong("must copy each value it reads to one that it writes");
+    const Op& op = context_.op;
+    std::vector<Symbol> out(op.writes.size());
+    // A decode that adds to its shards reads them, too, after the terms.
+    const bool adds = op.kind == OpKind::kDecode && op.reads.size() == 2 * op.writes.size() &&
+                      std::equal(op.writes.begin(), op.writes.end(), op.reads.begin() + static_cast<long>(out.size()));
+    if (op.reads.size() != op.writes.size() && !adds) wrong("must copy each value it reads to one that it writes");
     for (size_t i = 0; i < std::min(out.size(), context_.reads.size()); ++i) {
       if (!is_copy(context_.op.reads[i], context_.op.writes[i]))
         wrong("copies " + name(context_.op.reads[i]) + " to " + name(context_.op.writes[i]));
@@ -472,7 +495,10 @@ class LocalOp {
       const bool encodes = context_.op.kind == OpKind::kEncode && out[i].kind == ValueKind::kWeight;
       if (encodes && out[i].lost != Codec::kPlain) wrong("encodes " + name(context_.op.reads[i]) + " again");
       if (encodes) out[i].lost = context_.op.writes[i].codec;
+      out[i].partial = out[i].kind == ValueKind::kGradient && op.writes[i].placement.partial != 0;
       if (out[i].kind == ValueKind::kResidual) add_loss(context_.op.reads[i], out[i]);
+      if (adds) add_to_shard(op.writes[i], context_.reads[out.size() + i], out[i]);
+      if (adds && out[i].kind != ValueKind::kGradient) wrong("adds to " + name(op.writes[i]));
     }
     if (context_.op.kind == OpKind::kEncode) check_residuals();
     return out;
@@ -614,6 +640,18 @@ Symbol with_part(OpContext& context, const Symbol& sum, const std::string& name)
   return out;
 }
 
+// Tells whether a collective may move a value in its codec. Gradients in codecs that lose more than bf16 are summed by
+// an all-reduce where residuals keep what they lose, else exchanged, as wholes or as the
+// sums of hosts. Nothing else is exchanged here.
+bool terms_fit(const Op& op, const Value& from, const Proof& proof) {
+  const bool lossy = from.kind == ValueKind::kGradient && keeps_residuals(from.codec);
+  if (!lossy) return op.kind != OpKind::kAllToAll;
+  const bool host_sums = proof.hosts_axis != kNoAxis && op.axis == proof.hosts_axis &&
+                         from.placement == kWhole.shard_on(proof.local_axis).partial_on(proof.hosts_axis);
+  if (host_sums) return op.kind == OpKind::kAllToAll && !proof.losses_kept;
+  return op.kind == (proof.losses_kept ? OpKind::kAllReduce : OpKind::kAllToAll) && from.placement.is_whole();
+}
+
 // Tells whether a shard is the one that place q of n gives to a gather: a neighbour of those of other places, or
 // between hosts the one at this rank's place of host q.
 bool is_part_at(int q, int n, const Symbol& symbol, const Symbol& first, bool between_hosts) {
@@ -631,16 +669,14 @@ std::vector<std::vector<Symbol>> run_collective(const Expectation& expected, std
   const Proof& proof = expected.proof;
   if (!op.reads.empty() && is_activation_or_gradient(op.reads[0])) return run_activations(mesh, contexts);
   const int n = static_cast<int>(contexts.size());
-  const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
+  const bool gather = op.kind == OpKind::kAllGather, exchange = op.kind == OpKind::kAllToAll;
+  // An exchange of encoded gradients gives each rank the terms of its shard, which a decode sums.
+  const bool scatter = op.kind == OpKind::kReduceScatter || exchange;
   auto& wrong = contexts[0].wrong;
   std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
   if (op.parts != 1 && !sums_part(op)) {
     wrong.push_back("works on part " + std::to_string(op.part) + " of " + std::to_string(op.parts) +
                     ", where only an all-reduce of one gradient may");
-    return out;
-  }
-  if (op.kind == OpKind::kAllToAll) {
-    wrong.push_back("must exchange activations or their gradients");
     return out;
   }
   // A reduce-scatter that adds to its shards reads them, too, after the whole gradients.
@@ -655,16 +691,19 @@ std::vector<std::vector<Symbol>> run_collective(const Expectation& expected, std
     const Value &from = op.reads[i], &to = op.writes[i];
     const std::string name = value_name(mesh, from);
     const bool norms = from.kind == ValueKind::kNorm;
-    const bool kind_fits = gather ? from.kind == ValueKind::kWeight : norms || from.kind == ValueKind::kGradient;
-    const bool between_hosts = gather && proof.hosts_axis != kNoAxis && op.axis == proof.hosts_axis;
-    const bool in_host = gather && proof.local_axis != kNoAxis && op.axis == proof.local_axis;
+    const bool kind_fits = (gather ? from.kind == ValueKind::kWeight : norms || from.kind == ValueKind::kGradient) &&
+                           terms_fit(op, from, proof);
+    const bool moves_parts = gather || exchange;
+    const bool between_hosts = moves_parts && proof.hosts_axis != kNoAxis && op.axis == proof.hosts_axis;
+    const bool in_host = moves_parts && proof.local_axis != kNoAxis && op.axis == proof.local_axis;
     // A gradient or norm is summed where it lies, among ranks that have the same part of it.
-    const Placement becomes = between_hosts ? kWhole.shard_on(proof.local_axis)
+    const Placement of_host = kWhole.shard_on(proof.local_axis), of_rank = kWhole.shard_on(proof.shard_axis);
+    const Placement becomes = between_hosts ? (gather ? of_host : of_rank)
                               : gather      ? from.placement.whole_on(op.axis)
                               : scatter     ? from.placement.shard_on(op.axis)
                                             : from.placement;
-    const bool is_cut = between_hosts ? from.placement == kWhole.shard_on(proof.shard_axis)
-                                      : from.placement.is_shard(op.axis) == gather;
+    const bool is_cut =
+        between_hosts && gather ? from.placement == of_rank : from.placement.is_shard(op.axis) == gather;
     if (!kind_fits || !is_cut || to != placed(from, becomes))
       wrong.push_back("turns " + name + " into " + value_name(mesh, to));
     const Symbol& first = contexts[0].reads[i];
@@ -676,7 +715,7 @@ std::vector<std::vector<Symbol>> run_collective(const Expectation& expected, std
         wrong.push_back("mixes " + name + " of version " + std::to_string(first.version) + " and " +
                         std::to_string(symbol.version));
       }
-      if (symbol.in_pieces != in_host)
+      if (symbol.in_pieces != (gather ? in_host : exchange && between_hosts))
         wrong.push_back("moves " + name + ", which is " + (symbol.in_pieces ? "" : "not ") + "the pieces of a host");
       if (gather && !is_part_at(q, n, symbol, first, between_hosts)) {
         wrong.push_back("gathers " + name + " of which place " + std::to_string(q) + " of the axis holds " +
@@ -701,7 +740,11 @@ std::vector<std::vector<Symbol>> run_collective(const Expectation& expected, std
         result.shard = between_hosts ? first.shard % result.shards : first.shard / n;
         result.in_pieces = between_hosts;
       }
-      if (scatter) result.shard = sum.shard * n + q, result.shards = sum.shards * n;
+      if (scatter) {  // between hosts, place q has the pieces of host q
+        result.shard = between_hosts ? q * sum.shards + sum.shard : sum.shard * n + q;
+        result.shards = sum.shards * n;
+        result.in_pieces = in_host, result.partial = false;
+      }
       if (op.parts > 1) result = with_part(contexts[static_cast<size_t>(q)], sum, name);
       if (adds) {
         const OpContext& own = contexts[static_cast<size_t>(q)];

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
@@ -27,6 +28,10 @@ constexpr int kPartNumbers = 3;     // begin and size of a part, and the place o
 
 constexpr Codec kWeightCodec = Codec::kInt8;  // in which weights may be gathered
 constexpr kernels::CodecSettings kWeightCodecSettings = {.kind = kernels::CodecKind::kInt8};
+
+kernels::CodecSettings settings_of(Codec codec) {
+  return {.kind = codec == Codec::kInt4 ? kernels::CodecKind::kInt4 : kernels::CodecKind::kInt8};
+}
 
 at::ScalarType type_of(const nn::ParameterGroup& group, ValueKind kind) {
   return kind == ValueKind::kWeight ? group.dtype() : group.gradient_dtype();
@@ -70,10 +75,17 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   const int axis = program::weight_shard_axis(step);
   shards_ = step.mesh.size(axis), shard_ = step.mesh.index(axis, step.rank);
   shard_placement_ = program::kWhole.shard_on(axis);
+  for (const auto& [value, info] : step.values) {
+    if (value.kind != ValueKind::kGradient || value.placement.partial == 0) continue;
+    host_sums_ = value.placement;
+    hosts_ = step.mesh.size(std::countr_zero(value.placement.partial));
+    host_terms_ = {.shard = value.placement.shard};
+  }
   lay_out(step, ValueKind::kWeight, Codec::kPlain, weights_);
   lay_out(step, ValueKind::kGradient, Codec::kPlain, gradients_);
   lay_out(step, ValueKind::kGradient, Codec::kBf16, encoded_gradients_);
   lay_out(step, ValueKind::kWeight, kWeightCodec, encoded_weights_);
+  for (const Codec codec : {Codec::kInt8, Codec::kInt4}) lay_out(step, ValueKind::kGradient, codec, terms_);
   std::optional<Communicator> equal_ranks = ranks_of_equal_size(comm);
   Communicator& peers = equal_ranks ? *equal_ranks : comm;
   const nn::ParameterGroup& first_group = *groups_.front();
@@ -88,6 +100,9 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
            /*zeros=*/true, peers);
   allocate(encoded_weights_, ValueKind::kWeight, at::kByte,
            /*symmetric=*/device().is_cpu() && peers.size() > 1 && encoded_weights_.elements > 0,
+           /*zeros=*/true, peers);
+  allocate(terms_, ValueKind::kGradient, at::kByte,
+           /*symmetric=*/device().is_cpu() && peers.size() > 1 && terms_.elements > 0,
            /*zeros=*/true, peers);
   lay_out_host(step, ValueKind::kWeight, first_group.dtype(), host_weights_);
   lay_out_host(step, ValueKind::kGradient, first_group.gradient_dtype(), host_gradients_);
@@ -161,8 +176,11 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec
   const int64_t element_size = codec == Codec::kPlain  ? element_bytes(*groups_.front(), kind)
                                : codec == Codec::kBf16 ? 2
                                                        : 1;
+  const bool has_own_size = codec != Codec::kPlain && codec != Codec::kBf16;
   const auto is_listed = [&](const Value& value) {
-    return value.kind == kind && value.codec == codec && value.tier == program::Tier::kDevice;
+    // What keeps residuals has memory of its own (encoded_gradients.h).
+    const bool elsewhere = kind == ValueKind::kGradient && has_own_size && !step.values.at(value).pooled;
+    return value.kind == kind && value.codec == codec && value.tier == program::Tier::kDevice && !elsewhere;
   };
   const auto reserve = [&](int64_t bytes) {  // returns the first element
     const int64_t begin = region.elements;
@@ -173,7 +191,7 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec
   for (const auto& [value, info] : step.values) {
     if (!is_listed(value) || !value.placement.is_whole()) continue;
     const int64_t bytes = group(value.index).elements() * element_size;
-    HERD_CHECK(info.bytes >= bytes && info.bytes % element_size == 0,
+    HERD_CHECK((has_own_size || info.bytes >= bytes) && info.bytes % element_size == 0,
                program::value_name(step.mesh, value) + " of the program has no room for " + group(value.index).name());
     if (info.pooled)
       pool[info.slot] = std::max(pool[info.slot], info.bytes);
@@ -182,6 +200,10 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec
   }
   for (const auto& [value, info] : step.values) {
     if (!is_listed(value) || value.placement.shard == 0) continue;
+    if (info.pooled) {
+      pool[info.slot] = std::max(pool[info.slot], info.bytes);
+      continue;
+    }
     const auto whole = region.extents.find(placed(value, program::kWhole));
     const bool inside = whole != region.extents.end() && step.values.at(whole->first).slot == info.slot;
     const int64_t elements = info.bytes / element_size;
@@ -190,10 +212,9 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec
   std::map<int, int64_t> pool_begins;  // slot -> first element
   const int64_t pool_begin = region.elements;
   for (const auto& [slot, bytes] : pool) pool_begins[slot] = reserve(bytes);
-  region.pool_elements = region.elements - pool_begin;
+  region.pool_elements += region.elements - pool_begin;
   for (const auto& [value, info] : step.values) {
-    if (is_listed(value) && value.placement.is_whole() && info.pooled)
-      region.extents[value] = {pool_begins.at(info.slot), info.bytes / element_size};
+    if (is_listed(value) && info.pooled) region.extents[value] = {pool_begins.at(info.slot), info.bytes / element_size};
   }
 }
 
@@ -310,12 +331,45 @@ void FlatParameters::decode_gathered(int index) {
     kernels::decode(kWeightCodecSettings, type, from + shard * bytes, elements, to + shard * elements * size_of(type));
 }
 
+void FlatParameters::encode_terms(int index, Codec codec) {
+  const at::Tensor whole = memory(program::gradient(index)),
+                   encoded = memory(in_codec(program::gradient(index), codec));
+  const DType type = dtype_of(whole.scalar_type());
+  const auto* from = static_cast<const std::byte*>(whole.const_data_ptr());
+  auto* to = static_cast<std::byte*>(encoded.mutable_data_ptr());
+  const int64_t elements = whole.numel() / shards_, bytes = encoded.numel() / shards_;
+  const int in_host = shards_ / hosts_;  // whose shards of all hosts follow each other
+  for (int64_t shard = 0; shard < shards_; ++shard)
+    kernels::encode(settings_of(codec), type, from + shard * elements * size_of(type), elements,
+                    to + (shard % in_host * hosts_ + shard / in_host) * bytes);
+}
+
+void FlatParameters::sum_host_terms(int index, Codec codec) {
+  const Value whole = in_codec(program::gradient(index), codec);
+  const at::Tensor terms = memory(placed(whole, host_terms_)), sums = memory(placed(whole, host_sums_));
+  const int64_t elements = memory(program::gradient(index, shard_placement_)).numel();
+  const auto* from = static_cast<const std::byte*>(terms.const_data_ptr());
+  auto* to = static_cast<std::byte*>(sums.mutable_data_ptr());
+  const int64_t bytes = sums.numel() / hosts_;
+  for (int64_t host = 0; host < hosts_; ++host)
+    kernels::encode_sum(settings_of(codec), from + host * bytes, shards_ / hosts_, sums.numel(), elements,
+                        to + host * bytes);
+}
+
+void FlatParameters::sum_terms(int index, Codec codec, bool adds) {
+  const Value own = program::gradient(index, shard_placement_);
+  const at::Tensor shard = memory(own), terms = memory(in_codec(own, codec));
+  kernels::decode_sum(settings_of(codec), dtype_of(shard.scalar_type()),
+                      static_cast<const std::byte*>(terms.const_data_ptr()), hosts_ > 1 ? hosts_ : shards_,
+                      shard.numel(), adds, shard.mutable_data_ptr());
+}
+
 // Returns the group of ranks whose regions are as long as this rank's, since memory that peers map has one size.
 // Returns nothing if all ranks are in it. Collective.
 std::optional<Communicator> FlatParameters::ranks_of_equal_size(Communicator& comm) const {
   if (comm.size() == 1) return std::nullopt;
   const std::vector<int64_t> mine = {weights_.elements, gradients_.elements, encoded_gradients_.elements,
-                                     encoded_weights_.elements};
+                                     encoded_weights_.elements, terms_.elements};
   const auto sizes = static_cast<long>(mine.size());
   std::vector<int64_t> all(mine.size() * static_cast<size_t>(comm.size()));
   comm.all_gather(mine, all, {.name = "sizes of the parameters"});
@@ -387,7 +441,8 @@ at::Tensor FlatParameters::memory(const Value& value) const {
   const bool weights = value.kind == ValueKind::kWeight, host = value.tier == program::Tier::kHost;
   const Region& region = value.kind == ValueKind::kState ? host_states_
                          : host                          ? (weights ? host_weights_ : host_gradients_)
-                         : value.codec != Codec::kPlain  ? (weights ? encoded_weights_ : encoded_gradients_)
+                         : value.codec == Codec::kBf16   ? encoded_gradients_
+                         : value.codec != Codec::kPlain  ? (weights ? encoded_weights_ : terms_)
                          : weights                       ? weights_
                                                          : gradients_;
   const auto extent = region.extents.find(value);

@@ -16,7 +16,8 @@
 //             own_master() are then views of the mapped file, for use outside of steps: call forget_mapped() before the
 //             next step. Steps read and write the file through the staging buffers.
 //   encoded   Gradients in bf16, as ranks exchange them, lie in a region of their own, laid out like plain ones. So do
-//             weights in int8, the shards and the buffers that they are gathered into, as bytes of kernels/codec.h.
+//             what ranks send of gradients in int8 or int4 for their shards, pooled, and weights in int8, the shards
+//             and the buffers that they are gathered into, as bytes of kernels/codec.h.
 // A rank holds the groups that its Program names, and nothing of other groups.
 // With several ranks, gradients lie in memory that the ranks of a host share, and so do weights if they are cut. They
 // are reduced where backward writes them, and gathered from where the update leaves them. Padding is zero and stays so;
@@ -114,6 +115,13 @@ class FlatParameters {
   // after writing own_weights(). Decodes what is gathered into memory(weight(group)).
   void encode_shard(int group);
   void decode_gathered(int group);
+  // These REQUIRE a step that sums shards of encoded gradients. Encodes the group's whole gradient for each rank; adds
+  // the terms that ranks have sent, and what the shard holds where `adds`.
+  void encode_terms(int group, program::Codec codec);
+  void sum_terms(int group, program::Codec codec, bool adds);
+  // Encodes the sums of the terms that the ranks of this host have sent, of the shards at this rank's place of all
+  // hosts.
+  void sum_host_terms(int group, program::Codec codec);
   bool gathers_encoded(int group) const;  // tells whether the step does
 
   // Returns the values on the host that are staged for what the file keeps of a group; none without a file.
@@ -173,10 +181,13 @@ class FlatParameters {
   Groups groups_;
   int shard_ = 0, shards_ = 1;  // this rank's index among the ranks of the shard axis, and their number
   program::Placement shard_placement_;
+  // Of steps that sum encoded gradients inside hosts first: the hosts, and where those terms and their sums lie.
+  int hosts_ = 1;
+  program::Placement host_terms_, host_sums_;
   // By group, the (index, number) of this rank among the ranks that hold the same part of it.
   std::vector<std::pair<int, int>> replica_index_and_count_;
   std::vector<bool> keeps_whole_, stays_on_host_;  // by group
-  Region weights_, gradients_, encoded_gradients_, encoded_weights_;
+  Region weights_, gradients_, encoded_gradients_, encoded_weights_, terms_;
   Region host_weights_, host_gradients_;
   Region host_states_;                              // bytes of the staging buffers of states that the file keeps
   std::unique_ptr<NvmeFile> file_;                  // null where no file keeps values

@@ -545,12 +545,24 @@ EventPtr ModelBindings::move_activation(const Op& op) {
 // Slice p of the first dimension goes to place p of the axis; what place q has sent is slice q of the result. So tokens
 // become heads and back (nn/context_parts.h).
 EventPtr ModelBindings::exchange(const Op& op) {
+  if (op.reads.at(0).kind == ValueKind::kGradient) return exchange_terms(op);
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   Communicator& comm = groups_.of(op.lane, op.axis);
   const at::Tensor from = find_tensor(op.reads.at(0)).contiguous(), to = at::empty_like(from);
   set_tensor(op.writes.at(0), to);
   std::vector<Work> works;
   works.push_back(comm.all_to_all_async(from, to, {.name = program::kind_name(op.reads[0].kind)}));
+  return std::make_shared<WorksEvent>(std::move(works), parameters_.device());
+}
+
+// Gives each rank what this one has encoded of its shard.
+EventPtr ModelBindings::exchange_terms(const Op& op) {
+  Communicator& comm = groups_.of(op.lane, op.axis);
+  std::vector<Work> works;
+  for (size_t i = 0; i < op.reads.size(); ++i) {
+    works.push_back(comm.all_to_all_async(parameters_.memory(op.reads[i]), parameters_.memory(op.writes.at(i)),
+                                          {.name = "gradient"}));
+  }
   return std::make_shared<WorksEvent>(std::move(works), parameters_.device());
 }
 
@@ -669,13 +681,20 @@ void ModelBindings::fetch(const Op& op) {
 
 // Copies values to another codec. bf16 has their padding, too, which is zero in either codec.
 void ModelBindings::recode(const Op& op, int64_t step) {
-  for (size_t i = 0; i < op.reads.size(); ++i) {
-    const program::Value &from = op.reads[i], &to = op.writes.at(i);
+  for (size_t i = 0; i < op.writes.size(); ++i) {
+    const program::Value &from = op.reads.at(i), &to = op.writes[i];
+    const bool sums_shards = options_.encoded == nullptr;
     if (from.kind == ValueKind::kResidual) continue;
     if (from.kind == ValueKind::kWeight && op.kind == OpKind::kEncode)
       parameters_.encode_shard(to.index);
     else if (from.kind == ValueKind::kWeight)
       parameters_.decode_gathered(to.index);
+    else if (sums_shards && program::keeps_residuals(from.codec) && op.kind == OpKind::kEncode)
+      parameters_.sum_host_terms(to.index, to.codec);
+    else if (sums_shards && program::keeps_residuals(to.codec))
+      parameters_.encode_terms(to.index, to.codec);
+    else if (sums_shards && program::keeps_residuals(from.codec))
+      parameters_.sum_terms(to.index, from.codec, op.reads.size() > op.writes.size());
     else if (program::keeps_residuals(to.codec))
       options_.encoded->encode(to.index, step);
     else if (program::keeps_residuals(from.codec))

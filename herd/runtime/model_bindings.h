@@ -162,6 +162,7 @@ class ModelBindings {
   EventPtr gather(const program::Op& op);
   EventPtr move_activation(const program::Op& op);
   EventPtr exchange(const program::Op& op);  // sends a slice of an activation to each rank
+  EventPtr exchange_terms(const program::Op& op);
   EventPtr reduce(const program::Op& op, int64_t step);
   // Sums gradients in a codec that keeps what it loses. Returns when it is done, for it works between its messages.
   void reduce_encoded(const program::Op& op, int64_t step, Communicator& comm);

@@ -269,7 +269,8 @@ std::vector<Key> make_keys() {
           "strategy", "compression", Effect::kTraining, HERD_FIELD(strategy.compression),
           {"none", "bf16", "topk", "int8", "int4"},
           "of gradients between ranks; bf16 = they are sent and summed in 16 bits, and half as many bytes move; topk = "
-          "the largest; int8, int4 = blocks of 256 with a scale; these three keep what they lose for the next step"),
+          "the largest; int8, int4 = blocks of 256 with a scale; these three keep what they lose for the next step, "
+          "but with zero = 2 and 3"),
       number("strategy", "compression_ratio", Effect::kTraining, HERD_FIELD(strategy.compression_ratio), 0, 1,
              "topk: part of a group's elements that each rank sends, each in 8 bytes", true),
       text("strategy", "compression_levels", Effect::kTraining, HERD_FIELD(strategy.compression_levels),

@@ -8,6 +8,7 @@
 #include "herd/kernels/encoded_parts.h"
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
+#include "herd/strategies/encoded_shards.h"
 #include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
@@ -132,12 +133,29 @@ class ReductionEncoder {
 
 std::string setting(const spec::RunFile& run) { return "strategy.compression = \"" + run.strategy.compression + "\""; }
 
+// Tells whether gradients are summed into shards after each micro-batch, of terms in a codec in blocks.
+bool sums_encoded_shards(const StepContext& step) {
+  const std::string& codec = step.run.strategy.compression;
+  return (codec == "int8" || codec == "int4") && zero_stage(step.run, step.layout) >= 2;
+}
+
 // Throws kBadConfig where the run's gradients cannot be encoded.
 void check_run(const StepContext& step, const GradientCodec& codec) {
   const auto refuse = [&](const std::string& rule, const std::string& fix) {
     throw Error(Code::kBadConfig, setting(step.run) + " " + rule + "\n  fix: " + fix);
   };
   const int64_t zero = zero_stage(step.run, step.layout);
+  if (sums_encoded_shards(step)) {
+    const auto& strategy = step.run.strategy;
+    const auto sums_of_zero = "keeps nothing of what it loses with strategy.zero = " + std::to_string(zero);
+    if (strategy.compression_levels != "multiples")
+      refuse(sums_of_zero + ", and codes multiples alone", "strategy.compression_levels = \"multiples\"");
+    if (strategy.compression_warmup > 0)
+      refuse(sums_of_zero + ", from the first step on", "strategy.compression_warmup = 0");
+    if (strategy.compression_exclude != "none")
+      refuse(sums_of_zero + ", of all parameters", "strategy.compression_exclude = \"none\"");
+    return;
+  }
   if (step.model.gradient_dtype != DType::kF32)
     refuse("encodes fp32 gradients, and these have 16 bits already",
            "strategy.compression = \"none\", or strategy.gradient_precision = \"fp32\"");
@@ -181,8 +199,13 @@ Technique compression_row() {
             if (step.run.strategy.compression == "none" || step.layout.gradient_ranks() == 1) return nullptr;
             GradientCodec codec = gradient_codec(step.run, step.model.groups);
             check_run(step, codec);
+            if (sums_encoded_shards(step))
+              return std::make_unique<EncodedShards>(codec.form, step.model.gradient_dtype, step.layout.local_axis,
+                                                     step.layout.hosts_axis);
             return std::make_unique<Compression>(std::move(codec), step.model.groups, step.model.tp);
           },
+          .extend_proof = [](const StepContext& step,
+                             program::Proof& proof) { proof.losses_kept = !sums_encoded_shards(step); },
           .supports = {{"strategy.compression", {"bf16", "topk", "int8", "int4"}},
                        {"strategy.compression_ratio", {}},
                        {"strategy.compression_levels", {}},

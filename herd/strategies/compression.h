@@ -36,8 +36,9 @@ class Compression final : public Strategy {
   int tp_;
 };
 
-// Returns the row of strategy.compression. It throws kBadConfig where gradients have 16 bits already, where ZeRO-2 or 3
-// adds to sums after each micro-batch, and, of codecs with residuals, with ZeRO and with fp16.
+// Returns the row of strategy.compression. With ZeRO-2 and 3 it sums shards of int8 and int4 (encoded_shards.h). Else
+// it throws kBadConfig where gradients have 16 bits already, where ZeRO-2 or 3 adds to sums after each micro-batch,
+// and, of codecs with residuals, with ZeRO-1 and with fp16.
 Technique compression_row();
 
 }  // namespace herd::strategies

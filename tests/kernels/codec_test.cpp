@@ -143,6 +143,67 @@ TEST(Codec, TakesNumbersOfSixteenBits) {
   }
 }
 
+TEST(Codec, AddsTermsInTheirOrder_AndRoundsOnce) {
+  for (const CodecKind kind : {CodecKind::kInt8, CodecKind::kInt4}) {
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      for (const int64_t count : {0, 1, 255, 257, 1000}) {
+        for (const bool adds : {false, true}) {
+          const auto size = static_cast<size_t>(count);
+          const CodecSettings codec{.kind = kind};
+          std::vector<float> expected = adds ? normal_values(count, 7) : std::vector<float>(size, 0.0f);
+          std::vector<uint16_t> half(size);
+          narrow(DType::kBF16, expected.data(), half.data(), count);
+          if (type == DType::kBF16) widen(type, half.data(), expected.data(), count);
+          std::vector<float> sums = adds ? expected : std::vector<float>(size, 9.0f);
+          std::vector<std::byte> terms;
+          for (const uint32_t seed : {1, 2, 3}) {
+            const auto term = encoded_with_guard(codec, normal_values(count, seed));
+            decode_add(codec, term.data(), count, 1, expected.data());
+            terms.insert(terms.end(), term.begin(), term.end());
+          }
+          void* const to = type == DType::kF32 ? static_cast<void*>(sums.data()) : half.data();
+          decode_sum(codec, type, terms.data(), 3, count, adds, to);
+          if (type == DType::kF32) {
+            EXPECT_EQ(sums, expected) << count;
+            continue;
+          }
+          std::vector<uint16_t> rounded(size);
+          narrow(type, expected.data(), rounded.data(), count);
+          EXPECT_EQ(half, rounded) << count;
+        }
+      }
+    }
+  }
+}
+
+// Terms lie apart, as those of several shards do.
+TEST(Codec, EncodesSumsOfTerms) {
+  for (const CodecKind kind : {CodecKind::kInt8, CodecKind::kInt4}) {
+    for (const int64_t count : kCounts) {
+      const CodecSettings codec{.kind = kind};
+      const int64_t bytes = encoded_bytes(codec, count), apart = bytes + 24;
+      std::vector<std::byte> terms(static_cast<size_t>(3 * apart)),
+          sum(static_cast<size_t>(bytes + 1), std::byte{0x5a});
+      std::vector<float> expected(static_cast<size_t>(count));
+      std::vector<std::byte> together;
+      for (int term = 0; term < 3; ++term) {
+        std::vector<float> values = normal_values(count);
+        for (float& value : values) value *= static_cast<float>(term + 1);
+        std::byte* const at = terms.data() + term * apart;
+        encode(codec, DType::kF32, values.data(), count, at);
+        together.insert(together.end(), at, at + bytes);
+      }
+      decode_sum(codec, DType::kF32, together.data(), 3, count, false, expected.data());
+      std::vector<std::byte> encoded(static_cast<size_t>(bytes));
+      encode(codec, DType::kF32, expected.data(), count, encoded.data());
+      encode_sum(codec, terms.data(), 3, apart, count, sum.data());
+      EXPECT_EQ(sum.back(), std::byte{0x5a});
+      sum.pop_back();
+      EXPECT_EQ(sum, encoded) << count;
+    }
+  }
+}
+
 TEST(Codec, KeepsWhatIsNotFinite) {
   for (const CodecRow& row : codecs()) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),

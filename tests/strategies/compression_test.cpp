@@ -205,6 +205,7 @@ TEST(Compression, WithResidualsHasTheBytesOfItsEquation) {
 TEST(Compression, WithResidualsRefusesWhatItDoesNotEncode) {
   for (const std::string& codec : kWithResiduals) {
     for (const int zero : {1, 2, 3}) {
+      if (zero > 1 && codec != "topk") continue;  // shards of these are summed without residuals
       EXPECT_ERROR(steps_of(compressed_run(2, zero, codec.c_str()), 2), Code::kBadConfig,
                    "strategy.zero = " + std::to_string(zero));
     }

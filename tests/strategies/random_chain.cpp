@@ -153,7 +153,8 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   run.strategy.precision = one_of<std::string>(random, {"fp32", "bf16", "fp16"});
   run.strategy.offload = one_of<std::string>(random, {"none", "none", "none", "none", "states", "nvme"});
   run.strategy.compression = run.strategy.precision == "fp32" && fsdp == 1 && chance(random, 0.2) ? "bf16" : "none";
-  if (run.strategy.compression != "none") run.strategy.zero = std::min<int64_t>(run.strategy.zero, 1);
+  if (run.strategy.zero > 1 && chance(random, 0.3)) run.strategy.compression = chance(random, 0.5) ? "int8" : "int4";
+  if (run.strategy.compression == "bf16") run.strategy.zero = std::min<int64_t>(run.strategy.zero, 1);
   if (run.strategy.zero == 3 && chance(random, 0.4)) run.strategy.gather_codec = "int8";
   run.optimizer.clip = chance(random, 0.7) ? 1 : 0;
   if (pp == 1) return out;
@@ -174,6 +175,7 @@ program::Expectation expectation_of(const ChainRun& run, const spec::ModelTable&
   expected.proof.staged = layout.pp > 1;
   expected.proof.shard_axis = shard_axis(run.run, layout);
   expected.proof.weight_codec = weight_codec(run.run, layout);
+  expected.proof.losses_kept = zero_stage(run.run, layout) < 2;
   expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;
   return expected;
 }

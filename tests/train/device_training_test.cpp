@@ -174,6 +174,7 @@ spec::RunFile run_drawn(const Combination& c) {
   run.strategy.sync = "all_reduce";
   run.strategy.schedule = "fifo";
   run.strategy.gather_codec = "none";
+  if (run.strategy.compression == "int8") run.strategy.compression = "none";
   if (c.seed % 3 == 0) run.optimizer.momentum_precision = "bf16";
   return run;
 }

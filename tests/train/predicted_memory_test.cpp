@@ -68,6 +68,8 @@ DrawnRun drawn_run(uint64_t seed) {
                                : seed % 2 == 0        ? "int8"
                                : seed % 5 < 2         ? "int4"
                                                       : "topk";
+  const bool encodes_shards = run.strategy.zero > 1 && seed % 3 == 1;
+  if (encodes_shards) run.strategy.compression = seed % 4 == 1 ? "int4" : "int8";
   const bool servers = run.strategy.precision == "fp32" && run.strategy.zero == 0 && run.mesh.tp == 1 &&
                        run.mesh.pp == 1 && data > 1 && seed % 3 == 2;
   if (servers) {
@@ -75,8 +77,8 @@ DrawnRun drawn_run(uint64_t seed) {
     if (seed % 2 == 1) run.strategy.staleness = static_cast<int64_t>(seed / 6 % 4) - 1;
     run.strategy.servers = in(0, data);
   }
-  if (seed % 4 == 0) run.strategy.compression_levels = "quantiles";
-  if (seed % 5 == 0) run.strategy.compression_exclude = "wte* h.0.*";
+  if (seed % 4 == 0 && !encodes_shards) run.strategy.compression_levels = "quantiles";
+  if (seed % 5 == 0 && !encodes_shards) run.strategy.compression_exclude = "wte* h.0.*";
   run.strategy.compression_ratio = seed % 2 == 0 ? 0.01 : 0.2;
   run.strategy.offload = data * run.mesh.tp * run.mesh.pp <= 2 ? one_of("none", "none", "nvme", "states") : "none";
   if (servers) run.strategy.offload = "none";
