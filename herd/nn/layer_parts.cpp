@@ -31,10 +31,13 @@ at::Tensor positions_of(const at::Tensor& x_SD, int64_t C, const Context& contex
     if (there > 0) own.narrow(0, 0, there).copy_(all.narrow(0, context.first_row, there));
     return own;
   }
-  std::vector<at::Tensor> tokens;
-  for (const auto& [begin, count] : cut.spans()) tokens.push_back(at::arange(begin, begin + count, integers));
-  const at::Tensor positions = at::cat(tokens).clamp_max_(C - 1).index_select(
-      0, at::arange(context.first_row, context.first_row + x_SD.size(0), integers).remainder_(cut.size()));
+  at::Tensor positions =
+      at::arange(context.first_row, context.first_row + x_SD.size(0), integers).remainder_(cut.size());
+  if (cut.parts > 1) {
+    std::vector<at::Tensor> tokens;
+    for (const auto& [begin, count] : cut.spans()) tokens.push_back(at::arange(begin, begin + count, integers));
+    positions = at::cat(tokens).clamp_max_(C - 1).index_select(0, positions);
+  }
   return context.past == 0 ? positions : positions + context.past;
 }
 
