@@ -14,15 +14,12 @@ namespace {
 constexpr double kMapWidth = 760, kMapLeft = 110, kMapRight = 16, kMapTop = 8, kMapBottom = 44;
 constexpr double kTallRow = 16, kLowRow = 8;  // labels of low rows would touch, so every second one is left out
 constexpr size_t kMostTallRows = 32;
+constexpr double kPalest = 0.03;  // so that a cell of 0 is seen to be there
 
 std::string two_digits(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.2f", value);
   return text;
-}
-
-int shade_of(double value, double darkest) {
-  return static_cast<int>(std::lround(std::clamp(value / darkest, 0.0, 1.0) * (kShades - 1)));
 }
 
 }  // namespace
@@ -39,9 +36,9 @@ std::string heat_map(const HeatMap& map) {
     for (size_t c = 0; c < map.columns.size(); ++c) {
       const double value = map.values.at(r).at(c);
       if (!std::isfinite(value)) continue;
-      svg.rectangle(kMapLeft + width * static_cast<double>(c), y, width, height - 1,
-                    shade_class(shade_of(value, map.darkest)),
-                    map.rows[r] + ", " + map.x_label + " " + tick_label(map.columns[c]) + ": " + two_digits(value));
+      svg.rectangle(kMapLeft + width * static_cast<double>(c), y, width, height - 1, colour_class(0),
+                    map.rows[r] + ", " + map.x_label + " " + tick_label(map.columns[c]) + ": " + two_digits(value),
+                    std::clamp(value / map.darkest, kPalest, 1.0));
     }
   }
   const size_t every = 1 + map.columns.size() / 8;

@@ -1,6 +1,5 @@
 #include "herd/draw/svg.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -49,8 +48,6 @@ std::string escape(std::string_view text) {
 
 std::string colour_class(int index) { return "c" + std::to_string(((index % kColours) + kColours) % kColours); }
 
-std::string shade_class(int index) { return "s" + std::to_string(std::clamp(index, 0, kShades - 1)); }
-
 std::string_view colour_style() {
   return "svg{--ink:#1c2330;--faint:#667085;--grid:#e3e6eb;--paper:#fff;--k0:#2f6fd6;--k1:#d97a1f;--k2:#2c8f5b;--k3:#"
          "b8437a;"
@@ -69,12 +66,6 @@ std::string_view colour_style() {
          "svg .c4{--c:var(--k4)}svg .c5{--c:var(--k5)}svg .c6{--c:var(--k6)}svg .c7{--c:var(--k7)}"
          "svg .c8{--c:var(--k8)}svg .c9{--c:var(--k9)}svg .c10{--c:var(--k10)}svg .c11{--c:var(--k11)}"
          "svg .c12{--c:var(--k12)}svg .c13{--c:var(--k13)}svg .c14{--c:var(--k14)}svg .c15{--c:var(--k15)}"
-         "svg .s0{--c:var(--k0);fill-opacity:.03}svg .s1{--c:var(--k0);fill-opacity:.125}svg "
-         ".s2{--c:var(--k0);fill-opac"
-         "ity:.25}svg .s3{--c:var(--k0);fill-opacity:.375}svg .s4{--c:var(--k0);fill-opacity:.5}svg "
-         ".s5{--c:var(--k0);fi"
-         "ll-opacity:.625}svg .s6{--c:var(--k0);fill-opacity:.75}svg .s7{--c:var(--k0);fill-opacity:.875}svg "
-         ".s8{--c:var(--k0);fill-opacity:1}"
          "svg .cell{fill-opacity:.35}svg .grid-cell{--c:var(--grid);fill-opacity:.5}svg .paper{--c:var(--paper)}svg "
          "polyline.pale{--c:var(--k0);stroke-opacity:.3;stroke-width:1}"
          "svg rect{fill:var(--c)}svg polyline{stroke:var(--c);stroke-width:1.8;fill:none;stroke-linejoin:round}"
@@ -83,10 +74,11 @@ std::string_view colour_style() {
          "svg .band:hover{fill:var(--ink);fill-opacity:.12}";
 }
 
-void Svg::rectangle(double x, double y, double width, double height, std::string_view css_class,
-                    std::string_view hover) {
+void Svg::rectangle(double x, double y, double width, double height, std::string_view css_class, std::string_view hover,
+                    double opacity) {
   body_ += "<rect class=\"" + std::string(css_class) + "\" x=\"" + number(x) + "\" y=\"" + number(y) + "\" width=\"" +
            number(width) + "\" height=\"" + number(height) + "\"";
+  if (opacity < 1) body_ += " fill-opacity=\"" + number(opacity) + "\"";
   body_ += hover.empty() ? "/>\n" : "><title>" + escape(hover) + "</title></rect>\n";
 }
 

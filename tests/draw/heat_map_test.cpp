@@ -16,10 +16,10 @@ TEST(HeatMap, ShadesEachNumberAndTellsIt) {
   const std::string svg = heat_map(
       {.x_label = "step", .rows = {"a", "b"}, .columns = {1, 5}, .values = {{0, 1}, {9, std::nan("")}}, .darkest = 2});
   EXPECT_EQ(count(svg, "<title>a, step"), 2);
-  EXPECT_THAT(svg, HasSubstr("class=\"s0\""));
-  EXPECT_THAT(svg, HasSubstr("class=\"s4\""));
-  EXPECT_THAT(svg, HasSubstr("class=\"s8\""));
-  EXPECT_THAT(svg, HasSubstr("<title>b, step 1: 9.00</title>"));
+  EXPECT_THAT(svg, HasSubstr("fill-opacity=\"0.03\"><title>a, step 1: 0.00</title>"));
+  EXPECT_THAT(svg, HasSubstr("fill-opacity=\"0.50\"><title>a, step 5: 1.00</title>"));
+  EXPECT_THAT(svg, HasSubstr("\"><title>b, step 1: 9.00</title>"));
+  EXPECT_EQ(count(svg, "fill-opacity=\""), 2);
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
 }
 
