@@ -146,7 +146,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     if (comm.rank() == 0) {
       std::set<int> axes;
       for (const program::Op& op : step.ops) {
-        if (op.lane == program::Lane::kGather && op.axis != kNoAxis) axes.insert(op.axis);
+        if (op.kind == program::OpKind::kAllGather && op.lane == program::Lane::kGather) axes.insert(op.axis);
       }
       for (const int axis : axes) {
         for (const AlgorithmUse& use : groups.of(program::Lane::kGather, axis).algorithms_used())
