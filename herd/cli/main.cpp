@@ -104,7 +104,7 @@ int run_command(int argc, char** argv) {
     std::ostringstream out, problems;
     const int status = app.exit(wrong, out, problems);
     std::fputs(herd::launch::fitted(herd::printable_lines(out.str()), width).c_str(), stdout);
-    std::fputs(herd::printable_lines(problems.str()).c_str(), stderr);
+    herd::launch::print_error(herd::printable_lines(problems.str()));
     for (int i = 1; i < argc && status != 0; ++i) {
       const std::string word = std::string(argv[i]).substr(0, std::string(argv[i]).find('='));
       const std::string ours = word.starts_with("--") ? herd::spec::key_for_foreign(word) : "";
@@ -118,10 +118,10 @@ int run_command(int argc, char** argv) {
       herd::cli::tell_nodes_of_refused(given, herd::Error(herd::Code::kBadConfig, herd::printable(wrong.what())));
     return status == 0 ? 0 : 2;
   } catch (const herd::Error& error) {
-    std::fprintf(stderr, "herd: %s\n", error.what());
+    herd::launch::print_error("herd: " + std::string(error.what()) + "\n");
     return error.code() == herd::Code::kBadConfig ? 2 : 1;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "herd: %s\n", error.what());
+    herd::launch::print_error("herd: " + std::string(error.what()) + "\n");
     return 1;
   }
 }

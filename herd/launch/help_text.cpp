@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "herd/launch/environment.h"
@@ -75,8 +76,13 @@ std::string fitted(std::string_view help, int columns) {
 int terminal_width() {
   if (const int columns = std::atoi(process_variable("COLUMNS").c_str()); columns > 0) return columns;
   winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
+    if (ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return kDefaultWidth;
+}
+
+void print_error(std::string_view text) {
+  std::fputs((isatty(STDERR_FILENO) == 1 ? fitted(text, terminal_width()) : std::string(text)).c_str(), stderr);
 }
 
 }  // namespace herd::launch

@@ -1,4 +1,4 @@
-// Fits the text of --help into a terminal. Threads: pure.
+// Fits the text of --help, and errors, into a terminal. Threads: pure, but for print_error().
 #pragma once
 
 #include <string>
@@ -11,7 +11,11 @@ namespace herd::launch {
 // that would be narrower than a third of the width goes on a line of its own.
 std::string fitted(std::string_view help, int width);
 
-// Returns the columns of the terminal: COLUMNS, or what the terminal on standard output says; else 80.
+// Returns the columns of the terminal: COLUMNS, or what the terminal on standard output or error says; else 80.
 int terminal_width();
+
+// Writes text to the standard error: fitted where that is a terminal, else as it is, so that whoever searches a log
+// finds each line whole.
+void print_error(std::string_view text);
 
 }  // namespace herd::launch

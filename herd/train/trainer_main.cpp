@@ -82,13 +82,13 @@ int run_command(int argc, char** argv) {
     std::ostringstream out, problems;
     const int status = app.exit(wrong, out, problems);
     std::fputs(herd::launch::fitted(out.str(), herd::launch::terminal_width()).c_str(), stdout);
-    std::fputs(problems.str().c_str(), stderr);
+    herd::launch::print_error(problems.str());
     return status == 0 ? 0 : 2;
   } catch (const herd::Error& error) {
-    std::fprintf(stderr, "herd: %s\n", error.what());
+    herd::launch::print_error("herd: " + std::string(error.what()) + "\n");
     return herd::train::exit_status(error);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "herd: %s\n", error.what());
+    herd::launch::print_error("herd: " + std::string(error.what()) + "\n");
     return 1;
   }
 }

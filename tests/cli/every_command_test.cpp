@@ -1,6 +1,6 @@
 // Every command in one table: status 0 on success alone, answers on the standard output and all else on the standard
-// error, help that fits the terminal, JSON that parses, and no word where the reader of a pipe has left. Errors are not
-// held to a width: they name whole paths and values.
+// error, help and errors that fit the terminal, JSON that parses, and no word where the reader of a pipe has left. In a
+// pipe or a file the lines of errors are whole.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -148,6 +148,27 @@ TEST_F(EveryCommand, PutsErrorsAloneOnTheStandardError_WithAStatusOfTheirOwn) {
     EXPECT_NE(json.err, "") << wrong;
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
+}
+
+// A path alone may be longer than a line.
+TEST_F(EveryCommand, FitsErrorsIntoTheTerminal) {
+  for (const Row& row : table()) {
+    if (row.needs_trainer && !has_trainer()) continue;
+    for (const std::string& arguments :
+         {joined(row.command, "--no-such-option"), joined(row.command, filled_in(row.wrong))}) {
+      const std::string typescript = (folder_ / "typescript").string();
+      ChildProcess terminal(
+          {"script", "-qc", "unset COLUMNS; stty cols 100; exec " + kHerd + " " + arguments, typescript});
+      terminal.wait();
+      std::istringstream lines(read_text(typescript));
+      for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with("Script ")) continue;
+        std::erase(line, '\r');
+        const size_t word = line.find_first_not_of(' ');
+        EXPECT_TRUE(line.size() <= 100 || line.find(' ', word) == line.npos) << arguments << "\n" << line;
+      }
+    }
+  }
 }
 
 TEST_F(EveryCommand, NamesTheRangeOfANumberThatIsTooLarge) {
