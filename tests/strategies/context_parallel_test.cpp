@@ -190,7 +190,8 @@ TEST(ContextParallel, SendsWhatItsEquationSays_InARing) {
       if (recomputes) run.strategy.recompute = "full";
       const spec::ModelTable table = spec::program_table(run, 1);
       double sent = 0;
-      for (const Op& op : steps_of(run, cp)[0].ops) {
+      const Program step = steps_of(run, cp)[0];
+      for (const Op& op : step.ops) {
         if (!is_pass(op)) continue;
         for (const spec::InnerCollective& inner : table.blocks[static_cast<size_t>(op.block)].inner)
           sent += runs_of_inner_collective(inner, op) * static_cast<double>(inner.bytes) * (cp - 1) / cp;
@@ -239,7 +240,8 @@ TEST(ContextParallel, HoldsAPartOfTheActivations_InARing) {
   const auto graphs = [&](int cp) {
     run.mesh.cp = cp;
     double bytes = 0;
-    for (const auto& [value, info] : steps_of(run, cp)[0].values)
+    const Program step = steps_of(run, cp)[0];
+    for (const auto& [value, info] : step.values)
       if (value.kind == ValueKind::kGraph) bytes += static_cast<double>(info.bytes);
     return bytes;
   };

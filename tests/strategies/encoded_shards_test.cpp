@@ -109,8 +109,8 @@ TEST(EncodedShards, SendsSumsOfHostsBetweenHosts) {
     const int ranks = 2 * hosts;
     const Program step = steps_of(run_on_hosts(hosts), ranks)[0];
     int sums = 0, inside = 0, between = 0;
-    for (const Op& op : steps_of(encoded_run(ranks, 3, "none"), ranks)[0].ops)
-      sums += op.kind == OpKind::kReduceScatter;
+    const Program plain = steps_of(encoded_run(ranks, 3, "none"), ranks)[0];
+    for (const Op& op : plain.ops) sums += op.kind == OpKind::kReduceScatter;
     for (const Op& op : step.ops) {
       if (!exchanges(op)) continue;
       const bool in_host = op.axis == step.mesh.find("local");

@@ -92,7 +92,8 @@ TEST(ExpertParallel, SendsWhatItsEquationSays) {
       if (recomputes) run.strategy.recompute = "full";
       const spec::ModelTable table = spec::program_table(run, 1);
       double sent = 0;
-      for (const Op& op : steps_of(run, ep)[0].ops) {
+      const Program step = steps_of(run, ep)[0];
+      for (const Op& op : step.ops) {
         if (!is_pass(op)) continue;
         for (const spec::InnerCollective& inner : table.blocks[static_cast<size_t>(op.block)].inner)
           sent += runs_of_inner_collective(inner, op) * static_cast<double>(inner.bytes) * (ep - 1) / ep;
