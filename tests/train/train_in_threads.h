@@ -40,19 +40,20 @@
 namespace herd::train {
 
 struct Trained {
-  std::vector<double> losses;                 // of each step
-  std::vector<double> norms;                  // of each step's gradient
-  double validation = 0;                      // after the last step
-  std::vector<int64_t> sent;                  // by rank, bytes in the last step
-  std::map<MemoryLabel, int64_t> held;        // of all ranks together, after the first step
-  std::map<std::string, int64_t> gathers;     // by axis: how often rank 0 has gathered weights along it
-  int64_t host_bytes = 0, file_bytes = 0;     // of rank 0, what offload keeps in host memory and in its file
-  program::Program step;                      // of rank 0
-  std::vector<int64_t> skipped;               // by rank, steps whose gradient overflowed
-  std::map<std::string, at::Tensor> weights;  // after the last step, where there is one rank
-  std::map<std::string, at::Tensor> buffers;  // of rank 0, after the last step
-  std::vector<double> imbalance;              // of the experts, in each step
-  std::vector<int64_t> dropped;               // choices of experts, in each step
+  std::vector<double> losses;                     // of each step
+  std::vector<double> norms;                      // of each step's gradient
+  double validation = 0;                          // after the last step
+  std::vector<int64_t> sent;                      // by rank, bytes in the last step
+  std::map<MemoryLabel, int64_t> held;            // of all ranks together, after the first step
+  std::map<std::string, int64_t> gathers;         // by axis: how often rank 0 has gathered weights along it
+  int64_t host_bytes = 0, file_bytes = 0;         // of rank 0, what offload keeps in host memory and in its file
+  program::Program step;                          // of rank 0
+  std::vector<int64_t> skipped;                   // by rank, steps whose gradient overflowed
+  std::map<std::string, at::Tensor> weights;      // after the last step, where there is one rank
+  std::map<std::string, at::Tensor> buffers;      // of rank 0, after the last step
+  std::vector<double> imbalance;                  // of the experts, in each step
+  std::vector<int64_t> dropped;                   // choices of experts, in each step
+  std::vector<std::vector<int64_t>> expert_load;  // by layer, in the last step
 };
 
 // Steps of a run that is compared with another: enough for weights that have moved to matter, for moments, and for
@@ -141,6 +142,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       out.losses.push_back(end.loss_sum / static_cast<double>(end.tokens));
       out.imbalance.push_back(worst_imbalance(load.by_layer));
       out.dropped.push_back(load.dropped);
+      out.expert_load = load.by_layer;
       out.norms.push_back(bindings.output().gradient_norm);
     }
     if (comm.rank() == 0) {
