@@ -1,6 +1,7 @@
 #include "herd/chain/trace_chain.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 
 #include "herd/base/error.h"
@@ -153,15 +154,6 @@ void find_extents(const std::string& what, std::vector<spec::TensorShape>& small
   }
 }
 
-bool runs(const Chain& chain, const TraceOptions& options, const ExampleBatch& example, int64_t samples) {
-  try {
-    Tracer(chain, options, example(samples), samples).run();
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 spec::ChainTable trace_chain(const Chain& chain, const ExampleBatch& example, const TraceOptions& options) {
@@ -176,9 +168,14 @@ spec::ChainTable trace_chain(const Chain& chain, const ExampleBatch& example, co
     try {
       tables[0] = traced(small);
     } catch (const std::exception&) {
-      if (small > 1 || !runs(chain, options, example, 2)) throw;
+      if (small > 1) throw;
+      const std::exception_ptr refusal = std::current_exception();
       small = 2, large = 4;  // a batch norm refuses one sample
-      tables[0] = traced(small);
+      try {
+        tables[0] = traced(small);
+      } catch (const std::exception&) {
+        std::rethrow_exception(refusal);
+      }
     }
     tables[1] = traced(large);
   } catch (...) {
