@@ -483,8 +483,10 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
     metrics.compression_error = encoded->take_relative_error();
   }
   ExpertLoad load = balance_experts(model.routers, end.expert_load);
-  if (!load.by_layer.empty()) metrics.expert_imbalance = worst_imbalance(load.by_layer);
-  if (run.model.is_moe() && run.model.capacity_factor > 0) metrics.expert_dropped = load.dropped_share();
+  if (!load.by_layer.empty()) {
+    metrics.expert_imbalance = worst_imbalance(load.by_layer);
+    if (run.model.capacity_factor > 0) metrics.expert_dropped = load.dropped_share();
+  }
   metrics.expert_load = std::move(load.by_layer);
   metrics.predicted_step_ms = predicted.step_us / 1e3;
   metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
