@@ -313,6 +313,12 @@ constexpr std::array<CodecRow, 6> kCodecs = {{
     {CodecKind::kTopK, "topk", {.of_value = 1}, top_k_bytes, encode_top_k, decode_top_k, add_top_k},
 }};
 
+// Tells which of the two codecs by multiples it is.
+bool is_int8(const CodecSettings& codec) {
+  HERD_CHECK(codec.kind == CodecKind::kInt8 || codec.kind == CodecKind::kInt4, "a codec by multiples");
+  return codec.kind == CodecKind::kInt8;
+}
+
 }  // namespace
 
 std::span<const CodecRow> codecs() { return kCodecs; }
@@ -338,30 +344,24 @@ void decode_add(const CodecSettings& codec, const std::byte* encoded, int64_t el
 }
 
 void encode(const CodecSettings& codec, DType type, const void* values, int64_t elements, std::byte* encoded) {
-  const bool int8 = codec.kind == CodecKind::kInt8;
-  HERD_CHECK(int8 || codec.kind == CodecKind::kInt4, "a codec by multiples");
   if (type == DType::kF32) return encode(codec, static_cast<const float*>(values), elements, encoded);
-  (int8 ? Int8::encode_half : Int4::encode_half)(codec, type, static_cast<const uint16_t*>(values), elements, encoded);
+  (is_int8(codec) ? Int8::encode_half : Int4::encode_half)(codec, type, static_cast<const uint16_t*>(values), elements,
+                                                           encoded);
 }
 void decode(const CodecSettings& codec, DType type, const std::byte* encoded, int64_t elements, void* values) {
-  const bool int8 = codec.kind == CodecKind::kInt8;
-  HERD_CHECK(int8 || codec.kind == CodecKind::kInt4, "a codec by multiples");
   if (type == DType::kF32) return decode(codec, encoded, elements, static_cast<float*>(values));
-  (int8 ? Int8::decode_half : Int4::decode_half)(codec, type, encoded, elements, static_cast<uint16_t*>(values));
+  (is_int8(codec) ? Int8::decode_half : Int4::decode_half)(codec, type, encoded, elements,
+                                                           static_cast<uint16_t*>(values));
 }
 
 void decode_sum(const CodecSettings& codec, DType type, const std::byte* encoded, int64_t num_terms, int64_t elements,
                 bool adds, void* sums) {
-  const bool int8 = codec.kind == CodecKind::kInt8;
-  HERD_CHECK(int8 || codec.kind == CodecKind::kInt4, "a codec by multiples");
-  (int8 ? Int8::decode_sum : Int4::decode_sum)(codec, type, encoded, num_terms, elements, adds, sums);
+  (is_int8(codec) ? Int8::decode_sum : Int4::decode_sum)(codec, type, encoded, num_terms, elements, adds, sums);
 }
 
 void encode_sum(const CodecSettings& codec, const std::byte* encoded, int64_t num_terms, int64_t term_bytes,
                 int64_t elements, std::byte* sum) {
-  const bool int8 = codec.kind == CodecKind::kInt8;
-  HERD_CHECK(int8 || codec.kind == CodecKind::kInt4, "a codec by multiples");
-  (int8 ? Int8::encode_sum : Int4::encode_sum)(codec, encoded, num_terms, term_bytes, elements, sum);
+  (is_int8(codec) ? Int8::encode_sum : Int4::encode_sum)(codec, encoded, num_terms, term_bytes, elements, sum);
 }
 
 }  // namespace herd::kernels
