@@ -299,6 +299,32 @@ def pipelining(rank, ranks):
         close([layer[0].weight.grad], [whole[rank][0].weight.grad], 1e-4)
 
 
+def zero_bubble_pipelining(rank, ranks):
+    """Each rank has two stages, as a V: the first and the last are on rank 0."""
+    from torch.distributed.pipelining import PipelineStage
+    from torch.distributed.pipelining.schedules import ScheduleZBVZeroBubble
+
+    def layers():
+        torch.manual_seed(8)
+        return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(2 * ranks)]
+
+    x, y = batch(2 * ranks)
+    whole = nn.Sequential(*layers())
+    want = F.mse_loss(whole(x), y)
+    want.backward()
+    mine = [rank, 2 * ranks - 1 - rank]
+    parts = [layers()[index] for index in mine]
+    stages = [PipelineStage(part, index, 2 * ranks, torch.device("cpu")) for part, index in zip(parts, mine)]
+    schedule = ScheduleZBVZeroBubble(stages, 2 * ranks, loss_fn=F.mse_loss)
+    losses = []
+    if rank == 0:
+        schedule.step(x, target=y, losses=losses)
+        close([torch.stack(losses).mean()], [want.detach()])
+    else:
+        schedule.step()
+    close([part[0].weight.grad for part in parts], [whole[index][0].weight.grad for index in mine], 1e-4)
+
+
 def checkpoints_between_world_sizes(rank, ranks):
     """Each size loads what the size before it saved."""
     import torch.distributed.checkpoint as dcp
@@ -321,7 +347,8 @@ CHECKS = {
     check.__name__: check
     for check in [
         ddp, ddp_hooks, ddp_join, ddp_sparse_embedding, sync_batch_norm_refuses_the_cpu, zero_redundancy_optimizer, fsdp2,
-        hybrid_fsdp2, tensor_parallel, pipelining, checkpoints_between_world_sizes,
+        hybrid_fsdp2, tensor_parallel, pipelining, zero_bubble_pipelining,
+        checkpoints_between_world_sizes,
     ]
 }  # fmt: skip
 

@@ -374,6 +374,44 @@ def torchrun(hosts):
             "--master-addr", hosts.addresses[0], "--master-port", "29500", "--no-python", str(example)]))
 
 
+RANK_OF_PYTORCH = """
+import datetime, torch, torch.distributed as dist
+import herd_torch
+dist.init_process_group("herd", timeout=datetime.timedelta(seconds=15))
+x = torch.full((100000,), float(dist.get_rank()))
+dist.all_reduce(x)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} has {x.mean().item()}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def pytorch(hosts):
+    """A PyTorch program over herd: whoever reaches its store can read and write it, but only the job's secret lets in."""
+    python = python_with_torch()
+    os.environ["PYTHONPATH"] = str(build / "python")
+    token = os.environ.pop("HERD_TOKEN")
+    program = folder / "program.py"
+    program.write_text(RANK_OF_PYTORCH)
+
+    def ranks(token_of):
+        return lambda node: [
+            "env", *([f"HERD_TOKEN={token_of(node)}"] if token_of(node) else []), python, "-m", "torch.distributed.run",
+            "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2", "--master-addr", hosts.addresses[0],
+            "--master-port", "29500", str(program)]
+
+    def refused(token_of, words):
+        started = [start(hosts, node, ranks(token_of)(node)) for node in (0, 1)]
+        statuses = [one.wait(timeout=90) for one in started]
+        text = output_of(0) + output_of(1)
+        check(0 not in statuses and " has " not in re.sub(r"(?m)^(?!rank \d of).*$", "", text), f"joined: {statuses}", text)
+        check(words in text, f"no {words!r}", text)
+
+    text = both(hosts, ranks(lambda node: token))
+    check(len(re.findall(r"rank \d of 4 has 6.0", text)) == 4, "not the sums of four ranks", text)
+    refused(lambda node: token if node == 0 else os.urandom(16).hex(), "HERD_TOKEN")
+    refused(lambda node: "", "HERD_TOKEN_FILE")
+
+
 def mpirun(hosts):
     if not shutil.which("mpirun"):
         print("skipped: no mpirun (package openmpi-bin)")
