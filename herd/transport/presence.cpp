@@ -43,8 +43,9 @@ void Presence::join(SteadyTime deadline) {
     while (!handshake.received_hello || !handshake.acknowledged) {
       const std::string who = "rank " + std::to_string(peer) + " can't be reached from rank " + std::to_string(rank_) +
                               " by " + wire_.description() + ": ";
-      const std::string fix = "\n  fix: the same HERD_TOKEN on every rank, and HERD_NETWORK=NAME of an interface that "
-                              "reaches the other hosts (herd doctor)";
+      const std::string fix =
+          "\n  fix: the same HERD_TOKEN on every rank, and HERD_NETWORK=NAME of an interface that "
+          "reaches the other hosts (herd doctor)";
       if (const std::string why = wire_.lost(peer); !why.empty()) throw Error(Code::kPeerLost, who + why + fix);
       if (steady_clock::now() >= deadline) throw Error(Code::kTimeout, who + "no answer" + fix);
       progress_or_wait_();

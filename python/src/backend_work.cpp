@@ -11,6 +11,7 @@
 
 #include "errors.h"
 #include "future_executor.h"
+#include "interrupt.h"
 
 namespace herd::pytorch {
 
@@ -121,6 +122,7 @@ std::exception_ptr BackendWork::exception() const {
 }
 
 bool BackendWork::wait(std::chrono::milliseconds timeout) {
+  const python::MainThreadWait waits;
   if (timeout != kNoTimeout && timeout.count() > 0) {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     for (std::chrono::microseconds pause{20}; !operation_->done();

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "herd/comm/communicator.h"
 #include "herd/schedule/schedule_text.h"
 #include "herd/schedule/verify_schedule.h"
+#include "interrupt.h"
 
 namespace {
 
@@ -26,6 +29,7 @@ thread_local std::string last_error;
 
 template <typename Body>
 int guarded(const Body& body) {
+  const python::MainThreadWait waits;
   try {
     body();
     return 0;
@@ -63,7 +67,27 @@ struct HerdOptions {
 };
 
 struct HerdComm {
+  explicit HerdComm(Communicator made) : comm(std::move(made)) {
+    const std::lock_guard lock(mutex);
+    open.insert(this);
+  }
+  ~HerdComm() {
+    const std::lock_guard lock(mutex);
+    open.erase(this);
+  }
+  HerdComm(const HerdComm&) = delete;
+  HerdComm& operator=(const HerdComm&) = delete;
+
+  static void abort_all(const std::string& reason) {
+    const std::lock_guard lock(mutex);
+    for (HerdComm* one : open) one->comm.abort(reason);
+  }
+
   Communicator comm;
+
+ private:
+  static inline std::mutex mutex;
+  static inline std::set<HerdComm*> open;
 };
 struct HerdWork {
   Work work;
@@ -79,14 +103,15 @@ const char* herd_version() { return version(); }
 int herd_create(const char* init_method, int rank, int world_size, double deadline_s, HerdComm** made) {
   return guarded([&] {
     if (init_method == nullptr) {
-      *made = new HerdComm{Communicator::create()};
+      *made = new HerdComm(Communicator::create());
     } else {
-      *made = new HerdComm{Communicator::create(
+      *made = new HerdComm(Communicator::create(
           Rendezvous{.init_method = init_method,
                      .rank = rank,
                      .world_size = world_size,
-                     .deadline = std::chrono::milliseconds(static_cast<int64_t>(deadline_s * 1000))})};
+                     .deadline = std::chrono::milliseconds(static_cast<int64_t>(deadline_s * 1000))}));
     }
+    python::abort_waits_on_interrupt([] { HerdComm::abort_all("Ctrl-C (SIGINT)"); });
   });
 }
 void herd_free(HerdComm* comm) { delete comm; }
@@ -106,14 +131,14 @@ int herd_show_activity(HerdComm* comm, const char* activity) {
 }
 
 int herd_split(HerdComm* comm, int color, int key, const char* name, HerdComm** made) {
-  return guarded([&] { *made = new HerdComm{comm->comm.split(color, key, name)}; });
+  return guarded([&] { *made = new HerdComm(comm->comm.split(color, key, name)); });
 }
 int herd_group(HerdComm* comm, const int32_t* members, int64_t num_members, const char* name, HerdComm** made) {
   return guarded(
-      [&] { *made = new HerdComm{comm->comm.group(std::vector<Rank>(members, members + num_members), name)}; });
+      [&] { *made = new HerdComm(comm->comm.group(std::vector<Rank>(members, members + num_members), name)); });
 }
 int herd_shrink(HerdComm* comm, HerdComm** made) {
-  return guarded([&] { *made = new HerdComm{comm->comm.shrink()}; });
+  return guarded([&] { *made = new HerdComm(comm->comm.shrink()); });
 }
 
 // Runs one operation: of `what`, the name of Communicator's function. `out` is used by those that have one; `peer` is

@@ -12,6 +12,7 @@
 
 #include "c10d_store.h"
 #include "errors.h"
+#include "interrupt.h"
 
 namespace herd::pytorch {
 
@@ -208,6 +209,7 @@ HerdBackend::HerdBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
       communicator_ = std::shared_ptr<Communicator>(world_, &world_->communicator);
     }
   });
+  python::abort_waits_on_interrupt([] { abort_all_groups("Ctrl-C (SIGINT)"); });
   const std::lock_guard lock(registry().mutex);
   if (global_ranks.empty()) *current_world = world_;
   registry().backends.insert(this);
@@ -261,12 +263,12 @@ void HerdBackend::close() {
 void HerdBackend::shutdown() { close(); }
 
 void HerdBackend::abort() {
-  std::shared_ptr<Communicator> found;
-  {
-    const std::lock_guard lock(mutex_);
-    found = communicator_;
-  }
-  if (found != nullptr) found->abort("abort() of the process group");
+  if (const auto found = open_communicator()) found->abort("abort() of the process group");
+}
+
+std::shared_ptr<Communicator> HerdBackend::open_communicator() {
+  const std::lock_guard lock(mutex_);
+  return communicator_;
 }
 
 void HerdBackend::setTimeout(milliseconds timeout) {
@@ -292,6 +294,7 @@ HerdBackend::WorkPtr HerdBackend::begin(const Call& call, const Start& start) {
   translated(who_, [&] {
     const at::NoGradGuard no_grad;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const python::MainThreadWait waits;  // where the call is not asynchronous
     try {
       start(*communicator(), *operation);
     } catch (...) {
@@ -835,6 +838,17 @@ void HerdBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
                            " failed to pass monitoredBarrier in " + std::to_string(timeout.count()) + " ms";
   store.set(key + "answer", text);
   C10_THROW_ERROR(DistBackendError, text);
+}
+
+void abort_all_groups(const std::string& reason) {
+  std::vector<std::shared_ptr<Communicator>> open;
+  {
+    const std::lock_guard lock(registry().mutex);
+    for (HerdBackend* backend : registry().backends) open.push_back(backend->open_communicator());
+  }
+  for (const auto& communicator : open) {
+    if (communicator != nullptr) communicator->abort(reason);
+  }
 }
 
 void close_all_groups() {

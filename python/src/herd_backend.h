@@ -69,6 +69,7 @@ class HerdBackend final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
   c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
   void abort() override;
+  std::shared_ptr<Communicator> open_communicator();  // null once closed
   // Waits for what this rank still sends, then leaves the group. Later operations fail.
   void shutdown() override;
 
@@ -102,6 +103,8 @@ class HerdBackend final : public c10d::Backend {
   std::shared_mutex issuing_;
 };
 
+// Fails the operations of every group of this process, on all ranks.
+void abort_all_groups(const std::string& reason);
 // Closes every group of this process, for the interpreter's exit.
 void close_all_groups();
 

@@ -74,6 +74,39 @@ def a_rank_that_does_not_come(rank, ranks):
     fails(lambda: dist.all_reduce(torch.ones(10)), " Timed out ", "rank 1")
 
 
+def a_stopped_rank(rank, ranks):
+    pids = [None] * ranks
+    dist.all_gather_object(pids, os.getpid())
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return fails(lambda: dist.all_reduce(torch.ones(10)), "rank 1", "all_reduce")
+    try:
+        fails(lambda: dist.all_reduce(torch.ones(10)), " Timed out ", "rank 1", "all_reduce", within=2 * SECONDS)
+    finally:
+        if rank == 0:
+            time.sleep(0.5)  # until rank 2 has failed, too
+            os.kill(pids[1], signal.SIGCONT)
+
+
+def an_interrupt_ends_all(rank, ranks):
+    """Ctrl-C while every rank waits for another in herd: no handler of Python's runs there."""
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    try:
+        dist.recv(torch.ones(1), (rank + 1) % ranks)
+    except (KeyboardInterrupt, dist.DistBackendError) as error:
+        assert "Ctrl-C" in str(error) or isinstance(error, KeyboardInterrupt), error
+        assert time.monotonic() - began < 5, f"{time.monotonic() - began} s"
+    else:
+        raise AssertionError("no error")
+
+
+def no_line_of_herd_is_named(rank, ranks):
+    text = fails(lambda: dist.all_reduce(torch.ones(10 + (rank == 1))), "all_reduce")
+    assert ".h:" not in text and ".cpp:" not in text, text
+
+
 def a_timeout_of_one_group_leaves_others(rank, ranks):
     pair = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=0.3))
     if rank == 0:
@@ -156,9 +189,10 @@ def an_unfinished_send_arrives(rank, ranks):
 
 
 CHECKS = [
-    a_killed_rank, a_rank_killed_in_flight, another_shape, another_type, another_path, a_rank_that_does_not_come,
-    a_timeout_of_one_group_leaves_others, an_aborted_group, a_monitored_barrier_names_all, a_closed_group, no_destruction,
-    destruction_in_another_order, an_unfinished_send_arrives,
+    a_killed_rank, a_rank_killed_in_flight, another_shape, another_type, another_path, no_line_of_herd_is_named,
+    a_rank_that_does_not_come, a_stopped_rank, an_interrupt_ends_all, a_timeout_of_one_group_leaves_others,
+    an_aborted_group, a_monitored_barrier_names_all, a_closed_group, no_destruction, destruction_in_another_order,
+    an_unfinished_send_arrives,
 ]  # fmt: skip
 KILLED = {"a_killed_rank", "a_rank_killed_in_flight"}
 
@@ -172,7 +206,7 @@ if __name__ == "__main__":
             continue
         STORE = f"/tmp/herd-faults-{os.getpid()}-{check.__name__}"
         began = time.monotonic()
-        timeout = SECONDS if check is a_rank_that_does_not_come else 20
+        timeout = SECONDS if check in (a_rank_that_does_not_come, a_stopped_rank) else 20
         statuses = fork(check, 3, timeout=timeout, within=60)
         want = [0, -signal.SIGKILL if check.__name__ in KILLED else 0, 0]
         if os.path.exists(STORE):

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import traceback
 
 import numpy as np
@@ -164,6 +166,19 @@ def lost_rank(comm):
         raise AssertionError("a dead rank was not noticed")
 
 
+def interrupted(comm):
+    """Ctrl-C while both ranks wait for each other: Python's handler does not run inside a call of the library."""
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    try:
+        comm.receive(np.zeros(3), 1 - comm.rank)
+    except (KeyboardInterrupt, herd.Error) as error:
+        assert isinstance(error, KeyboardInterrupt) or "Ctrl-C" in str(error), error
+        assert time.monotonic() - began < 10, f"{time.monotonic() - began} s"
+    else:
+        raise AssertionError("nothing was sent")
+
+
 def closed_and_dropped(comm):
     x = np.ones(1 << 16)
     work = comm.all_reduce(x, async_op=True)
@@ -215,6 +230,7 @@ if __name__ == "__main__":
         assert world(shapes_groups_and_pages, ranks) == [0] * ranks
     assert world(refusals, 2) == [0, 0]
     assert world(lost_rank, 3) == [0, -signal.SIGKILL, 0]
+    assert world(interrupted, 2) == [0, 0]
     assert world(closed_and_dropped, 2) == [0, 0]
     tools()
     guide()
