@@ -1,5 +1,7 @@
 #include "herd/ddp/distributed_data_parallel.h"
 
+#include <torch/nn/modules/embedding.h>
+
 #include <optional>
 #include <set>
 #include <sstream>
@@ -13,11 +15,27 @@
 namespace herd::ddp {
 namespace {
 
-std::string describe(const std::string& name, const at::Tensor& tensor) {
+using Tensors = std::set<const void*>;  // by their TensorImpl
+
+std::string describe(const std::string& name, const at::Tensor& tensor, const Tensors& sparse = {}) {
   std::ostringstream text;
   text << name << " " << tensor.sizes() << " " << dtype_name(dtype_of(tensor.scalar_type()));
   if (!tensor.requires_grad()) text << " frozen";
+  if (sparse.contains(tensor.unsafeGetTensorImpl())) text << " with a sparse gradient";
   return text.str();
+}
+
+// Returns the weights of embeddings whose gradients are sparse.
+Tensors sparse_weights(const torch::nn::Module& module) {
+  Tensors weights;
+  for (const auto& part : module.modules()) {
+    if (const auto* table = dynamic_cast<const torch::nn::EmbeddingImpl*>(part.get())) {
+      if (table->options.sparse()) weights.insert(table->weight.unsafeGetTensorImpl());
+    } else if (const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(part.get())) {
+      if (bag->options.sparse()) weights.insert(bag->weight.unsafeGetTensorImpl());
+    }
+  }
+  return weights;
 }
 
 void broadcast_from_rank_zero(Communicator& comm, const std::string& name, const at::Tensor& tensor) {
@@ -56,19 +74,21 @@ std::vector<NamedParameter> agree_on_parameters(const torch::nn::Module& module,
                                                 const DataParallelOptions& options) {
   check_same_options(comm, options);
   constexpr std::string_view kFix = "build the same module on every rank";
+  const Tensors sparse = sparse_weights(module);
   std::vector<std::string> lines;
-  for (const auto& item : module.named_parameters()) lines.push_back(describe(item.key(), item.value()));
+  for (const auto& item : module.named_parameters()) lines.push_back(describe(item.key(), item.value(), sparse));
   comm::check_same_on_all_ranks(comm, "parameter", lines, kFix);
   lines.clear();
   for (const auto& item : module.named_buffers()) lines.push_back(describe(item.key(), item.value()));
   comm::check_same_on_all_ranks(comm, "buffer", lines, kFix);
 
   std::vector<NamedParameter> parameters;
-  std::set<const void*> seen;
+  Tensors seen;
   for (const auto& item : module.named_parameters()) {
     if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
     broadcast_from_rank_zero(comm, item.key(), item.value());
-    if (item.value().requires_grad()) parameters.push_back({item.key(), item.value()});
+    if (!item.value().requires_grad()) continue;
+    parameters.push_back({item.key(), item.value(), sparse.contains(item.value().unsafeGetTensorImpl())});
   }
   for (const auto& item : module.named_buffers()) broadcast_from_rank_zero(comm, item.key(), item.value());
   return parameters;

@@ -5,9 +5,11 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cmath>
 #include <future>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -74,7 +76,8 @@ struct GradientReducer::State {
   struct Gradient {
     std::string name;
     at::Tensor parameter;
-    at::Tensor view;  // bytes of the bucket, in the parameter's sizes and strides
+    bool sparse = false;
+    at::Tensor view;  // bytes of the bucket, in the parameter's sizes and strides; undefined of a sparse one
     size_t bucket = 0;
     at::Tensor previous = {};  // the gradient of an unused parameter, until it is known whether another rank used it
     bool ready = false;        // in the bucket, in this backward
@@ -130,6 +133,7 @@ struct GradientReducer::State {
   uint64_t forwards_per_reduction = 1;  // their number between the last two reductions
 
   void fill(Gradient& gradient) const;
+  void check_is_sparse(const Gradient& gradient) const;
   void gradient_is_complete(size_t index, const std::shared_ptr<State>& self);
   void begin();
   void mark_ready(Gradient& gradient);
@@ -137,6 +141,8 @@ struct GradientReducer::State {
   void start_complete_buckets();
   void start_encoded(Bucket& bucket, const std::string& name);
   void wait_for_buckets();
+  void sum_sparse_gradients();
+  at::Tensor sum_of_rows(const Gradient& gradient);
   void set_aside(Gradient& gradient) const;
   void finish(bool has_batch);
   void throw_missing(const std::vector<std::string>& missing_here) const;
@@ -147,12 +153,14 @@ struct GradientReducer::State {
 // Moves the gradient into the bucket, scaled by this rank's share of the batch.
 void GradientReducer::State::fill(Gradient& gradient) const {
   at::NoGradGuard no_grad;
+  if (gradient.sparse) return check_is_sparse(gradient);
   const at::Tensor grad = gradient.parameter.grad();
   if (!grad.defined() || share == 0.0) {
     gradient.view.zero_();
   } else if (grad.is_sparse()) {
-    throw Error(Code::kBadConfig,
-                "parameter " + gradient.name + " has a sparse gradient\n  fix: build it with sparse = false");
+    throw Error(Code::kBadConfig, "parameter " + gradient.name +
+                                      " has a sparse gradient, and is no weight of a torch::nn::Embedding or "
+                                      "EmbeddingBag with sparse = true\n  fix: build it with sparse = false");
   } else if (grad.data_ptr() == gradient.view.data_ptr()) {
     if (share) gradient.view.mul_(*share);
   } else if (share) {
@@ -161,6 +169,14 @@ void GradientReducer::State::fill(Gradient& gradient) const {
     gradient.view.copy_(grad);
   }
   gradient.parameter.mutable_grad() = gradient.view;
+}
+
+void GradientReducer::State::check_is_sparse(const Gradient& gradient) const {
+  const at::Tensor grad = gradient.parameter.grad();
+  if (!grad.defined() || (grad.is_sparse() && grad.sparse_dim() == 1)) return;
+  throw Error(Code::kBadConfig, "parameter " + gradient.name + " belongs to an embedding with sparse = true, but its " +
+                                    "gradient is " + (grad.is_sparse() ? "sparse in other dimensions" : "dense") +
+                                    ", as where another module uses it, too\n  fix: build it with sparse = false");
 }
 
 void GradientReducer::State::begin() {
@@ -246,10 +262,48 @@ void GradientReducer::State::wait_for_buckets() {
   }
 }
 
+// Sums the sparse gradients that any rank has, in the order of parameters.
+void GradientReducer::State::sum_sparse_gradients() {
+  at::NoGradGuard no_grad;
+  for (Gradient& gradient : gradients) {
+    if (!gradient.sparse) continue;
+    const GradientBucket& layout = buckets[gradient.bucket].layout;
+    const auto index = static_cast<int>(&gradient - gradients.data());
+    const auto place = std::ranges::find(layout.parameters, index) - layout.parameters.begin();
+    const bool is_used = buckets[gradient.bucket].flags()[place].item<double>() != 0;
+    if (is_used) gradient.parameter.mutable_grad() = sum_of_rows(gradient);
+  }
+}
+
+// Returns the sum over ranks of their rows, scaled as a bucket's. A rank without a gradient has no rows.
+at::Tensor GradientReducer::State::sum_of_rows(const Gradient& gradient) {
+  const at::Tensor& parameter = gradient.parameter;
+  std::vector<int64_t> sizes = parameter.sizes().vec();
+  sizes[0] = 0;
+  at::Tensor rows = at::empty({0}, parameter.options().dtype(at::kLong)),
+             values = at::empty(sizes, parameter.options());
+  if (parameter.grad().defined() && share != 0.0) {
+    const at::Tensor grad = parameter.grad().coalesce();
+    rows = grad.indices().select(0, 0).contiguous();
+    values = (grad.values() * (share ? *share : 1.0 / comm.size())).contiguous();
+  }
+  const std::string name = "grad." + gradient.name + " of forward " + std::to_string(forwards);
+  std::vector<int64_t> counts(static_cast<size_t>(comm.size())), mine = {rows.numel()};
+  comm.all_gather(mine, counts, {.name = name + ", counts"});
+  const int64_t all = std::reduce(counts.begin(), counts.end());
+  sizes[0] = all;
+  at::Tensor all_rows = at::empty({all}, rows.options()), all_values = at::empty(sizes, values.options());
+  comm.all_gather(rows, all_rows, {.name = name + ", rows", .counts = counts});
+  const int64_t row_elements = parameter.numel() / std::max<int64_t>(parameter.size(0), 1);
+  for (int64_t& count : counts) count *= row_elements;
+  comm.all_gather(values, all_values, {.name = name, .counts = counts});
+  return at::sparse_coo_tensor(all_rows.unsqueeze(0), all_values, parameter.sizes()).coalesce();
+}
+
 // Keeps the gradient from before this reduction, as a copy if it lies in the bucket.
 void GradientReducer::State::set_aside(Gradient& gradient) const {
   const at::Tensor grad = gradient.parameter.grad();
-  const bool in_bucket = grad.defined() && grad.data_ptr() == gradient.view.data_ptr();
+  const bool in_bucket = grad.defined() && !gradient.sparse && grad.data_ptr() == gradient.view.data_ptr();
   gradient.previous = in_bucket ? grad.clone() : grad;
 }
 
@@ -271,6 +325,7 @@ void GradientReducer::State::finish(bool has_batch) {
   }
   start_complete_buckets();
   wait_for_buckets();
+  sum_sparse_gradients();
   running = false;
   share.reset();
   forwards_per_reduction = forwards - reduced_forwards;
@@ -335,7 +390,7 @@ GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communi
                       (parameter.tensor.is_sparse() ? "sparse " : "") + std::string(dtype_name(dtype)) +
                       "\n  fix: register it as a buffer, or freeze it (requires_grad = false)");
     }
-    shapes.push_back({parameter.tensor.numel(), dtype});
+    shapes.push_back({parameter.sparse ? 0 : parameter.tensor.numel(), dtype});
   }
   if (state_->options.codec) check_codec(parameters, state_->options);
   if (state_->options.codec && comm.size() > 1) state_->encoded_group = comm.split(0, comm.rank(), "encoded gradients");
@@ -352,7 +407,8 @@ GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communi
       State::Gradient& gradient = state_->gradients[parameter_index];
       gradient.name = parameters[parameter_index].name;
       gradient.parameter = tensor;
-      gradient.view = place_in(bucket.flat, layout.offsets[k], tensor);
+      gradient.sparse = parameters[parameter_index].sparse;
+      if (!gradient.sparse) gradient.view = place_in(bucket.flat, layout.offsets[k], tensor);
       gradient.bucket = index;
     }
     bucket.name = "grad.bucket" + std::to_string(index);

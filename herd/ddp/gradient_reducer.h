@@ -8,7 +8,10 @@
 // decays it. torch's DistributedDataParallel does the same. A backward sends the bytes of one all-reduce of the
 // gradients, padding and flags. There is a flag for each parameter (ranks that used it) and for each bucket (ranks that
 // miss a gradient).
-// Threads: one thread runs forward and backward; hooks run where autograd runs them.
+// A sparse gradient, as embeddings give with sparse = true, is no part of a bucket but for its flags: once the buckets
+// are reduced, ranks gather the rows that each has, in rank order, and every rank sums them. Each rank then receives
+// the rows of all others, so this pays where batches touch few rows of a table. Threads: one thread runs forward and
+// backward; hooks run where autograd runs them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,13 +39,15 @@ struct ReducerOptions {
   std::string algorithm = {};  // of the all-reduce; empty = chosen
   // Sends gradients in a shorter form, of kernels/codec.h: bf16, int8, int4, their quantiles or top-k. What encoding
   // loses is added to the next gradients (error feedback), so a bucket takes 4 bytes an element more, and 8 in blocks
-  // with two ranks. Gradients must be fp32 on the CPU, and `algorithm` empty. Flags and weights of batches stay exact.
+  // with two ranks. Gradients must be fp32 on the CPU, and `algorithm` empty. Flags, weights of batches and sparse
+  // gradients stay exact.
   std::optional<kernels::CodecSettings> codec = {};
 };
 
 struct NamedParameter {
   std::string name;
-  at::Tensor tensor;  // a leaf that requires grad
+  at::Tensor tensor;    // a leaf that requires grad
+  bool sparse = false;  // its gradient is sparse in the first dimension, as a torch::nn::Embedding's can be
 };
 
 class GradientReducer {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
@@ -485,6 +486,125 @@ TEST(DistributedDataParallel, RefusesACodecThatGradientsCanNotHave) {
   EXPECT_THAT(refusal([](auto&) {}, at::kDouble), testing::HasSubstr("encodes fp32 on the CPU"));
   EXPECT_THAT(refusal([](auto& o) { o.algorithm = "ring"; }, at::kFloat), testing::HasSubstr("not \"ring\""));
   EXPECT_THAT(refusal([](auto& o) { o.codec->block = 3; }, at::kFloat), testing::HasSubstr("block = 3"));
+}
+
+// A table of which each batch touches a few rows, and what is dense after it.
+struct Words : torch::nn::Module {
+  explicit Words(bool sparse = true)
+      : table(register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(50, 6).sparse(sparse)))),
+        bag(register_module(
+            "bag", torch::nn::EmbeddingBag(torch::nn::EmbeddingBagOptions(9, 6).sparse(sparse).mode(torch::kSum)))),
+        head(register_module("head", torch::nn::Linear(6, 1))) {}
+  at::Tensor forward(const at::Tensor& words, bool use_bag = true) {
+    at::Tensor hidden = table(words).sum(1);
+    if (use_bag) hidden = hidden + bag(words % 9);
+    return head(torch::tanh(hidden)).square().mean();
+  }
+  torch::nn::Embedding table;
+  torch::nn::EmbeddingBag bag;
+  torch::nn::Linear head;
+};
+
+std::shared_ptr<Words> make_words(bool sparse = true) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(4);
+  return std::make_shared<Words>(sparse);
+}
+
+std::vector<at::Tensor> gradients_of(torch::nn::Module& net) {
+  std::vector<at::Tensor> all;
+  for (const auto& parameter : net.parameters()) {
+    const at::Tensor& grad = parameter.grad();
+    all.push_back(!grad.defined() ? grad : grad.is_sparse() ? grad.to_dense() : grad.clone());
+  }
+  return all;
+}
+
+void expect_close(const std::vector<at::Tensor>& found, const std::vector<at::Tensor>& wanted) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t k = 0; k < found.size(); ++k) {
+    ASSERT_EQ(found[k].defined(), wanted[k].defined()) << k;
+    if (found[k].defined()) {
+      EXPECT_TRUE(torch::allclose(found[k], wanted[k], 1e-5, 1e-7)) << k << found[k] << wanted[k];
+    }
+  }
+}
+
+auto fails_with(const std::string& part) { return testing::ThrowsMessage<Error>(testing::HasSubstr(part)); }
+
+at::Tensor random_words(int64_t samples) {
+  torch::manual_seed(5);
+  return torch::randint(50, {samples, 4}, torch::kLong);
+}
+
+TEST(DistributedDataParallel, SumsSparseGradientsByRow) {
+  constexpr int64_t kSamples = 12;
+  const at::Tensor words = random_words(kSamples);
+  const auto alone = make_words(false);
+  alone->forward(words).backward();
+  for (const int ranks : {1, 2, 3}) {
+    std::vector<at::Tensor> tables(static_cast<size_t>(ranks));
+    run_inproc(ranks, [&](Communicator& comm) {
+      const auto net = make_words();
+      DistributedDataParallel ddp(net, comm);
+      const int64_t samples = kSamples / comm.size();
+      const at::Tensor mine = words.narrow(0, comm.rank() * samples, samples);
+      {
+        const NoSync no_sync = ddp.no_sync();  // of which the rows are added before they are sent
+        (ddp(mine.narrow(0, 0, 1)) / static_cast<double>(samples)).backward();
+      }
+      (ddp(mine.narrow(0, 1, samples - 1)) * (static_cast<double>(samples - 1) / samples)).backward();
+      EXPECT_TRUE(net->table->weight.grad().is_sparse());
+      EXPECT_LE(net->table->weight.grad()._nnz(), kSamples * 4);
+      expect_close(gradients_of(*net), gradients_of(*alone));
+      torch::optim::SGD(ddp.parameters(), 0.1).step();
+      tables[static_cast<size_t>(comm.rank())] = net->table->weight.detach().clone();
+    });
+    for (const at::Tensor& table : tables) EXPECT_TRUE(torch::equal(table, tables[0]));
+  }
+}
+
+TEST(DistributedDataParallel, SumsSparseGradientsOfRanksThatHaveNone_AndBesideACodec) {
+  const at::Tensor words = random_words(5);
+  const auto alone = make_words(false);
+  alone->forward(words).backward();
+  run_inproc(3, [&](Communicator& comm) {
+    const auto net = make_words();
+    DistributedDataParallel ddp(net, comm, {{.codec = kernels::CodecSettings{.kind = kernels::CodecKind::kInt8}}});
+    const int64_t first = comm.rank() == 0 ? 0 : 2, samples = comm.rank() == 0 ? 2 : comm.rank() == 1 ? 3 : 0;
+    ddp.set_weight(static_cast<double>(samples));
+    if (samples == 0)
+      ddp.without_batch();
+    else
+      ddp(words.narrow(0, first, samples)).backward();
+    EXPECT_TRUE(torch::allclose(net->table->weight.grad().to_dense(), alone->table->weight.grad(), 1e-5, 1e-7));
+  });
+  run_inproc(2, [&](Communicator& comm) {
+    const auto net = make_words();
+    DistributedDataParallel ddp(net, comm, {{.unused = UnusedParameters::kZero}});
+    ddp(words.narrow(0, 0, 3), false).backward();
+    EXPECT_FALSE(net->bag->weight.grad().defined()) << "no rank used it";
+    net->zero_grad();
+    ddp(words.narrow(0, 0, 3), comm.rank() == 1).backward();
+    EXPECT_TRUE(net->bag->weight.grad().is_sparse()) << "rank 1 used it";
+  });
+}
+
+TEST(DistributedDataParallel, RefusesTablesThatAreSparseOnSomeRanks_OrHaveDenseGradientsToo) {
+  run_inproc(2, [](Communicator& comm) {
+    const auto net = make_words(comm.rank() == 0);
+    EXPECT_THAT([&] { DistributedDataParallel(net, comm); }, fails_with("table.weight [50, 6] fp32"));
+  });
+  struct Tied : Words {
+    at::Tensor forward(const at::Tensor& words) {
+      return torch::matmul(table(words), table->weight.t()).square().mean();
+    }
+  };
+  run_inproc(1, [](Communicator& comm) {
+    DistributedDataParallel ddp(std::make_shared<Tied>(), comm, {{.unused = UnusedParameters::kZero}});
+    EXPECT_THAT([&] { ddp(random_words(2)).backward(); }, fails_with("build it with sparse = false"));
+  });
 }
 
 TEST(DistributedDataParallel, IsTheModuleToItsCaller) {
