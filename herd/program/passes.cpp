@@ -9,6 +9,10 @@ bool is_pass(const Op& op) {
          op.kind == OpKind::kBackward || op.kind == OpKind::kBackwardWeight || op.kind == OpKind::kLogits;
 }
 
+int micro_batch_of(const Op& op) {
+  return op.lane == Lane::kActivations && !op.reads.empty() ? op.reads[0].micro_batch : op.micro_batch;
+}
+
 double share_of_backward(const Op& op, const spec::BlockShape& block) {
   const spec::PassCost& whole = block.is_loss() ? block.forward : block.backward;
   const double total_flops = whole.matmul_flops + whole.attention_flops;

@@ -9,6 +9,9 @@ namespace herd::program {
 // Tells whether an op is a forward, a backward, either half of a backward, a recompute, a loss or logits.
 bool is_pass(const Op& op);
 
+// Returns the micro-batch that a pass, or a collective of activations, works on; -1 for an op of no micro-batch.
+int micro_batch_of(const Op& op);
+
 // Returns the cost of an op of `block`; zero for an op that is no pass. kBackwardWeight takes half of the matrix FLOP
 // of a backward. Of the matrix FLOP of a loss, which also runs forward, it takes a third.
 spec::PassCost cost_of(const Op& op, const spec::BlockShape& block);

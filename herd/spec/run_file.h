@@ -98,13 +98,14 @@ struct RunFile {
     bool keep_gathered = true;                     // with sequence_parallel: blocks keep gathered inputs for backward
     int64_t prefetch = kAuto;                      // block passes ahead of their use at which ZeRO-3 gathers weights
     int64_t keep_whole = kAuto;                    // parameter groups whose weights ZeRO-3 keeps whole through a step
-    int64_t window = kAuto;                // block passes whose weights are on the device with offload = "window"
-    int64_t stages_per_rank = kAuto;       // of a pipeline
-    int64_t interleave_micro_batches = 1;  // with mesh.tp: micro-batches that take turns; 1 = each by itself
-    int64_t bucket = 25 << 20;             // bytes of gradient reduced at a time
-    std::string schedule = "fifo";         // order of reductions: fifo, priority
-    int64_t partition_bytes = kAuto;       // priority: bytes of gradient reduced at a time
-    int64_t credit = kAuto;                // priority: partitions handed over after each backward pass
+    int64_t window = kAuto;                   // block passes whose weights are on the device with offload = "window"
+    int64_t stages_per_rank = kAuto;          // of a pipeline
+    std::string order = "micro_batch_major";  // of passes without a pipeline: micro_batch_major, layer_major
+    int64_t interleave_micro_batches = 1;     // with mesh.tp: micro-batches that take turns; 1 = each by itself
+    int64_t bucket = 25 << 20;                // bytes of gradient reduced at a time
+    std::string schedule = "fifo";            // order of reductions: fifo, priority
+    int64_t partition_bytes = kAuto;          // priority: bytes of gradient reduced at a time
+    int64_t credit = kAuto;                   // priority: partitions handed over after each backward pass
     bool operator==(const Strategy&) const = default;
   } strategy;
   struct Device {

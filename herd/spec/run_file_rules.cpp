@@ -148,6 +148,16 @@ void check_rules(const RunFile& run) {
               "own, got mesh.tp = " +
               std::to_string(run.mesh.tp) + " and mesh.pp = " + std::to_string(run.mesh.pp),
           "strategy.interleave_micro_batches = 1");
+  require(
+      run.strategy.order != "layer_major" || run.mesh.pp == 1,
+      "strategy.order = \"layer_major\" needs mesh.pp = 1, since a pipeline has an order of its own, got mesh.pp = " +
+          std::to_string(run.mesh.pp),
+      "strategy.order = \"micro_batch_major\" with strategy.pipeline = \"gpipe\"");
+  require(run.strategy.order != "layer_major" || run.strategy.interleave_micro_batches == 1,
+          "strategy.order = \"layer_major\" takes all micro-batches through a layer, so none take turns, got "
+          "strategy.interleave_micro_batches = " +
+              std::to_string(run.strategy.interleave_micro_batches),
+          "strategy.interleave_micro_batches = 1");
   const std::string& recompute = run.strategy.recompute;
   const int64_t layers = stacks * model.layers;
   require(

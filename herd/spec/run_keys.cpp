@@ -203,6 +203,10 @@ std::vector<Key> make_keys() {
       flag("strategy", "keep_gathered", Effect::kLayout, HERD_FIELD(strategy.keep_gathered),
            "with sequence_parallel, attention and feed-forward keep the inputs that they gather until their backward; "
            "false = these are gathered again, so that parts of them are kept: less memory, two gathers a layer more"),
+      text("strategy", "order", Effect::kLayout, HERD_FIELD(strategy.order), {"micro_batch_major", "layer_major"},
+           "order of passes without a pipeline; layer_major = all micro-batches go through a layer before the next, so "
+           "that weights that are fetched or gathered come once a pass of the batch; takes the activations of all "
+           "micro-batches"),
       integer(
           "strategy", "interleave_micro_batches", Effect::kLayout, HERD_FIELD(strategy.interleave_micro_batches), 1,
           "with mesh.tp, so many micro-batches take turns, so that collectives inside the layers of one are on their "

@@ -22,10 +22,6 @@ struct Stretch {
   int units = 0;
 };
 
-int micro_batch_of(const Op& op) {
-  return op.lane == Lane::kActivations && !op.reads.empty() ? op.reads[0].micro_batch : op.micro_batch;
-}
-
 // Writes the ops of micro-batches that take turns, a stretch at a time: next comes the one that can start first.
 class MicroBatchTurns {
  public:

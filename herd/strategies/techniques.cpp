@@ -11,6 +11,7 @@
 #include "herd/strategies/gradient_clipping.h"
 #include "herd/strategies/host_states.h"
 #include "herd/strategies/interleave.h"
+#include "herd/strategies/layer_major.h"
 #include "herd/strategies/micro_batches.h"
 #include "herd/strategies/pipeline_parallel.h"
 #include "herd/strategies/precision.h"
@@ -45,6 +46,7 @@ std::vector<Technique>& table() {
       context_parallel_row(),
       expert_parallel_row(),
       interleave_row(),
+      layer_major_row(),
       data_parallel_row(),
       zero1_row(),
       zero2_row(),

@@ -146,6 +146,7 @@ TEST(SuggestedFixes, EndInARunThatIsAccepted) {
       {"strategy.offload", {"none", "none", "states", "nvme"}},
       {"strategy.pipeline", {"1f1b", "gpipe", "interleaved", "zero_bubble_v"}},
       {"strategy.interleave_micro_batches", {"1", "1", "2"}},
+      {"strategy.order", {"micro_batch_major", "micro_batch_major", "layer_major"}},
       {"comm.algorithm", {"auto", "ring", "butterfly", "torus_2d", "rign"}},
       {"model.ffn", {"50", "64"}},
       {"model.layers", {"2", "4"}},

@@ -124,10 +124,10 @@ std::string ChainRun::text() const {
   const auto& s = run.strategy;
   return std::to_string(ranks) + " ranks, pp " + std::to_string(run.mesh.pp) + " fsdp " +
          std::to_string(run.mesh.fsdp) + " zero " + std::to_string(s.zero) + " keep_whole " +
-         std::to_string(s.keep_whole) + " recompute " + s.recompute + " pipeline " + s.pipeline + " stages_per_rank " +
-         std::to_string(s.stages_per_rank) + " offload " + s.offload + " compression " + s.compression + " gathers " +
-         s.gather_codec + " precision " + s.precision + " clip " + std::to_string(run.optimizer.clip) + " batch " +
-         std::to_string(run.train.batch);
+         std::to_string(s.keep_whole) + " recompute " + s.recompute + " pipeline " + s.pipeline + " " + s.order +
+         " stages_per_rank " + std::to_string(s.stages_per_rank) + " offload " + s.offload + " compression " +
+         s.compression + " gathers " + s.gather_codec + " precision " + s.precision + " clip " +
+         std::to_string(run.optimizer.clip) + " batch " + std::to_string(run.train.batch);
 }
 
 ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, const std::string& file) {
@@ -157,6 +157,7 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   if (run.strategy.compression == "bf16") run.strategy.zero = std::min<int64_t>(run.strategy.zero, 1);
   if (run.strategy.zero == 3 && chance(random, 0.4)) run.strategy.gather_codec = "int8";
   run.optimizer.clip = chance(random, 0.7) ? 1 : 0;
+  if (pp == 1 && order != "1f1b" && order != "file") run.strategy.order = "layer_major";
   if (pp == 1) return out;
   if (order != "file") {
     run.strategy.pipeline = order;

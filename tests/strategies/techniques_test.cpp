@@ -42,6 +42,7 @@ TEST(Techniques, SupportWhatRowsBring) {
                               "mesh.cp=2",
                               "mesh.ep=2",
                               "strategy.prefetch=2",
+                              "strategy.order=layer_major",
                               "strategy.keep_whole=2",
                               "strategy.auto=true",
                               "strategy.bucket=1MiB",

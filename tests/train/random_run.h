@@ -167,6 +167,7 @@ inline spec::RunFile drawn(const Combination& c) {
   draw_kind(c.kind, run.model, c.tp, shared, c.ep, in);
   if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
     run.strategy.interleave_micro_batches = static_cast<int64_t>(2 + (c.seed / 3) % 2);
+  if (c.pp == 1 && run.strategy.interleave_micro_batches == 1 && c.seed % 5 > 2) run.strategy.order = "layer_major";
   if (c.ep == 1 && c.seed % 7 < 4) draw_codec(c, run);  // neither goes with experts on several ranks
   if (c.ep == 1 && c.seed % 7 >= 4) draw_servers(c, run);
   // In 16 bits choices differ between layouts, and what follows from them more.
@@ -194,10 +195,10 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + ", cp " + std::to_string(c.cp) + ", ep " +
          std::to_string(c.ep) + " " + c.context + (c.sequence ? " rows, " : ", ") +
          (run.strategy.keep_gathered ? "" : "gathered again, ") + "interleave " +
-         std::to_string(run.strategy.interleave_micro_batches) + ", codec " + run.strategy.compression + " but " +
-         run.strategy.compression_exclude + ", gathers " + run.strategy.gather_codec +
-         (run.strategy.secondary_shard ? " inside hosts" : "") + ", sync " + run.strategy.sync + " of " +
-         std::to_string(run.strategy.servers) + ", " + run.strategy.schedule + " " +
+         std::to_string(run.strategy.interleave_micro_batches) + ", " + run.strategy.order + ", codec " +
+         run.strategy.compression + " but " + run.strategy.compression_exclude + ", gathers " +
+         run.strategy.gather_codec + (run.strategy.secondary_shard ? " inside hosts" : "") + ", sync " +
+         run.strategy.sync + " of " + std::to_string(run.strategy.servers) + ", " + run.strategy.schedule + " " +
          std::to_string(run.strategy.partition_bytes) + " " + std::to_string(run.strategy.credit) + ", offload " +
          c.offload + ", " + std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
          (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts" : "") +
