@@ -37,12 +37,14 @@ bool is_collective(const Op& op) {
          op.kind == OpKind::kAllToAll;
 }
 
-int weight_shard_axis(const Program& step) {
+std::map<int, int> weight_shard_axes(const Program& step) {
+  std::map<int, int> axes;
   for (const auto& [value, info] : step.values) {
     const bool parameters = value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient;
-    if (parameters && value.placement.shard != 0) return std::countr_zero(value.placement.shard);
+    if (parameters && value.placement.shard != 0)
+      axes.emplace(value.index, std::countr_zero(value.placement.shard));  // the first of several is the primary one
   }
-  return kNoAxis;
+  return axes;
 }
 
 }  // namespace herd::program

@@ -2,6 +2,8 @@
 // Threads: pure.
 #pragma once
 
+#include <map>
+
 #include "herd/program/program.h"
 
 namespace herd::program {
@@ -43,7 +45,7 @@ inline bool is_activation_or_gradient(const Value& value) {
 // take part.
 bool is_collective(const Op& op);
 
-// Returns the axis that cuts weights and gradients into shards; kNoAxis if the step has no such shards.
-int weight_shard_axis(const Program& step);
+// Returns by parameter group the axis that cuts its weights and gradients into shards; none of groups without shards.
+std::map<int, int> weight_shard_axes(const Program& step);
 
 }  // namespace herd::program

@@ -135,7 +135,9 @@ std::set<Atom> Model::contributions(int group, int rank) const {
   const int parts = expected_.mesh.size(expected_.tensor_axis);
   const int own_part = expected_.mesh.index(expected_.tensor_axis, rank);
   std::vector<int> members = expected_.mesh.ranks(summed_axis, rank);
-  if (summed_axis == kNoAxis) members = contributors(group, rank);
+  // Experts are summed at once over the ranks that hold the same ones, and so over all.
+  if (has_experts(group))
+    members = summed_axis == kNoAxis ? contributors(group, rank) : expected_.mesh.ranks(gradient_axis(), rank);
   std::set<Atom> out;
   for (int b = 0; b < num_blocks(); ++b) {
     const auto& groups = expected_.block_groups[static_cast<size_t>(b)];

@@ -101,14 +101,15 @@ class SymbolicMachine {
     state.done.assign(static_cast<size_t>(total), false);
     for (int position = 0; position < total; ++position) state.lanes[state.part(position)].push_back(position);
     for (const auto& [lane, positions] : state.lanes) state.heads[lane] = 0;
-    const int axis = model_.expected().proof.shard_axis;
+    const Proof& proof = model_.expected().proof;
     const Mesh& mesh = model_.expected().mesh;
     for (const auto& [value, info] : state.step->values) {
       const bool is_kept =
           value.kind == ValueKind::kWeight || value.kind == ValueKind::kState || value.kind == ValueKind::kResidual;
       if (!info.persistent || !is_kept || !model_.groups_of(rank).contains(value.index)) continue;
-      const Codec weight_codec = model_.expected().proof.weight_codec;
-      const bool fits = value.kind == ValueKind::kWeight && value.codec == weight_codec && !value.placement.is_whole();
+      const int axis = model_.has_experts(value.index) ? proof.expert_shard_axis : proof.shard_axis;
+      const bool fits =
+          value.kind == ValueKind::kWeight && value.codec == proof.weight_codec && !value.placement.is_whole();
       if (value.codec != Codec::kPlain && !fits)
         add_finding(rank, -1, "keeps " + name(value) + ", which is encoded, from step to step");
       Symbol symbol{value.kind, value.index, 0, 0, 1, {}};

@@ -53,7 +53,8 @@ struct Proof {
   bool blocks_split = true;   // true: ranks of the tensor axis share blocks as block_splits says; false: none is shared
   bool tokens_cut = true;  // true: ranks of the context axis share tokens as block_by_heads says; false: none is shared
   bool experts_cut = true;  // true: ranks of the expert axis hold parts of expert_groups; false: each holds all of them
-  int shard_axis = kNoAxis;  // axis that cuts persistent shards
+  int shard_axis = kNoAxis;         // axis that cuts persistent shards
+  int expert_shard_axis = kNoAxis;  // axis that cuts those of expert_groups in its place, where experts are cut
   // Axes of a host's ranks and of hosts, where gathers along the second make shards along the first: every host's ranks
   // then hold a weight together, each the shards of all ranks at its own place of their hosts.
   int local_axis = kNoAxis, hosts_axis = kNoAxis;

@@ -72,9 +72,11 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     for (const ValueKind kind : {ValueKind::kWeight, ValueKind::kGradient})
       HERD_CHECK(type_of(*group, kind) == type_of(*groups_.front(), kind),
                  group->name() + " has another dtype than the first group");
-  const int axis = program::weight_shard_axis(step);
-  shards_ = step.mesh.size(axis), shard_ = step.mesh.index(axis, step.rank);
-  shard_placement_ = program::kWhole.shard_on(axis);
+  cuts_.resize(groups_.size());
+  const std::map<int, int> axes = program::weight_shard_axes(step);
+  for (const auto& [group, axis] : axes)
+    cuts_.at(static_cast<size_t>(group)) = {step.mesh.index(axis, step.rank), step.mesh.size(axis),
+                                            program::kWhole.shard_on(axis)};
   for (const auto& [value, info] : step.values) {
     if (value.kind != ValueKind::kGradient || value.placement.partial == 0) continue;
     host_sums_ = value.placement;
@@ -90,7 +92,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   Communicator& peers = equal_ranks ? *equal_ranks : comm;
   const nn::ParameterGroup& first_group = *groups_.front();
   allocate(weights_, ValueKind::kWeight, first_group.dtype(),
-           /*symmetric=*/device().is_cpu() && peers.size() > 1 && shards_ > 1,
+           /*symmetric=*/device().is_cpu() && peers.size() > 1 && !axes.empty(),
            /*zeros=*/seed.has_value() || encoded_weights_.elements > 0, peers);
   allocate(gradients_, ValueKind::kGradient, first_group.gradient_dtype(),
            /*symmetric=*/device().is_cpu() && peers.size() > 1,
@@ -127,7 +129,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
     const int64_t line_elements = kLineBytes / element_bytes(group(g), ValueKind::kWeight);
     const int64_t updated_elements = !holds(g) || group(g).frozen() ? 0
-                                     : cut(g) ? memory(program::weight(g, shard_placement_)).numel()
+                                     : cut(g) ? memory(program::weight(g, cut_of(g).placement)).numel()
                                               : group(g).elements();
     state_offsets_.push_back(state_offsets_.back() +
                              (updated_elements + line_elements - 1) / line_elements * line_elements);
@@ -207,7 +209,8 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec
     const auto whole = region.extents.find(placed(value, program::kWhole));
     const bool inside = whole != region.extents.end() && step.values.at(whole->first).slot == info.slot;
     const int64_t elements = info.bytes / element_size;
-    region.extents[value] = {inside ? whole->second.begin + shard_ * elements : reserve(info.bytes), elements};
+    region.extents[value] = {inside ? whole->second.begin + cut_of(value.index).shard * elements : reserve(info.bytes),
+                             elements};
   }
   std::map<int, int64_t> pool_begins;  // slot -> first element
   const int64_t pool_begin = region.elements;
@@ -312,11 +315,13 @@ at::Tensor FlatParameters::encoded_weights(int group, program::Placement placeme
   return memory(in_codec(program::weight(group, placement), kWeightCodec));
 }
 
-bool FlatParameters::gathers_encoded(int group) const { return encoded_weights(group, shard_placement_).defined(); }
+bool FlatParameters::gathers_encoded(int group) const {
+  return encoded_weights(group, cut_of(group).placement).defined();
+}
 
 void FlatParameters::encode_shard(int index) {
-  const at::Tensor shard = memory(program::weight(index, shard_placement_)),
-                   encoded = encoded_weights(index, shard_placement_);
+  const at::Tensor shard = memory(program::weight(index, cut_of(index).placement)),
+                   encoded = encoded_weights(index, cut_of(index).placement);
   kernels::encode(kWeightCodecSettings, dtype_of(shard.scalar_type()), shard.const_data_ptr(), shard.numel(),
                   static_cast<std::byte*>(encoded.mutable_data_ptr()));
 }
@@ -326,8 +331,8 @@ void FlatParameters::decode_gathered(int index) {
   const DType type = dtype_of(whole.scalar_type());
   const auto* from = static_cast<const std::byte*>(encoded.const_data_ptr());
   auto* to = static_cast<std::byte*>(whole.mutable_data_ptr());
-  const int64_t elements = whole.numel() / shards_, bytes = encoded.numel() / shards_;
-  for (int64_t shard = 0; shard < shards_; ++shard)
+  const int64_t shards = cut_of(index).shards, elements = whole.numel() / shards, bytes = encoded.numel() / shards;
+  for (int64_t shard = 0; shard < shards; ++shard)
     kernels::decode(kWeightCodecSettings, type, from + shard * bytes, elements, to + shard * elements * size_of(type));
 }
 
@@ -337,9 +342,9 @@ void FlatParameters::encode_terms(int index, Codec codec) {
   const DType type = dtype_of(whole.scalar_type());
   const auto* from = static_cast<const std::byte*>(whole.const_data_ptr());
   auto* to = static_cast<std::byte*>(encoded.mutable_data_ptr());
-  const int64_t elements = whole.numel() / shards_, bytes = encoded.numel() / shards_;
-  const int in_host = shards_ / hosts_;  // whose shards of all hosts follow each other
-  for (int64_t shard = 0; shard < shards_; ++shard)
+  const int64_t shards = cut_of(index).shards, elements = whole.numel() / shards, bytes = encoded.numel() / shards;
+  const int64_t in_host = shards / hosts_;  // whose shards of all hosts follow each other
+  for (int64_t shard = 0; shard < shards; ++shard)
     kernels::encode(settings_of(codec), type, from + shard * elements * size_of(type), elements,
                     to + (shard % in_host * hosts_ + shard / in_host) * bytes);
 }
@@ -347,20 +352,20 @@ void FlatParameters::encode_terms(int index, Codec codec) {
 void FlatParameters::sum_host_terms(int index, Codec codec) {
   const Value whole = in_codec(program::gradient(index), codec);
   const at::Tensor terms = memory(placed(whole, host_terms_)), sums = memory(placed(whole, host_sums_));
-  const int64_t elements = memory(program::gradient(index, shard_placement_)).numel();
+  const int64_t elements = memory(program::gradient(index, cut_of(index).placement)).numel();
   const auto* from = static_cast<const std::byte*>(terms.const_data_ptr());
   auto* to = static_cast<std::byte*>(sums.mutable_data_ptr());
   const int64_t bytes = sums.numel() / hosts_;
   for (int64_t host = 0; host < hosts_; ++host)
-    kernels::encode_sum(settings_of(codec), from + host * bytes, shards_ / hosts_, sums.numel(), elements,
+    kernels::encode_sum(settings_of(codec), from + host * bytes, cut_of(index).shards / hosts_, sums.numel(), elements,
                         to + host * bytes);
 }
 
 void FlatParameters::sum_terms(int index, Codec codec, bool adds) {
-  const Value own = program::gradient(index, shard_placement_);
+  const Value own = program::gradient(index, cut_of(index).placement);
   const at::Tensor shard = memory(own), terms = memory(in_codec(own, codec));
   kernels::decode_sum(settings_of(codec), dtype_of(shard.scalar_type()),
-                      static_cast<const std::byte*>(terms.const_data_ptr()), hosts_ > 1 ? hosts_ : shards_,
+                      static_cast<const std::byte*>(terms.const_data_ptr()), hosts_ > 1 ? hosts_ : cut_of(index).shards,
                       shard.numel(), adds, shard.mutable_data_ptr());
 }
 
@@ -460,14 +465,15 @@ at::Tensor FlatParameters::gradient_range(int first, int last, Codec codec) cons
 bool FlatParameters::holds(int group) const { return keeps_whole(group) || stays_on_host(group) || cut(group); }
 
 bool FlatParameters::cut(int group) const {
-  return sharded() && weights_.extents.contains(program::weight(group, shard_placement_));
+  const Cut& of_group = cut_of(group);
+  return of_group.shards > 1 && weights_.extents.contains(program::weight(group, of_group.placement));
 }
 
 kernels::ElementRange FlatParameters::part(int index) const {
   const int64_t all = group(index).elements();
   if (!cut(index)) return {0, all};
-  const int64_t size = memory(program::weight(index, shard_placement_)).numel();
-  const int64_t begin = std::min(all, shard_ * size);
+  const int64_t size = memory(program::weight(index, cut_of(index).placement)).numel();
+  const int64_t begin = std::min(all, cut_of(index).shard * size);
   return {begin, std::min(begin + size, all)};
 }
 
@@ -481,7 +487,7 @@ kernels::ElementRange FlatParameters::saved_part(int index) const {
 }
 
 Value FlatParameters::own_value(ValueKind kind, int group) const {
-  return {kind, group, -1, cut(group) ? shard_placement_ : program::kWhole};
+  return {kind, group, -1, cut(group) ? cut_of(group).placement : program::kWhole};
 }
 at::Tensor FlatParameters::own(ValueKind kind, int group) const {
   return memory(own_value(kind, group)).narrow(0, 0, part(group).size());

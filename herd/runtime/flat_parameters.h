@@ -78,10 +78,8 @@ class FlatParameters {
   // Returns the whole gradients of groups `first` to `last`, both included, as one range with the padding between them.
   at::Tensor gradient_range(int first, int last, program::Codec codec) const;
 
-  bool holds(int group) const;                  // tells whether this rank has weights of the group, whole or a shard
-  bool sharded() const { return shards_ > 1; }  // tells whether an axis cuts groups into shards
-  int num_shards() const { return shards_; }    // into which the axis cuts a group
-  program::Placement shard_placement() const { return shard_placement_; }  // returns that of shards; kWhole without any
+  bool holds(int group) const;  // tells whether this rank has weights of the group, whole or a shard
+  int num_shards(int group) const { return cut_of(group).shards; }  // into which an axis cuts the group; 1 = none does
   bool keeps_whole(int group) const;  // tells whether the group's weights are whole from step to step
   // Tells whether the host keeps the group's weights, of which the device has copies only while passes use them.
   bool stays_on_host(int group) const { return stays_on_host_[static_cast<size_t>(group)]; }
@@ -157,7 +155,13 @@ class FlatParameters {
     std::unique_ptr<CountedMemory> counted, counted_pool;  // what `shared` adds to the device budget
     at::Tensor memory;
   };
-  bool cut(int group) const;  // tells whether the shard axis cuts the group's weights
+  // Says how an axis cuts a group into shards.
+  struct Cut {
+    int shard = 0, shards = 1;  // this rank's index among the ranks of the axis, and their number
+    program::Placement placement;
+  };
+  const Cut& cut_of(int group) const { return cuts_[static_cast<size_t>(group)]; }
+  bool cut(int group) const;  // tells whether an axis cuts the group's weights
   void lay_out(const program::Program& step, program::ValueKind kind, program::Codec codec, Region& region);
   // Returns the memory of a group's weights in the codec in which they are gathered.
   at::Tensor encoded_weights(int group, program::Placement placement) const;
@@ -179,8 +183,7 @@ class FlatParameters {
   at::Tensor own_remainder(int group, at::ScalarType type) const;
 
   Groups groups_;
-  int shard_ = 0, shards_ = 1;  // this rank's index among the ranks of the shard axis, and their number
-  program::Placement shard_placement_;
+  std::vector<Cut> cuts_;  // by group
   // Of steps that sum encoded gradients inside hosts first: the hosts, and where those terms and their sums lie.
   int hosts_ = 1;
   program::Placement host_terms_, host_sums_;

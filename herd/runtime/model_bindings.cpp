@@ -503,7 +503,8 @@ EventPtr ModelBindings::gather(const Op& op) {
   for (size_t i = 0; i < op.reads.size(); ++i) {
     const at::Tensor from = parameters_.memory(op.reads[i]), to = parameters_.memory(op.writes[i]);
     // A shard of a host is made of pieces, each of which is gathered to its own place.
-    const int64_t pieces = op.writes[i].placement.is_whole() ? parameters_.num_shards() / comm.size() : 1;
+    const int64_t pieces =
+        op.writes[i].placement.is_whole() ? parameters_.num_shards(op.writes[i].index) / comm.size() : 1;
     const int64_t size = from.numel() / pieces, whole = to.numel() / pieces;
     for (int64_t piece = 0; piece < pieces; ++piece)
       works.push_back(comm.all_gather_async(from.narrow(0, piece * size, size), to.narrow(0, piece * whole, whole),

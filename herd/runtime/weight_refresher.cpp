@@ -8,7 +8,7 @@
 namespace herd::runtime {
 
 WeightRefresher::WeightRefresher(FlatParameters& parameters, const AxisGroups& groups, const program::Program& step)
-    : parameters_(parameters), groups_(groups), axis_(program::weight_shard_axis(step)) {}
+    : parameters_(parameters), groups_(groups), axes_(program::weight_shard_axes(step)) {}
 
 void WeightRefresher::refresh() {
   for (int group = 0; group < parameters_.num_groups(); ++group) {
@@ -23,10 +23,10 @@ void WeightRefresher::refresh() {
     }
     parameters_.refresh_host(group);
     if (parameters_.gathers_encoded(group)) parameters_.encode_shard(group);
-    if (!parameters_.sharded() || !parameters_.keeps_whole(group) || frozen) continue;
-    const at::Tensor shard = parameters_.memory(program::weight(group, parameters_.shard_placement()));
-    if (!shard.defined()) continue;  // the axis does not cut experts that ranks share
-    groups_.of(program::Lane::kGather, axis_)
+    const auto axis = axes_.find(group);
+    if (axis == axes_.end() || !parameters_.keeps_whole(group) || frozen) continue;
+    const at::Tensor shard = parameters_.memory(program::weight(group, program::kWhole.shard_on(axis->second)));
+    groups_.of(program::Lane::kGather, axis->second)
         .all_gather(shard, parameters_.memory(program::weight(group)), {.name = "weights"});
   }
   parameters_.forget_mapped();

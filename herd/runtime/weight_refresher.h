@@ -2,6 +2,8 @@
 // at a time.
 #pragma once
 
+#include <map>
+
 #include "herd/runtime/axis_groups.h"
 #include "herd/runtime/flat_parameters.h"
 
@@ -19,7 +21,7 @@ class WeightRefresher {
  private:
   FlatParameters& parameters_;
   const AxisGroups& groups_;
-  int axis_;  // along which weights are cut
+  std::map<int, int> axes_;  // by group, along which weights are cut
 };
 
 }  // namespace herd::runtime

@@ -35,10 +35,8 @@ std::optional<spec::Unsupported> unsupported_with_expert_ranks(const spec::RunFi
   const auto refused = [&](const std::string& key, const std::string& value, const std::string& other) {
     return spec::Unsupported{key + " = " + value + beside, key + " = " + other + ", or mesh.ep = 1"};
   };
-  const auto number = [](int64_t value) { return std::to_string(value); };
   const auto text = [](const std::string& value) { return "\"" + value + "\""; };
-  if (run.mesh.fsdp > 1) return refused("mesh.fsdp", number(run.mesh.fsdp), "1");
-  if (strategy.zero > 2) return refused("strategy.zero", number(strategy.zero), "2");
+  if (strategy.secondary_shard) return refused("strategy.secondary_shard", "true", "false");
   if (strategy.sync != "all_reduce") return refused("strategy.sync", text(strategy.sync), "\"all_reduce\"");
   if (strategy.schedule != "fifo") return refused("strategy.schedule", text(strategy.schedule), "\"fifo\"");
   if (strategy.compression != "none") return refused("strategy.compression", text(strategy.compression), "\"none\"");

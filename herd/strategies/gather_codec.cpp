@@ -32,20 +32,20 @@ bool gathers_for_passes(const program::Program& step, const Op& op) {
 std::string GatherCodec::name() const { return "weights gathered in " + std::string(codec_name(codec_)); }
 
 program::Program GatherCodec::rewrite(program::Program step) const {
-  const program::Placement shards = program::kWhole.shard_on(axis_);
+  const auto shard_of = [&](int group) { return program::weight(group, program::kWhole.shard_on(axes_.of(group))); };
   std::set<int> coded;  // groups that are gathered in the codec
   const auto in_this_codec = [&](const Value& value) { return in_codec(value, codec_); };
   const auto encoded_bytes = [&](int group) {  // of the shard that a rank keeps
-    const int64_t elements = step.values.at(program::weight(group, shards)).bytes / size_of(dtype_);
+    const int64_t elements = step.values.at(shard_of(group)).bytes / size_of(dtype_);
     return kernels::encoded_bytes({.kind = kernels::CodecKind::kInt8}, elements);
   };
   for (const Op& op : step.ops) {
     if (!gathers_for_passes(step, op)) continue;
     const Value& to = op.writes[0];
     const int64_t bytes = encoded_bytes(to.index);
-    const int64_t shards_in = step.values.at(to).bytes / step.values.at(program::weight(to.index, shards)).bytes;
+    const int64_t shards_in = step.values.at(to).bytes / step.values.at(shard_of(to.index)).bytes;
     if (coded.insert(to.index).second)
-      step.values[in_this_codec(program::weight(to.index, shards))] = {.bytes = bytes, .persistent = true};
+      step.values[in_this_codec(shard_of(to.index))] = {.bytes = bytes, .persistent = true};
     step.values[in_this_codec(to)] = {.bytes = shards_in * bytes, .pooled = to.placement.is_whole()};
   }
   std::vector<Op> ops;
@@ -60,7 +60,7 @@ program::Program GatherCodec::rewrite(program::Program step) const {
     }
     std::vector<Value> written;
     for (const Value& value : op.writes) {
-      if (coded.contains(value.index) && value == program::weight(value.index, shards)) written.push_back(value);
+      if (coded.contains(value.index) && value == shard_of(value.index)) written.push_back(value);
     }
     const program::Lane lane = op.lane;
     ops.push_back(std::move(op));
@@ -70,7 +70,8 @@ program::Program GatherCodec::rewrite(program::Program step) const {
   std::erase_if(step.values, [&](const auto& entry) {  // plain shards of hosts, which nothing makes any more
     const Value& value = entry.first;
     return coded.contains(value.index) && value.kind == ValueKind::kWeight && value.codec == Codec::kPlain &&
-           !value.placement.is_whole() && value.placement != shards && value.tier == program::Tier::kDevice;
+           !value.placement.is_whole() && value.placement != shard_of(value.index).placement &&
+           value.tier == program::Tier::kDevice;
   });
   step.ops = std::move(ops);
   return step;
@@ -93,7 +94,7 @@ Technique gather_codec_row() {
                           "strategy.gather_codec = \"" + step.run.strategy.gather_codec +
                               "\" is of weights that strategy.zero = 3 gathers for each pass, and strategy.zero = " +
                               std::to_string(stage) + " keeps them whole\n  fix: strategy.gather_codec = \"none\"");
-            return std::make_unique<GatherCodec>(shard_axis(step.run, step.layout), codec, step.model.compute_dtype);
+            return std::make_unique<GatherCodec>(shard_axes(step), codec, step.model.compute_dtype);
           },
           .extend_proof = [](const StepContext& step,
                              program::Proof& proof) { proof.weight_codec = weight_codec(step.run, step.layout); },

@@ -13,18 +13,20 @@
 #pragma once
 
 #include "herd/strategies/technique.h"
+#include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
 class GatherCodec final : public Strategy {
  public:
   // REQUIRES a program that Zero3 has rewritten over the same axis, with weights of `dtype`.
-  GatherCodec(int axis, program::Codec codec, DType dtype) : axis_(axis), codec_(codec), dtype_(dtype) {}
+  GatherCodec(ShardAxes axes, program::Codec codec, DType dtype)
+      : axes_(std::move(axes)), codec_(codec), dtype_(dtype) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  int axis_;
+  ShardAxes axes_;
   program::Codec codec_;
   DType dtype_;
 };

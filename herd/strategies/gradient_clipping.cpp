@@ -4,6 +4,7 @@
 
 #include "herd/program/program_names.h"
 #include "herd/strategies/expert_parallel.h"
+#include "herd/strategies/replicas.h"
 #include "herd/strategies/server_sync.h"
 #include "herd/strategies/tensor_parallel.h"
 #include "herd/strategies/zero1.h"
@@ -23,11 +24,11 @@ bool GradientClipping::counts(const program::Program& step, int group) const {
   const int stage = step.mesh.index(axes_.stages, step.rank);
   const bool on_this_stage = groups_by_stage_.empty() || groups_by_stage_[static_cast<size_t>(stage)].contains(group);
   if (axes_.experts != kNoAxis) {
-    // Shards are summed over all data ranks, and wholes over those that hold the experts together.
-    const bool in_shards = axes_.shards != kNoAxis;
-    if (of_experts_.contains(group))
-      return on_this_stage && (!in_shards || step.mesh.index(axes_.experts_copies, step.rank) == 0);
-    return on_this_stage && (in_shards || step.mesh.index(axes_.experts, step.rank) == 0);
+    // Shards are summed over all data ranks, of which each has others of experts; wholes over the ranks that hold the
+    // experts together.
+    if (of_experts_.contains(group)) return on_this_stage;
+    const int same = axes_.shards == kNoAxis ? axes_.experts : axes_.replicas;  // axis of ranks with the same gradient
+    return on_this_stage && step.mesh.index(same, step.rank) == 0;
   }
   if (!cut_.contains(group)) return on_this_stage && step.mesh.index(axes_.tensor, step.rank) == 0;
   return on_this_stage && (!copied_.contains(group) || step.mesh.index(axes_.copies, step.rank) == 0);
@@ -62,7 +63,8 @@ program::Program GradientClipping::rewrite(program::Program step) const {
     clip_op.reads = norm_of_all.writes;
     step.values[program::norm(0)] = {.bytes = 8};
   }
-  for (const int axis : {axes_.shards == kNoAxis ? axes_.experts : axes_.shards, axes_.tensor, axes_.stages}) {
+  const int of_shards = axes_.experts == kNoAxis ? axes_.shards : axes_.shards == kNoAxis ? axes_.experts : axes_.data;
+  for (const int axis : {of_shards, axes_.tensor, axes_.stages}) {
     if (axis == kNoAxis || clip_op.reads.empty()) continue;
     ops.push_back({.kind = OpKind::kAllReduce,
                    .lane = program::Lane::kReduce,
@@ -86,23 +88,26 @@ bool needs_norm(const spec::RunFile& run, const spec::Layout& layout) {
 }
 
 Technique gradient_clipping_row() {
-  return {
-      .name = "clip",
-      .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-        if (!needs_norm(step.run, step.layout)) return nullptr;
-        std::set<int> cut, copied;
-        for (const spec::BlockShape& block : step.model.blocks) {
-          if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
-        }
-        for (const int group : groups_with_copies(step.model)) copied.insert(group);
-        const ClipAxes axes{
-            shard_axis(step.run, step.layout), step.layout.stage_axis,  step.split ? step.layout.tensor_axis : kNoAxis,
-            step.layout.key_copies_axis,       step.layout.expert_axis, step.layout.expert_sum_axis};
-        return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut, copied,
-                                                  groups_of_experts(step.model));
-      },
-      .extend_proof = [](const StepContext& step,
-                         program::Proof& proof) { proof.clipped = needs_norm(step.run, step.layout); }};
+  return {.name = "clip",
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (!needs_norm(step.run, step.layout)) return nullptr;
+            std::set<int> cut, copied;
+            for (const spec::BlockShape& block : step.model.blocks) {
+              if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
+            }
+            for (const int group : groups_with_copies(step.model)) copied.insert(group);
+            const ClipAxes axes{shard_axis(step.run, step.layout),
+                                step.layout.stage_axis,
+                                step.split ? step.layout.tensor_axis : kNoAxis,
+                                step.layout.key_copies_axis,
+                                step.layout.expert_axis,
+                                step.layout.gradient_axis,
+                                has_replicas(step.run, step.layout) ? step.layout.replica_axis : kNoAxis};
+            return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut, copied,
+                                                      groups_of_experts(step.model));
+          },
+          .extend_proof = [](const StepContext& step,
+                             program::Proof& proof) { proof.clipped = needs_norm(step.run, step.layout); }};
 }
 
 }  // namespace herd::strategies

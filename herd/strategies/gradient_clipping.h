@@ -19,12 +19,13 @@ namespace herd::strategies {
 
 // Names the axes over which norms are summed.
 struct ClipAxes {
-  int shards = kNoAxis;          // axis that cuts gradients into shards; kNoAxis where they are whole
-  int stages = kNoAxis;          // axis of the pipeline; kNoAxis where every rank has all groups
-  int tensor = kNoAxis;          // axis of tensor-parallel ranks; kNoAxis where every rank has all of each group
-  int copies = kNoAxis;          // axis of tensor-parallel ranks that hold the same part of `copied` groups
-  int experts = kNoAxis;         // axis of ranks that hold parts of the groups of experts
-  int experts_copies = kNoAxis;  // axis of ranks that hold the same part of these
+  int shards = kNoAxis;    // axis that cuts gradients into shards; kNoAxis where they are whole
+  int stages = kNoAxis;    // axis of the pipeline; kNoAxis where every rank has all groups
+  int tensor = kNoAxis;    // axis of tensor-parallel ranks; kNoAxis where every rank has all of each group
+  int copies = kNoAxis;    // axis of tensor-parallel ranks that hold the same part of `copied` groups
+  int experts = kNoAxis;   // axis of ranks that hold parts of the groups of experts
+  int data = kNoAxis;      // axis of all ranks that contribute to gradients
+  int replicas = kNoAxis;  // axis of ranks that hold copies of the shards of other groups
 };
 
 class GradientClipping final : public Strategy {

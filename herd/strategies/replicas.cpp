@@ -16,7 +16,7 @@ std::string Replicas::name() const { return "replicas"; }
 program::Program Replicas::rewrite(program::Program step) const {
   std::map<Value, size_t> last_writer;  // shard -> the op that adds to it last
   for (size_t i = 0; i < step.ops.size(); ++i) {
-    if (step.ops[i].kind != OpKind::kReduceScatter) continue;
+    if (step.ops[i].kind != OpKind::kReduceScatter || step.ops[i].axis != shards_) continue;
     for (const Value& value : step.ops[i].writes) {
       if (value.kind == program::ValueKind::kGradient) last_writer[value] = i;
     }
@@ -34,7 +34,7 @@ program::Program Replicas::rewrite(program::Program step) const {
                    .lane = program::Lane::kReduce,
                    .reads = completed_here,
                    .writes = completed_here,
-                   .axis = axis_});
+                   .axis = copies_});
   }
   step.ops = std::move(ops);
   return step;
@@ -54,7 +54,8 @@ Technique replicas_row() {
   return {.name = "replicas",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (!has_replicas(step.run, step.layout)) return nullptr;
-            return std::make_unique<Replicas>(all_reduced_axis(step.run, step.layout));
+            return std::make_unique<Replicas>(shard_axis(step.run, step.layout),
+                                              all_reduced_axis(step.run, step.layout));
           },
           .extend_proof = [](const StepContext&, program::Proof& proof) { proof.data_ranks_summed = true; }};
 }

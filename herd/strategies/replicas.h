@@ -10,12 +10,13 @@ namespace herd::strategies {
 
 class Replicas final : public Strategy {
  public:
-  explicit Replicas(int axis) : axis_(axis) {}  // axis along which the copies of a shard lie
+  // Takes the axis that cuts gradients into shards, and the one along which the copies of a shard lie.
+  Replicas(int shards, int copies) : shards_(shards), copies_(copies) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  int axis_;
+  int shards_, copies_;
 };
 
 // Tells whether ranks hold copies of shards, so that gradients are summed over the shards first, then over the copies.

@@ -188,14 +188,18 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
   // An order in a file fits this number of stages and micro-batches only.
   const bool order_in_file = !spec::order_file_of(run).empty();
   const int stages = order_in_file || is_chain ? layout.pp : std::min(layout.pp, 3);
-  const int context = smallest_divisor(layout.cp), experts = smallest_divisor(layout.ep);
-  // Where ranks hold experts together, the data axis is made of two: these, and ranks that hold the same ones.
+  const int context = smallest_divisor(layout.cp);
   // A secondary shard takes two hosts, each of two ranks that hold shards.
   const bool has_hosts = layout.local_axis != kNoAxis;
-  const int fsdp = has_hosts && layout.fsdp > 1 ? 4 : at_most_two(layout.fsdp);
-  const int data = has_hosts && layout.fsdp == 1 ? 4
-                   : layout.ep > 1               ? experts * at_most_two(layout.dp / layout.ep)
-                                                 : at_most_two(layout.dp);
+  int fsdp = has_hosts && layout.fsdp > 1 ? 4 : at_most_two(layout.fsdp);
+  int data = has_hosts && layout.fsdp == 1 ? 4 : at_most_two(layout.dp);
+  // Ranks that hold experts together, and as many groups of them as there are ranks with the same ones, two at most.
+  int experts = 1;
+  if (layout.ep > 1) {
+    const int same = at_most_two(layout.gradient_ranks() / layout.ep);
+    if (data * fsdp <= same) (data > 1 ? data : fsdp) *= 2;
+    experts = data * fsdp / same;
+  }
   Quotient out{run, stages * data * fsdp * context * tensor};
   if (has_hosts) out.run.mesh.ranks_per_host = 2 * context * tensor;
   if (copies > 1) out.run.model.kv_heads = keys;
@@ -203,6 +207,10 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
   out.run.mesh.cp = context;
   out.run.mesh.pp = stages;
   out.run.mesh.ep = experts;
+  if (layout.ep > 1) {
+    out.run.model.experts = run.model.experts / layout.ep * experts;  // of which a rank holds as many
+    out.run.model.top_k = std::min(run.model.top_k, out.run.model.experts);
+  }
   out.run.mesh.dp = data, out.run.mesh.fsdp = fsdp, out.run.mesh.tp = tensor;
   // Takes two groups of micro-batches that take turns in an order, and one micro-batch more.
   const int64_t turns = std::max<int64_t>(2 * stages, run.strategy.interleave_micro_batches);

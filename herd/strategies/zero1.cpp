@@ -23,9 +23,9 @@ void set_placement(std::vector<Value>& values, ValueKind kind, program::Placemen
   }
 }
 
-bool sums_gradients(const Op& op, int axis) {
-  return op.kind == OpKind::kAllReduce && op.axis == axis && !op.writes.empty() &&
-         op.writes[0].kind == ValueKind::kGradient;
+bool sums_gradients(const Op& op, const ShardAxes& axes) {
+  return op.kind == OpKind::kAllReduce && !op.writes.empty() && op.writes[0].kind == ValueKind::kGradient &&
+         op.axis == axes.of(op.writes[0].index);
 }
 
 }  // namespace
@@ -33,15 +33,15 @@ bool sums_gradients(const Op& op, int axis) {
 std::string Zero1::name() const { return "zero1"; }
 
 program::Program Zero1::rewrite(program::Program step) const {
-  const int ranks = step.mesh.size(axis_);
-  const program::Placement shards = kWhole.shard_on(axis_);
   std::map<int, int64_t> weight_bytes;  // group -> bytes of its weights, before padding
   for (const auto& [value, info] : step.values) {
     const bool trained = step.values.contains(program::gradient(value.index));
-    if (value.kind == ValueKind::kWeight && trained && !uncut_.contains(value.index))
+    if (value.kind == ValueKind::kWeight && trained && axes_.of(value.index) != kNoAxis)
       weight_bytes[value.index] = info.bytes;
   }
   for (const auto& [group, bytes] : weight_bytes) {
+    const int ranks = step.mesh.size(axes_.of(group));
+    const program::Placement shards = kWhole.shard_on(axes_.of(group));
     const int64_t shard = spec::shard_bytes(bytes, ranks);
     const auto of_shard = [shard, whole_bytes = bytes](int64_t group_bytes) {  // scales bytes as those of weights
       const int64_t common = std::gcd(group_bytes, whole_bytes);
@@ -62,11 +62,13 @@ program::Program Zero1::rewrite(program::Program step) const {
   }
   std::vector<Op> ops;
   for (Op& op : step.ops) {
-    if (sums_gradients(op, axis_)) {
+    if (sums_gradients(op, axes_)) {
       op.kind = OpKind::kReduceScatter;
-      set_placement(op.writes, ValueKind::kGradient, shards);
+      set_placement(op.writes, ValueKind::kGradient, kWhole.shard_on(op.axis));
     }
-    const bool is_step = op.kind == OpKind::kStep && !uncut_.contains(op.writes[0].index);
+    const int axis = op.kind == OpKind::kStep ? axes_.of(op.writes[0].index) : kNoAxis;
+    const bool is_step = axis != kNoAxis;
+    const program::Placement shards = kWhole.shard_on(axis);
     if (is_step) {
       for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight, ValueKind::kState}) {
         set_placement(op.reads, kind, shards);
@@ -80,7 +82,7 @@ program::Program Zero1::rewrite(program::Program step) const {
                    .lane = program::Lane::kGather,
                    .reads = {program::weight(group, shards)},
                    .writes = {program::weight(group)},
-                   .axis = axis_});
+                   .axis = axis});
   }
   step.ops = std::move(ops);
   return step;
@@ -95,14 +97,23 @@ int shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
   return layout.fsdp > 1 ? layout.mesh.find("fsdp") : layout.gradient_axis;
 }
 
+ShardAxes shard_axes(const StepContext& step) {
+  const bool cuts = zero_stage(step.run, step.layout) > 0;
+  return {shard_axis(step.run, step.layout), groups_of_experts(step.model),
+          cuts ? step.layout.expert_sum_axis : kNoAxis};
+}
+
 Technique zero1_row() {
   return {.name = "zero1",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            const int axis = shard_axis(step.run, step.layout);
-            return axis == kNoAxis ? nullptr : std::make_unique<Zero1>(axis, groups_of_experts(step.model));
+            if (zero_stage(step.run, step.layout) == 0) return nullptr;
+            return std::make_unique<Zero1>(shard_axes(step));
           },
-          .extend_proof = [](const StepContext& step,
-                             program::Proof& proof) { proof.shard_axis = shard_axis(step.run, step.layout); },
+          .extend_proof =
+              [](const StepContext& step, program::Proof& proof) {
+                const ShardAxes axes = shard_axes(step);
+                proof.shard_axis = axes.axis, proof.expert_shard_axis = axes.experts_axis;
+              },
           .supports = {{"mesh.fsdp", {}}, {"strategy.zero", {1}}},
           .in_equations = true,
           .alternatives = {zero_alternative<1>()}};

@@ -5,8 +5,6 @@
 
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
-#include "herd/strategies/expert_parallel.h"
-#include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
@@ -16,14 +14,17 @@ using program::Value;
 using program::ValueKind;
 
 bool Zero2::is_whole_gradient(const Value& value) const {
-  return is_plain_whole(value, ValueKind::kGradient) && !uncut_.contains(value.index);
+  return is_plain_whole(value, ValueKind::kGradient) && axes_.of(value.index) != kNoAxis;
 }
 
 std::string Zero2::name() const { return "zero2"; }
 
 program::Program Zero2::rewrite(program::Program step) const {
   for (auto& [value, info] : step.values) info.pooled = info.pooled || is_whole_gradient(value);
-  std::erase_if(step.ops, [&](const Op& op) { return op.kind == OpKind::kReduceScatter && op.axis == axis_; });
+  std::erase_if(step.ops, [&](const Op& op) {
+    return op.kind == OpKind::kReduceScatter && op.writes[0].kind == ValueKind::kGradient &&
+           op.axis == axes_.of(op.writes[0].index);
+  });
   // `begins` and `ends` hold the ops that begin and end a series of additions to a gradient, all of one micro-batch.
   // With several stages a rank, another micro-batch may come between, which ends the series.
   std::map<Value, std::set<size_t>> begins, ends;
@@ -51,16 +52,17 @@ program::Program Zero2::rewrite(program::Program step) const {
       if (ends.at(value).contains(i)) complete.push_back(value);
     }
     ops.push_back(std::move(op));
-    for (const bool adds : {false, true}) {  // an op adds to all of its shards, or to none
-      Op reduce{
-          .kind = OpKind::kReduceScatter, .lane = program::Lane::kReduce, .reads = {}, .writes = {}, .axis = axis_};
-      for (const Value& value : complete) {
-        if (partly_summed.contains(value.index) != adds) continue;
-        reduce.reads.push_back(value);
-        reduce.writes.push_back(program::gradient(value.index, program::kWhole.shard_on(axis_)));
-      }
-      if (reduce.reads.empty()) continue;
-      if (adds) reduce.reads.insert(reduce.reads.end(), reduce.writes.begin(), reduce.writes.end());
+    std::map<std::pair<int, bool>, Op> reduces;  // an op is along one axis, and adds to all of its shards or to none
+    for (const Value& value : complete) {
+      const int axis = axes_.of(value.index);
+      Op& reduce = reduces[{axis, partly_summed.contains(value.index)}];
+      reduce.axis = axis;
+      reduce.reads.push_back(value);
+      reduce.writes.push_back(program::gradient(value.index, program::kWhole.shard_on(axis)));
+    }
+    for (auto& [key, reduce] : reduces) {
+      reduce.kind = OpKind::kReduceScatter, reduce.lane = program::Lane::kReduce;
+      if (key.second) reduce.reads.insert(reduce.reads.end(), reduce.writes.begin(), reduce.writes.end());
       ops.push_back(std::move(reduce));
     }
     for (const Value& value : complete) partly_summed.insert(value.index);
@@ -73,7 +75,7 @@ Technique zero2_row() {
   return {.name = "zero2",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (zero_stage(step.run, step.layout) < 2) return nullptr;
-            return std::make_unique<Zero2>(shard_axis(step.run, step.layout), groups_of_experts(step.model));
+            return std::make_unique<Zero2>(shard_axes(step));
           },
           .supports = {{"strategy.zero", {2}}},
           .in_equations = true,

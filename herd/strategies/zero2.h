@@ -9,24 +9,22 @@
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.2.
 #pragma once
 
-#include <set>
-
 #include "herd/strategies/technique.h"
+#include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
 class Zero2 final : public Strategy {
  public:
-  // REQUIRES a program that Zero1 has rewritten over the same axis, but for the groups `uncut`.
-  explicit Zero2(int axis, std::set<int> uncut = {}) : axis_(axis), uncut_(std::move(uncut)) {}
+  // REQUIRES a program that Zero1 has rewritten over the same axes.
+  explicit Zero2(ShardAxes axes) : axes_(std::move(axes)) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  bool is_whole_gradient(const program::Value& value) const;
+  bool is_whole_gradient(const program::Value& value) const;  // tells whether it is one of a group that is cut
 
-  int axis_;
-  std::set<int> uncut_;
+  ShardAxes axes_;
 };
 
 Technique zero2_row();  // returns its row in the table of techniques.h

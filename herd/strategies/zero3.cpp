@@ -6,7 +6,6 @@
 #include "herd/program/program_names.h"
 #include "herd/spec/model_states.h"
 #include "herd/strategies/each_pass.h"
-#include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
@@ -43,13 +42,15 @@ program::Program Zero3::rewrite(program::Program step) const {
   std::map<int, int> gathers;  // in a step, by group
   each_pass(
       step.ops, layers_, [&](const Value& value) { ++gathers[value.index]; }, [](const Op&) {});
+  std::erase_if(gathers, [&](const auto& entry) { return axes_.of(entry.first) == kNoAxis; });
   const std::set<int> kept = kept_whole(gathers, num_kept_whole_);
-  const int ranks = step.mesh.size(axis_);
-  const program::Placement shard_of_axis = program::kWhole.shard_on(axis_);
+  const auto is_gathered = [&](int group) { return axes_.of(group) != kNoAxis && !kept.contains(group); };
+  const auto shard_of = [&](int group) { return program::weight(group, program::kWhole.shard_on(axes_.of(group))); };
   std::map<Value, program::ValueInfo> shards;  // of frozen weights, which ZeRO-1 has left whole
   for (auto& [value, info] : step.values) {
-    if (!is_whole_weight(value) || kept.contains(value.index)) continue;
-    const Value shard = program::weight(value.index, shard_of_axis);
+    if (!is_whole_weight(value) || !is_gathered(value.index)) continue;
+    const Value shard = shard_of(value.index);
+    const int ranks = step.mesh.size(axes_.of(value.index));
     if (!step.values.contains(shard)) {
       shards[shard] = info;
       shards[shard].bytes = spec::shard_bytes(info.bytes, ranks);
@@ -59,16 +60,18 @@ program::Program Zero3::rewrite(program::Program step) const {
   }
   step.values.merge(shards);
   std::erase_if(step.ops, [&](const Op& op) {
-    return op.kind == OpKind::kAllGather && op.axis == axis_ && !kept.contains(op.writes[0].index);
+    const Value& value = op.writes[0];
+    return op.kind == OpKind::kAllGather && value.kind == ValueKind::kWeight && op.axis == axes_.of(value.index) &&
+           is_gathered(value.index);
   });
   std::vector<Op> ops;
   const auto gather = [&](const Value& value) {
-    if (kept.contains(value.index)) return;
+    if (!is_gathered(value.index)) return;
     ops.push_back({.kind = OpKind::kAllGather,
                    .lane = program::Lane::kGather,
-                   .reads = {program::weight(value.index, shard_of_axis)},
+                   .reads = {shard_of(value.index)},
                    .writes = {value},
-                   .axis = axis_});
+                   .axis = axes_.of(value.index)});
   };
   each_pass(step.ops, layers_, gather, [&](Op& op) { ops.push_back(std::move(op)); });
   step.ops = std::move(ops);
@@ -83,7 +86,7 @@ Technique zero3_row() {
   return {.name = "zero3",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (zero_stage(step.run, step.layout) < 3) return nullptr;
-            return std::make_unique<Zero3>(shard_axis(step.run, step.layout), groups_kept_whole(step.run), step.layers);
+            return std::make_unique<Zero3>(shard_axes(step), groups_kept_whole(step.run), step.layers);
           },
           .supports = {{"strategy.zero", {3}}, {"strategy.prefetch", {}}, {"strategy.keep_whole", {}}},
           .in_equations = true,

@@ -18,21 +18,22 @@
 #include <vector>
 
 #include "herd/strategies/technique.h"
+#include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
 class Zero3 final : public Strategy {
  public:
-  // REQUIRES a program that Zero1, or Zero1 and then Zero2, has rewritten over the same axis. kept_whole() picks
+  // REQUIRES a program that Zero1, or Zero1 and then Zero2, has rewritten over the same axes. kept_whole() picks
   // `num_kept_whole` groups that are kept whole. `layers` gives the layer of each block; blocks of one layer share
   // gathers. Empty = each block is a layer.
-  explicit Zero3(int axis, int64_t num_kept_whole = 0, std::vector<int> layers = {})
-      : axis_(axis), num_kept_whole_(num_kept_whole), layers_(std::move(layers)) {}
+  explicit Zero3(ShardAxes axes, int64_t num_kept_whole = 0, std::vector<int> layers = {})
+      : axes_(std::move(axes)), num_kept_whole_(num_kept_whole), layers_(std::move(layers)) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  int axis_;
+  ShardAxes axes_;
   int64_t num_kept_whole_;
   std::vector<int> layers_;
 };

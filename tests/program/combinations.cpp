@@ -38,9 +38,9 @@ Op make(OpKind kind, Lane lane, std::vector<Value> reads, std::vector<Value> wri
 Value on_host(const Value& value) { return in_tier(value, Tier::kHost); }
 
 void zero(Program& step, int stage, int axis) {
-  step = strategies::Zero1(axis).rewrite(std::move(step));
-  if (stage >= 2) step = strategies::Zero2(axis).rewrite(std::move(step));
-  if (stage >= 3) step = strategies::Zero3(axis).rewrite(std::move(step));
+  step = strategies::Zero1({axis}).rewrite(std::move(step));
+  if (stage >= 2) step = strategies::Zero2({axis}).rewrite(std::move(step));
+  if (stage >= 3) step = strategies::Zero3({axis}).rewrite(std::move(step));
 }
 
 // The update runs on the host: gradient out, states and master weights stay there, new weights back.

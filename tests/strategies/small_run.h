@@ -38,6 +38,7 @@ inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) 
   expected.micro_batches = layout.micro_batches;
   expected.proof.staged = layout.pp > 1;
   expected.proof.shard_axis = shard_axis(run, layout);
+  if (zero_stage(run, layout) > 0) expected.proof.expert_shard_axis = layout.expert_sum_axis;
   expected.proof.weight_codec = weight_codec(run, layout);
   expected.proof.losses_kept = zero_stage(run, layout) < 2;
   expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;

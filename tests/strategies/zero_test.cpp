@@ -336,7 +336,7 @@ TEST(ZeroMutants, AWholeGradientInTheBufferOfAnotherIsFound) {
   EXPECT_EQ(finding(steps, shape), "");  // one buffer serves all, one after the other
   for (Program& step : steps)
     for (int g = 0; g < 5; ++g)
-      step.values.at(program::gradient(g, program::kWhole.shard_on(program::weight_shard_axis(step)))).slot =
+      step.values.at(program::gradient(g, program::kWhole.shard_on(program::weight_shard_axes(step).at(g)))).slot =
           step.values.at(program::gradient(4)).slot;
   EXPECT_NE(finding(steps, shape), "");
 }

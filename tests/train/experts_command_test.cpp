@@ -26,7 +26,9 @@ TEST(ExpertsCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
       {{2, {"mesh.ep=2"}}, {4, {"mesh.ep=4", "strategy.zero=2"}}},
       {{4, {"mesh.ep=2", "strategy.zero=1"}}, {1}},
       {{1}, {2, {"mesh.ep=2", "strategy.recompute=full"}}},
-      {{2, {"strategy.zero=3"}}, {4, {"mesh.ep=2", "mesh.pp=2", "strategy.offload=states"}}}};
+      {{2, {"strategy.zero=3"}}, {4, {"mesh.ep=2", "mesh.pp=2", "strategy.offload=states"}}},
+      {{4, {"mesh.ep=2", "strategy.zero=3"}}, {2}},
+      {{4, {"mesh.ep=2", "mesh.fsdp=2"}}, {4, {"mesh.ep=4", "strategy.zero=3"}}}};
   int index = 0;
   for (const auto& move : moves) {
     if (++index % one_in(2, 2) != 0) continue;
@@ -52,10 +54,10 @@ TEST(ExpertsCommand, TellsHowTokensAreSharedAmongExperts) {
 
 TEST(ExpertsCommand, SaysWhatDoesNotGoWithExpertsOnSeveralRanks) {
   RunFolder folder;
-  const Ended refused = folder.train("refused", 2, with(kRun, {"mesh.ep=2", "strategy.zero=3"}));
+  const Ended refused = folder.train("refused", 2, with(kRun, {"mesh.ep=2", "strategy.schedule=priority"}));
   EXPECT_NE(refused.status, 0);
-  EXPECT_THAT(refused.output, HasSubstr("strategy.zero = 3 beside mesh.ep = 2 is not in this version\n"
-                                        "  fix: strategy.zero = 2, or mesh.ep = 1"));
+  EXPECT_THAT(refused.output, HasSubstr("strategy.schedule = \"priority\" beside mesh.ep = 2 is not in this version\n"
+                                        "  fix: strategy.schedule = \"fifo\", or mesh.ep = 1"));
 }
 
 }  // namespace

@@ -91,6 +91,10 @@ INSTANTIATE_TEST_SUITE_P(
                     LayoutCase{"ThreeUneven", 3, {"mesh.ep=3", "train.micro_batch=3"}},
                     LayoutCase{"Zero1", 4, {"mesh.ep=2", "strategy.zero=1"}},
                     LayoutCase{"Zero2Recomputed", 4, {"mesh.ep=2", "strategy.zero=2", "strategy.recompute=full"}},
+                    LayoutCase{"Zero3", 4, {"mesh.ep=2", "strategy.zero=3"}},
+                    LayoutCase{"Zero3Alone", 3, {"mesh.ep=3", "strategy.zero=3", "strategy.recompute=every:2"}},
+                    LayoutCase{"Hybrid", 4, {"mesh.ep=2", "mesh.fsdp=2", "strategy.zero=2"}},
+                    LayoutCase{"HybridStages", 4, {"mesh.ep=2", "mesh.fsdp=2", "mesh.pp=2"}},
                     LayoutCase{"Pipeline", 4, {"mesh.ep=2", "mesh.pp=2"}},
                     LayoutCase{"PipelineZeroBubble",
                                4,
@@ -107,6 +111,17 @@ TEST(ExpertsTraining, RanksHoldPartsOfTheExperts) {
   const int64_t experts = int64_t{3} * 4 * 3 * 20 * 24 * 8;  // layers, experts, matrices, and two moments of 4 bytes
   EXPECT_NEAR(static_cast<double>(held("1") - held("4")), static_cast<double>(3 * experts), 4096);
   EXPECT_NEAR(static_cast<double>(held("2") - held("4")), static_cast<double>(experts), 4096);
+  // ZeRO cuts them over the ranks that hold the same ones, so that all ranks hold one copy of everything.
+  const auto held_in_shards = [&](const char* ep) {
+    const std::string key = std::string("mesh.ep=") + ep;
+    return train_in_threads(with(run, {key, "strategy.zero=3"}), 4, 1).held;
+  };
+  auto once = held_in_shards("1");
+  for (const char* ep : {"2", "4"}) {
+    auto held_by_parts = held_in_shards(ep);
+    for (const MemoryLabel label : {MemoryLabel::kWeights, MemoryLabel::kStates})
+      EXPECT_NEAR(static_cast<double>(held_by_parts[label]), static_cast<double>(once[label]), 8192) << ep;
+  }
 }
 
 TEST(ExpertsTraining, RecomputedPassesChooseTheSameExperts) {

@@ -259,6 +259,22 @@ TEST(PredictedMemory, IsNeverBelowWhatARankHolds_AndHardlyAbove) {
   EXPECT_GT(near, 5);
 }
 
+// Experts of several ranks are counted as if all tokens chose those of one.
+TEST(PredictedMemory, OfExpertsOfSeveralRanksIsNeverBelowWhatARankHolds) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  spec::RunFile run = spec::parse_run_text(
+      "[model]\nkind = \"moe\"\nlayers = 3\nwidth = 48\nheads = 2\ncontext = 16\nvocab = 80\nffn = 40\nexperts = 8\n"
+      "top_k = 2\n[data]\nkind = \"random\"\n[train]\nbatch = 16\nmicro_batch = 2\n",
+      "test");
+  for (const auto& [ranks, ep, fsdp, zero] :
+       {std::tuple(2, 2, 1, 0), {4, 2, 1, 2}, {4, 2, 1, 3}, {3, 3, 1, 3}, {4, 2, 2, 3}, {4, 4, 2, 3}}) {
+    run.mesh.ep = ep, run.mesh.fsdp = fsdp, run.strategy.zero = zero;
+    run.model.experts = 4 * ep;
+    for (const auto& [bound, peak, in_order] : measured_ranks(run, ranks))
+      EXPECT_LE(peak, bound) << ranks << " ranks, ep " << ep << ", fsdp " << fsdp << ", zero " << zero;
+  }
+}
+
 // The whole command: what is measured before the first step counts, too.
 TEST(PredictedMemory, ABudgetThatARefusalNamesIsOneThatTheRunKeeps) {
   setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md

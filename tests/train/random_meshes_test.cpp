@@ -48,10 +48,10 @@ Combination mesh_drawn(uint64_t seed) {
     if (c.zero > 0 && c.offload == "window") c.offload = "none";
   }
   if (seed % 8 == 4) {  // experts that several ranks hold
-    c.kind = "moe", c.tp = c.cp = c.fsdp = 1;
-    c.zero = std::min<decltype(c.zero)>(c.zero, 2);
+    c.kind = "moe", c.tp = c.cp = 1;
     c.offload = one_of("none", "states", "nvme");
     c.ranks = one_of(2, 3, 4, 6, 8);
+    if (c.ranks % c.fsdp != 0) c.fsdp = 1;
     c.ep = c.ranks % 2 == 0 ? one_of(2, c.ranks) : c.ranks;
   }
   return c;

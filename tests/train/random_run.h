@@ -180,7 +180,7 @@ inline spec::RunFile drawn(const Combination& c) {
     if (c.ep == 1) draw_encoded_shards(c, run);
     draw_gather_codec(c, run);
   }
-  draw_secondary_shard(c, run);
+  if (c.ep == 1) draw_secondary_shard(c, run);
   if (c.kind != "moe" && c.seed % 3 == 2) run.data.packing = "documents";
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   if (c.ep == 1 && c.seed % 2 == 0) draw_schedule(c, run);
