@@ -24,6 +24,7 @@ torch ...        torch's own over gloo, from Python, each with its fused AdamW: 
 deepspeed bf16   DeepSpeed's ZeRO-3, where --python has it
 one rank, torch eager   one process each
 pp ORDER         a pipeline of two ranks, --micro-batches of --batch, strategy.pipeline = ORDER; `unclipped`: without norms
+torch ... over herd, over fake    the same program over herd's process group, or over torch's that moves nothing
 torch pp_ORDER   torch.distributed.pipelining, the same, its stages cut by hand
 torch tp, torch tp_sequence    layers that ranks share, by DTensor; with sequence and loss parallel
 tp, tp sequence  layers that two ranks share, --batch on both together: half of the work of `train alone` for each
@@ -61,6 +62,8 @@ PIPELINES = [["pp 1f1b", "torch pp_1f1b", "pp zero_bubble_v", "torch pp_zero_bub
              ["pp gpipe", "torch pp_gpipe", "pp interleaved", "torch pp_interleaved"],
              ["train alone", "tp", "tp sequence", "torch tp", "torch tp_sequence"],
              ["pp zero_bubble_h1", *(f"pp {order} unclipped" for order in ORDERS)]]
+# PyTorch's programs over herd, and over nothing: not in a sitting by default.
+PYTORCH = [[f"torch {kind}", f"torch {kind} over herd", f"torch {kind} over fake"] for kind in ("ddp", "fsdp2", "tp")]
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(here))
@@ -197,8 +200,8 @@ def plain(*commands):
     return lambda name: [(command, {}) for command in commands]
 
 
-def torch_together(kind):
-    return torch_ranks(f"{args.python} {here}/torch_peers.py {kind}")
+def torch_together(kind, backend="gloo"):
+    return torch_ranks(f"BACKEND={backend} PYTHONPATH={os.path.abspath(args.build)}/python {args.python} {here}/torch_peers.py {kind}")
 
 
 def torch_ranks(program):
@@ -234,6 +237,8 @@ CONTENDERS = {
     "herd ddp": plain([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes]),
     "torch reducer": torch_ranks(f"{args.build}/bench/gloo_reducer"),
     **{f"torch {kind}": torch_together(kind) for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16", "tp", "tp_sequence")},
+    **{f"torch {kind} over {backend}": torch_together(kind, backend) for kind in ("ddp", "fsdp2", "tp")
+       for backend in ("herd", "fake")},
     "deepspeed bf16": torch_together("deepspeed_bf16"),
     "torch bf16 alone": torch_alone("bf16", args.ranks),
     "torch eager": torch_alone("eager", 1),

@@ -12,6 +12,7 @@ pp_gpipe, pp_1f1b, pp_interleaved, pp_zero_bubble_v   torch.distributed.pipelini
 tp      tensor parallel by DTensor: columns then rows in each layer, the vocabulary's rows, the logits gathered
 tp_sequence   the same with norms and sums on shards of the sequence, and the loss over the shards of the vocabulary
 bf16, eager    one rank, weights in bf16 or fp32
+BACKEND=herd|fake in the environment takes another process group than gloo; fake is torch's own that moves nothing.
 """
 import contextlib
 import os
@@ -111,7 +112,12 @@ def pipeline(gpt, order, rank, micro_batches):
 ranks = int(os.environ.get("WORLD_SIZE", "1"))
 rank = int(os.environ.get("RANK", "0"))
 if ranks > 1:
-    dist.init_process_group("gloo")
+    backend = os.environ.get("BACKEND", "gloo")  # herd; fake: torch's own that moves nothing
+    if backend == "herd":
+        import herd_torch  # noqa: F401
+    elif backend == "fake":
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+    dist.init_process_group(backend, **({"store": FakeStore(), "rank": rank, "world_size": ranks} if backend == "fake" else {}))
 gpt = Gpt()
 model = gpt
 loss_context = contextlib.nullcontext
@@ -154,6 +160,10 @@ elif KIND.startswith("fsdp2"):
     fully_shard(gpt, mesh=mesh, **options)
 elif KIND != "eager" and not KIND.startswith("pp_"):
     model = nn.parallel.DistributedDataParallel(gpt, gradient_as_bucket_view=True)
+    if os.environ.get("BACKEND") == "fake":  # its futures hold nothing
+        from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+
+        model.register_comm_hook(None, noop_hook)
 settings = {"lr": 1e-3, "betas": (0.9, 0.95), "fused": True}
 # The fused update takes no mixture of tensors and DTensors.
 groups = [{"params": [p for p in parameters if (p.dim() == 2, type(p.data) is torch.Tensor) == (matrix, plain)],
