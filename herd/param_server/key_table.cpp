@@ -1,6 +1,7 @@
 #include "herd/param_server/key_table.h"
 
-#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -10,11 +11,11 @@
 namespace herd::param_server {
 namespace {
 
-constexpr int64_t kUncutElements = 1024;  // a message of 4 KiB takes as long as one of half of it
+constexpr int64_t kLeastPiece = 1024;  // elements: a message of 4 KiB takes as long as one of half of it
 
 }  // namespace
 
-KeyTable::KeyTable(std::vector<Key> keys) : keys_(std::move(keys)) {
+KeyTable::KeyTable(std::vector<Key> keys, const std::vector<double>& shares) : keys_(std::move(keys)) {
   offsets_.reserve(keys_.size() + 1);
   offsets_.push_back(0);
   std::vector<int64_t> words;
@@ -31,6 +32,17 @@ KeyTable::KeyTable(std::vector<Key> keys) : keys_(std::move(keys)) {
     words.push_back(static_cast<int64_t>(key.decay->size()));
     for (const kernels::ElementRange& range : *key.decay) words.insert(words.end(), {range.begin, range.end});
   }
+  double total = 0;
+  for (const double share : shares) {
+    if (!(share >= 0) || !std::isfinite(share)) {
+      throw Error(Code::kBadConfig, "a server's share is " + std::to_string(share) + "\n  fix: 0 or more");
+    }
+    total += share;
+    share_ends_.push_back(total);
+    words.push_back(std::bit_cast<int64_t>(share));
+  }
+  if (!shares.empty() && total == 0) throw Error(Code::kBadConfig, "the shares of all servers are 0");
+  for (double& end : share_ends_) end /= total;
   fingerprint_ = kernels::hash(words.data(), static_cast<int64_t>(words.size() * sizeof(int64_t)));
 }
 
@@ -47,20 +59,30 @@ std::string KeyTable::describe() const {
          hexadecimal;
 }
 
-// Returns where the share of `server` begins in the key: 0 where it begins before, all elements where it begins later.
-int64_t KeyTable::cut(int64_t index, int server, int num_servers) const {
-  const Key& key = at(index);
-  const int64_t share = total_elements() / num_servers, rest = total_elements() % num_servers;
-  const int64_t global = server * share + server * rest / num_servers;
-  const int64_t unit = key.elements <= kUncutElements ? key.elements : key.row_elements;
-  const int64_t local = std::clamp<int64_t>(global - offsets_[static_cast<size_t>(index)], 0, key.elements);
-  return local / unit * unit;
+// Returns where the share of `server` begins among so many elements.
+int64_t KeyTable::cut(int64_t elements, int server, int num_servers) const {
+  if (server == 0) return 0;
+  if (server == num_servers) return elements;
+  if (share_ends_.empty()) {
+    return server * (elements / num_servers) + server * (elements % num_servers) / num_servers;
+  }
+  return static_cast<int64_t>(static_cast<double>(elements) * share_ends_[static_cast<size_t>(server) - 1]);
 }
 
 kernels::ElementRange KeyTable::piece(int64_t index, int server, int num_servers) const {
-  const int64_t begin = server == 0 ? 0 : cut(index, server, num_servers);
-  const int64_t end = server == num_servers - 1 ? at(index).elements : cut(index, server + 1, num_servers);
-  return {begin, end};
+  if (!share_ends_.empty() && share_ends_.size() != static_cast<size_t>(num_servers)) {
+    throw Error(Code::kBadConfig, "the key table has the shares of " + std::to_string(share_ends_.size()) +
+                                      " servers, but there are " + std::to_string(num_servers));
+  }
+  const Key& key = at(index);
+  const int64_t rows = key.elements / key.row_elements;
+  if (key.elements >= kLeastPiece * num_servers && rows >= num_servers) {
+    return {cut(rows, server, num_servers) * key.row_elements, cut(rows, server + 1, num_servers) * key.row_elements};
+  }
+  const int64_t begin = offsets_[static_cast<size_t>(index)];
+  const bool is_held = begin >= cut(total_elements(), server, num_servers) &&
+                       begin < cut(total_elements(), server + 1, num_servers);
+  return {0, is_held ? key.elements : 0};
 }
 
 }  // namespace herd::param_server

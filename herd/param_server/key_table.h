@@ -1,8 +1,8 @@
-// Names what a parameter server holds: each index is a tensor of some elements, fp32. Keys lie one after the other in
-// one range of elements, which is cut over k servers into shares of equal size. A large tensor may be cut; its rows
-// are not, nor tensors of at most 1024 elements.
-//   server j of k holds [cut(j), cut(j + 1)); cut(j) is j/k of all elements, rounded down to a place that may be cut,
-//   so shares differ by less than twice the largest unit (a row, or a tensor of at most 1024 elements)
+// Names what a parameter server holds: each index is a tensor of some elements, fp32, of which servers hold pieces.
+//   A tensor of 1024 elements and a row for each server is cut over all of them, in order, by their shares, between
+//   rows: so the workers that push it keep all servers busy. A smaller one lies whole with the server in whose share
+//   of all elements it begins. With equal shares, what servers hold differs by less than a row of each large tensor
+//   and 1024 elements a server.
 // Threads: const methods from any.
 #pragma once
 
@@ -25,8 +25,9 @@ struct Key {
 
 class KeyTable {
  public:
-  // Throws kBadConfig for a key without elements, or whose rows do not divide it.
-  explicit KeyTable(std::vector<Key> keys);
+  // `shares` says how much each server holds, in proportion; empty = equal shares of any number of servers. Throws
+  // kBadConfig for a key without elements, or whose rows do not divide it, and for shares below 0 or all 0.
+  explicit KeyTable(std::vector<Key> keys, const std::vector<double>& shares = {});
   KeyTable(std::initializer_list<Key> keys) : KeyTable(std::vector<Key>(keys)) {}
 
   int64_t size() const { return static_cast<int64_t>(keys_.size()); }
@@ -35,12 +36,14 @@ class KeyTable {
   uint64_t fingerprint() const { return fingerprint_; }
   std::string describe() const;  // returns "3 keys of 4096 elements, fingerprint 0x12ab"
   // Returns the elements of a key, counted from its start, that server `server` of `num_servers` holds; may be empty.
+  // Throws kBadConfig where the table has shares of another number of servers.
   kernels::ElementRange piece(int64_t index, int server, int num_servers) const;
 
  private:
-  int64_t cut(int64_t index, int server, int num_servers) const;
+  int64_t cut(int64_t elements, int server, int num_servers) const;
 
   std::vector<Key> keys_;
+  std::vector<double> share_ends_;  // of each server, rising to 1; empty = equal shares
   std::vector<int64_t> offsets_;  // by index, and the total
   uint64_t fingerprint_ = 0;
 };

@@ -74,6 +74,8 @@ ServerClient::ServerClient(const comm::Communicator& world, const ServerLayout& 
     }
     servers_.push_back(std::move(server));
   }
+  // Workers begin with different servers, so that none has to serve all at once, and end with their own.
+  for (size_t i = 0; i < servers_.size(); ++i) order_.push_back((static_cast<size_t>(worker) + 1 + i) % servers_.size());
 }
 
 ServerClient::~ServerClient() {
@@ -122,7 +124,7 @@ kernels::ElementRange ServerClient::piece(int64_t index, size_t server) const {
 
 void ServerClient::receive_replies(const std::vector<bool>& asked) {
   std::exception_ptr first;  // all replies are taken, so that the next call finds none of this one
-  for (size_t i = 0; i < servers_.size(); ++i) {
+  for (const size_t i : order_) {
     if (!asked[i]) continue;
     try {
       servers_[i]->receive("push", deadline_);
@@ -136,7 +138,7 @@ void ServerClient::receive_replies(const std::vector<bool>& asked) {
 void ServerClient::push(int64_t index, std::span<const float> gradient, PushOptions options) {
   check_count(index, gradient.size(), keys_.at(index).elements, "the gradient");
   std::vector<bool> asked(servers_.size());
-  for (size_t i = 0; i < servers_.size(); ++i) {
+  for (const size_t i : order_) {
     Server& server = *servers_[i];
     const auto range = piece(index, i);
     if (range.size() == 0 || server.local != nullptr) continue;
@@ -146,7 +148,7 @@ void ServerClient::push(int64_t index, std::span<const float> gradient, PushOpti
         "push", [&] { server.connection->send(floats_of(part.data(), range.size()), kRequestPayloadTag, deadline_); });
     asked[i] = true;
   }
-  for (size_t i = 0; i < servers_.size(); ++i) {
+  for (const size_t i : order_) {
     const auto range = piece(index, i);
     if (servers_[i]->local == nullptr || range.size() == 0) continue;
     servers_[i]->local->push(
@@ -168,7 +170,7 @@ void ServerClient::push_rows(int64_t index, std::span<const int64_t> rows, std::
   std::vector<int64_t> own_rows;
   std::vector<float> own_values;
   std::vector<std::byte> payload;
-  for (size_t i = 0; i < servers_.size(); ++i) {
+  for (const size_t i : order_) {
     const auto range = piece(index, i);
     if (range.size() == 0) continue;
     own_rows.clear();
@@ -207,7 +209,7 @@ int64_t ServerClient::pull(int64_t index, std::span<float> weights) {
   check_count(index, weights.size(), keys_.at(index).elements, "the memory for the weights");
   const auto deadline = std::chrono::steady_clock::now() + deadline_;
   const Request request{.kind = RequestKind::kPull, .index = index, .deadline_ms = deadline_.count()};
-  for (size_t i = 0; i < servers_.size(); ++i) {
+  for (const size_t i : order_) {
     if (servers_[i]->local == nullptr && piece(index, i).size() > 0) servers_[i]->send("pull", request);
   }
   int64_t version = std::numeric_limits<int64_t>::max();
@@ -217,7 +219,7 @@ int64_t ServerClient::pull(int64_t index, std::span<float> weights) {
     staleness_ = std::max(staleness_, piece_staleness);
   };
   std::exception_ptr first;
-  for (size_t i = 0; i < servers_.size(); ++i) {
+  for (const size_t i : order_) {
     const auto range = piece(index, i);
     if (range.size() == 0) continue;
     Server& server = *servers_[i];

@@ -64,6 +64,7 @@ class ServerClient {
 
   KeyTable keys_;
   std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<size_t> order_;  // in which they are asked
   std::chrono::milliseconds deadline_{60000};
   int64_t staleness_ = 0;
   std::atomic<bool> aborted_{false};

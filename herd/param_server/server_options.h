@@ -23,6 +23,13 @@ struct ServerLayout {
 };
 ServerLayout colocated_servers(int num_ranks, int num_servers);  // the first ranks serve too, all are workers
 ServerLayout dedicated_servers(int num_ranks, int num_servers);  // the last ranks only serve
+// All but the last `num_dedicated` ranks work and serve, these only serve; each rank is on a host of its own.
+ServerLayout mixed_servers(int num_ranks, int num_dedicated);
+// Returns the shares of all elements (KeyTable) with which the links of mixed_servers() are equally busy, where pushes
+// and pulls overlap: of n workers (n-k)/D each, of k dedicated servers 2(n-1)/D each, D = n^2 + kn - 2k. A round of M
+// bytes then takes 2n(n-1)M/(D B) over links of B bytes a second each way. Where k >= n, dedicated servers hold all.
+// Source: Jiang et al. 2020, "A Unified Architecture for Accelerating Distributed DNN Training ...", OSDI, section 4.
+std::vector<double> balanced_shares(int num_ranks, int num_dedicated);
 
 // No bound on staleness: workers wait for nobody.
 constexpr int64_t kAsynchronous = -1;
@@ -50,6 +57,6 @@ struct ServerOptions {
 }  // namespace herd::param_server
 
 namespace herd {
-using param_server::colocated_servers, param_server::dedicated_servers, param_server::kAsynchronous,
-    param_server::ServerLayout, param_server::ServerOptions;
+using param_server::balanced_shares, param_server::colocated_servers, param_server::dedicated_servers,
+    param_server::kAsynchronous, param_server::mixed_servers, param_server::ServerLayout, param_server::ServerOptions;
 }  // namespace herd

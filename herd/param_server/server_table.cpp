@@ -37,6 +37,28 @@ ServerLayout dedicated_servers(int num_ranks, int num_servers) {
   return layout;
 }
 
+ServerLayout mixed_servers(int num_ranks, int num_dedicated) {
+  const int num_workers = num_ranks - num_dedicated;
+  if (num_workers < 1 || num_dedicated < 0) {
+    throw Error(Code::kBadConfig, std::to_string(num_ranks) + " ranks can't have " + std::to_string(num_dedicated) +
+                                      " that only serve\n  fix: at least one worker");
+  }
+  ServerLayout layout;
+  layout.workers.resize(static_cast<size_t>(num_workers));
+  layout.servers.resize(static_cast<size_t>(num_ranks));
+  std::iota(layout.workers.begin(), layout.workers.end(), 0);
+  std::iota(layout.servers.begin(), layout.servers.end(), 0);
+  return layout;
+}
+
+std::vector<double> balanced_shares(int num_ranks, int num_dedicated) {
+  const int workers = num_ranks - num_dedicated, of_worker = std::max(0, workers - num_dedicated);
+  std::vector<double> shares(static_cast<size_t>(num_ranks), of_worker);
+  const double of_dedicated = of_worker == 0 ? 1 : 2.0 * (workers - 1);
+  std::fill(shares.begin() + workers, shares.end(), of_dedicated);
+  return shares;
+}
+
 ServerTable::ServerTable(KeyTable keys, int server, int num_servers, int num_workers, ServerOptions options)
     : keys_(std::move(keys)),
       server_(server),

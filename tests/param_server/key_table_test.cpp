@@ -27,31 +27,56 @@ TEST(KeyTable, TellsModelsApartByItsFingerprint) {
   EXPECT_NE(fingerprint({{.elements = 4, .row_elements = 2}}), fingerprint({{.elements = 4}}));
 }
 
-// The pieces of a key follow each other, so each element has one server.
-TEST(KeyTable, SharesDifferByLessThanTwoUnits_AndRowsAreWhole) {
-  const std::vector<Key> sizes = {{.elements = 1},    {.elements = 1000},
-                                  {.elements = 1025}, {.elements = 96 * 4096, .row_elements = 96},
-                                  {.elements = 7},    {.elements = 50000}};
-  const KeyTable keys(sizes);
-  for (int num_servers : {1, 2, 3, 4, 7, 16, 17}) {
-    std::vector<int64_t> held(static_cast<size_t>(num_servers));
-    for (int64_t index = 0; index < keys.size(); ++index) {
-      int64_t next = 0;
-      for (int server = 0; server < num_servers; ++server) {
-        const auto range = keys.piece(index, server, num_servers);
+// Returns how many elements each server holds. The pieces of a key follow each other, so each element has one server.
+std::vector<int64_t> held_by_servers(const KeyTable& keys, int num_servers) {
+  std::vector<int64_t> held(static_cast<size_t>(num_servers));
+  for (int64_t index = 0; index < keys.size(); ++index) {
+    const Key& key = keys.at(index);
+    int64_t next = 0, pieces = 0;
+    for (int server = 0; server < num_servers; ++server) {
+      const auto range = keys.piece(index, server, num_servers);
+      EXPECT_EQ(range.begin % key.row_elements, 0);
+      if (range.size() > 0) {
         EXPECT_EQ(range.begin, next);
-        EXPECT_GE(range.size(), 0);
-        EXPECT_EQ(range.begin % sizes[static_cast<size_t>(index)].row_elements, 0);
-        const int64_t elements = keys.at(index).elements;
-        EXPECT_TRUE(elements > 1024 || range.size() == 0 || range.size() == elements);
-        next = range.end;
-        held[static_cast<size_t>(server)] += range.size();
       }
-      EXPECT_EQ(next, keys.at(index).elements);
+      next += range.size();
+      pieces += range.size() > 0;
+      held[static_cast<size_t>(server)] += range.size();
     }
-    const auto [least, most] = std::minmax_element(held.begin(), held.end());
-    EXPECT_LT(*most - *least, 2 * 1024) << num_servers << " servers";
+    EXPECT_EQ(next, key.elements);
+    EXPECT_TRUE(key.elements >= 1024 * num_servers || pieces == 1);
   }
+  return held;
+}
+
+std::vector<Key> uneven_keys() {
+  return {{.elements = 1},    {.elements = 1000}, {.elements = 1025}, {.elements = 96 * 4096, .row_elements = 96},
+          {.elements = 7},    {.elements = 50000}, {.elements = 1000000}};
+}
+
+TEST(KeyTable, CutsLargeTensorsOverAllServers_AndLeavesRowsWhole) {
+  const KeyTable keys(uneven_keys());
+  for (int num_servers : {1, 2, 3, 4, 7, 16, 17}) {
+    const std::vector<int64_t> held = held_by_servers(keys, num_servers);
+    const auto [least, most] = std::minmax_element(held.begin(), held.end());
+    EXPECT_LT(*most - *least, 96 + 3 + 1024 * 2) << num_servers << " servers";
+    for (int server = 0; server < num_servers; ++server)
+      EXPECT_NEAR(static_cast<double>(keys.piece(6, server, num_servers).size()), 1e6 / num_servers, 1);
+  }
+}
+
+TEST(KeyTable, CutsByShares_AndTellsTablesOfOtherSharesApart) {
+  const KeyTable keys(uneven_keys(), {1, 0, 3});
+  const std::vector<int64_t> held = held_by_servers(keys, 3);
+  const auto total = static_cast<double>(keys.total_elements());
+  EXPECT_NEAR(static_cast<double>(held[0]), total / 4, 2200);
+  EXPECT_EQ(held[1], 0);
+  EXPECT_NEAR(static_cast<double>(held[2]), total * 3 / 4, 2200);
+  EXPECT_NE(keys.fingerprint(), KeyTable(uneven_keys()).fingerprint());
+  EXPECT_NE(keys.fingerprint(), KeyTable(uneven_keys(), {1, 1, 3}).fingerprint());
+  EXPECT_ERROR(keys.piece(0, 0, 2), Code::kBadConfig, "shares of 3 servers, but there are 2");
+  EXPECT_ERROR(KeyTable(uneven_keys(), {1, -1}), Code::kBadConfig, "share is -1");
+  EXPECT_ERROR(KeyTable(uneven_keys(), {0, 0}), Code::kBadConfig, "all servers are 0");
 }
 
 TEST(KeyTable, SharesOneHundredThousandKeys) {

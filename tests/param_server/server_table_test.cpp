@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <vector>
 
+#include "herd/sim/engine.h"
 #include "tests/support/expect_error.h"
 
 namespace herd {
@@ -229,6 +231,57 @@ TEST(ServerTable, StepsAdamWWithTheMomentsOfItsPiece) {
 
 TEST(ServerTable, RefusesAStalenessThatIsNone) {
   EXPECT_ERROR(table_of(1, {.staleness = -2}), Code::kBadConfig, "staleness is -2", "kAsynchronous");
+}
+
+// Simulates rounds of M bytes among hosts with links of B bytes a microsecond each way, in which every worker pushes to
+// and pulls from every server at once. Returns the time of a round as a multiple of M/B.
+double simulated_round(int num_ranks, int num_dedicated, const std::vector<double>& shares) {
+  constexpr double kBytes = 1e6;
+  sim::Engine engine;
+  std::vector<int> sends, receives;
+  for (int host = 0; host < num_ranks; ++host) {
+    sends.push_back(engine.add_resource("link from host " + std::to_string(host), 1));
+    receives.push_back(engine.add_resource("link to host " + std::to_string(host), 1));
+  }
+  const double total = std::accumulate(shares.begin(), shares.end(), 0.0);
+  const auto move = [&](int from, int to, double share) {
+    if (from == to || share == 0) return;
+    // Each flow has its part of the links, so that all end together where no link has more to carry than others.
+    const double bytes = kBytes * share / total;
+    engine.add_task({.work_us = kBytes, .uses = {{sends[static_cast<size_t>(from)], bytes / kBytes},
+                                                 {receives[static_cast<size_t>(to)], bytes / kBytes}}});
+  };
+  for (int worker = 0; worker < num_ranks - num_dedicated; ++worker) {
+    for (int server = 0; server < num_ranks; ++server) {
+      move(worker, server, shares[static_cast<size_t>(server)]);
+      move(server, worker, shares[static_cast<size_t>(server)]);
+    }
+  }
+  return engine.run().end_us / kBytes;
+}
+
+// BytePS' equation, up to as many dedicated servers as workers.
+TEST(BalancedShares, MakeLinksEquallyBusy_SoThatARoundTakesWhatTheEquationSays) {
+  for (const int workers : {2, 3, 4, 8, 16, 64}) {
+    for (const int dedicated : {0, 1, workers / 2, workers - 1, workers}) {
+      const double n = workers, k = dedicated;
+      const std::vector<double> shares = balanced_shares(workers + dedicated, dedicated);
+      const double round = simulated_round(workers + dedicated, dedicated, shares);
+      const double equation = 2 * n * (n - 1) / (n * n + k * n - 2 * k);
+      EXPECT_NEAR(round, std::max(1.0, equation), 1e-6) << workers << " workers, " << dedicated << " dedicated servers";
+      if (dedicated == 0) {
+        EXPECT_NEAR(round, 2 * (n - 1) / n, 1e-6);
+      }
+      const std::vector<double> equal(shares.size(), 1);
+      if (dedicated > 0 && workers > 2) {
+        EXPECT_GT(simulated_round(workers + dedicated, dedicated, equal), round);
+      }
+    }
+  }
+  const ServerLayout layout = mixed_servers(5, 2);
+  EXPECT_EQ(layout.workers, (std::vector<Rank>{0, 1, 2}));
+  EXPECT_EQ(layout.servers, (std::vector<Rank>{0, 1, 2, 3, 4}));
+  EXPECT_ERROR(mixed_servers(2, 2), Code::kBadConfig, "2 ranks can't have 2 that only serve");
 }
 
 }  // namespace
