@@ -80,8 +80,8 @@ kernels::ElementRange KeyTable::piece(int64_t index, int server, int num_servers
     return {cut(rows, server, num_servers) * key.row_elements, cut(rows, server + 1, num_servers) * key.row_elements};
   }
   const int64_t begin = offsets_[static_cast<size_t>(index)];
-  const bool is_held = begin >= cut(total_elements(), server, num_servers) &&
-                       begin < cut(total_elements(), server + 1, num_servers);
+  const bool is_held =
+      begin >= cut(total_elements(), server, num_servers) && begin < cut(total_elements(), server + 1, num_servers);
   return {0, is_held ? key.elements : 0};
 }
 

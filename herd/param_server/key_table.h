@@ -44,7 +44,7 @@ class KeyTable {
 
   std::vector<Key> keys_;
   std::vector<double> share_ends_;  // of each server, rising to 1; empty = equal shares
-  std::vector<int64_t> offsets_;  // by index, and the total
+  std::vector<int64_t> offsets_;    // by index, and the total
   uint64_t fingerprint_ = 0;
 };
 

@@ -50,8 +50,8 @@ std::vector<int64_t> held_by_servers(const KeyTable& keys, int num_servers) {
 }
 
 std::vector<Key> uneven_keys() {
-  return {{.elements = 1},    {.elements = 1000}, {.elements = 1025}, {.elements = 96 * 4096, .row_elements = 96},
-          {.elements = 7},    {.elements = 50000}, {.elements = 1000000}};
+  return {{.elements = 1}, {.elements = 1000},  {.elements = 1025},   {.elements = 96 * 4096, .row_elements = 96},
+          {.elements = 7}, {.elements = 50000}, {.elements = 1000000}};
 }
 
 TEST(KeyTable, CutsLargeTensorsOverAllServers_AndLeavesRowsWhole) {

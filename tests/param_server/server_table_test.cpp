@@ -248,8 +248,9 @@ double simulated_round(int num_ranks, int num_dedicated, const std::vector<doubl
     if (from == to || share == 0) return;
     // Each flow has its part of the links, so that all end together where no link has more to carry than others.
     const double bytes = kBytes * share / total;
-    engine.add_task({.work_us = kBytes, .uses = {{sends[static_cast<size_t>(from)], bytes / kBytes},
-                                                 {receives[static_cast<size_t>(to)], bytes / kBytes}}});
+    engine.add_task({.work_us = kBytes,
+                     .uses = {{sends[static_cast<size_t>(from)], bytes / kBytes},
+                              {receives[static_cast<size_t>(to)], bytes / kBytes}}});
   };
   for (int worker = 0; worker < num_ranks - num_dedicated; ++worker) {
     for (int server = 0; server < num_ranks; ++server) {

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Rounds of push and pull on hosts of which each has a link of limited rate, beside BytePS' equation.
+
+    python bench/param_server/hosts.py [--build build/release] [--rate 200mbit] [--mib 16] [--rounds 5]
+        [--layouts "2 0;3 0;4 0;3 1"]
+
+A layout is the hosts that work (and serve), and those that only serve. Hosts are network namespaces on one switch; each
+link is as fast in both directions. Prints the median of the rounds but the first, the equation's seconds and their ratio.
+The rate counts frames, so a 25th of it is lost to headers. Needs root.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+here = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(here.parents[1] / "scripts"))
+import two_hosts  # noqa: E402
+
+
+class Hosts(two_hosts.TwoHosts):
+    """Hosts on a switch, which is a namespace of its own."""
+
+    def __init__(self, count, rate):
+        super().__init__(rate)
+        self.hosts = [f"herd-{os.getpid()}-{host}" for host in range(count)]
+        self.switch = f"herd-{os.getpid()}-switch"
+        self.names = [*self.hosts, self.switch]  # which end with this
+        self.addresses = [f"10.231.8.{host + 1}" for host in range(count)]
+
+    def join(self):
+        def ip(name, *commands):
+            for command in commands:
+                subprocess.run(["ip", "-n", name, *command.split()], check=True)
+
+        for name in self.names:
+            subprocess.run(["ip", "netns", "add", name], check=True)
+            ip(name, "link set lo up")
+        ip(self.switch, "link add switch type bridge", "link set switch up")
+        for host, name in enumerate(self.hosts):
+            port = f"port{host}"
+            ip(self.switch, f"link add {port} type veth peer name cable0 netns {name}", f"link set {port} master switch",
+               f"link set {port} up")
+            ip(name, f"addr add {self.addresses[host]}/24 dev cable0", "link set cable0 up")
+            for where, interface in ((name, "cable0"), (self.switch, port)):
+                subprocess.run(["tc", "-n", where, "qdisc", "add", "dev", interface, "root", "tbf", "rate", self.rate, "burst",
+                                "256kb", "latency", "50ms"], check=True)
+
+
+def seconds(args, workers, dedicated):
+    """The median seconds of a round, but for the first."""
+    with Hosts(workers + dedicated, args.rate) as hosts:
+        started = []
+        for node in range(workers + dedicated):
+            command = [f"{args.build}/herd", "run", "-n", "1", "--nnodes", str(workers + dedicated), "--node-rank", str(node),
+                       "--rendezvous", f"{hosts.addresses[0]}:29400", "--", f"{args.build}/bench/round",
+                       str(dedicated), str(args.mib), str(args.rounds)]
+            started.append(hosts.start(node, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        texts = [one.communicate(timeout=600)[0] for one in started]
+        if any(one.returncode for one in started):
+            sys.exit("".join(texts))
+    rounds = [json.loads(line[line.index("{"):])["s"] for line in texts[0].splitlines() if '"round"' in line]
+    return statistics.median(rounds[1:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build/release")
+    parser.add_argument("--rate", default="200mbit")
+    parser.add_argument("--mib", type=int, default=16, help="of gradients")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--layouts", default="2 0;3 0;4 0;3 1")
+    args = parser.parse_args()
+    args.build = os.path.abspath(args.build)
+    if reason := two_hosts.why_not():
+        sys.exit(f"no hosts here: {reason}")
+    os.environ.setdefault("HERD_TOKEN", os.urandom(16).hex())
+    rate = float(args.rate.removesuffix("mbit")) * 1e6 / 8  # bytes a second
+    print("| workers | dedicated servers | round, s | equation, s | ratio |\n|---|---|---|---|---|")
+    for layout in args.layouts.split(";"):
+        workers, dedicated = map(int, layout.split())
+        equation = 2 * workers * (workers - 1) / (workers**2 + dedicated * workers - 2 * dedicated) * args.mib * 2**20 / rate
+        took = seconds(args, workers, dedicated)
+        print(f"| {workers} | {dedicated} | {took:.3f} | {equation:.3f} | {took / equation:.2f} |", flush=True)
+
+
+main()
