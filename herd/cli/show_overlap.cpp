@@ -15,7 +15,13 @@ A layer's forward takes a unit of time, its backward two, and the sum of its gra
 
   herd show overlap fifo                      each gradient as soon as backward has it
   herd show overlap priority --credit 2       what the next forward needs first comes first
-  herd show overlap ideal                     passes and sums never wait for each other: a bound)";
+  herd show overlap ideal                     passes and sums never wait for each other: a bound
+
+With weights on the host (strategy.offload = "window") the link copies those of a layer in --units:
+
+  herd show overlap window                    each of --micro-batches by itself
+  herd show overlap layer_major               all of them through a layer before the next
+  herd show overlap direct_host               and the first and the last layer read on the host)";
 
 }  // namespace
 
@@ -29,14 +35,22 @@ int run_show_overlap(const ShowOverlapOptions& options) {
 
 void add_show_overlap_command(CLI::App& show) {
   auto options = std::make_shared<ShowOverlapOptions>();
-  CLI::App* command = show.add_subcommand("overlap", "How sums of gradients overlap with passes, by strategy.schedule");
+  CLI::App* command =
+      show.add_subcommand("overlap",
+                          "How a link overlaps with passes: sums of gradients, by strategy.schedule, or copies of "
+                          "weights, by strategy.order and strategy.direct_host");
   command->footer(kShowOverlapHelp);
-  command->add_option("schedule", options->overlap.schedule, "fifo, priority or ideal")->required();
+  command
+      ->add_option("schedule", options->overlap.schedule, "fifo, priority or ideal; window, layer_major or direct_host")
+      ->required();
   command->add_option("--layers", options->overlap.layers, "of the chain")->capture_default_str();
-  command->add_option("--units", options->overlap.units, "that the sum of a layer's gradient takes")
+  command
+      ->add_option("--units", options->overlap.units,
+                   "that the sum of a layer's gradient takes, or the copy of its weights")
       ->capture_default_str();
   command->add_option("--credit", options->overlap.credit, "of priority, in partitions of a unit")
       ->capture_default_str();
+  command->add_option("--micro-batches", options->overlap.micro_batches, "of copies of weights")->capture_default_str();
   command->add_option("--svg", options->svg, "write it as a picture");
   command->callback([options] {
     if (const int status = run_show_overlap(*options)) throw CLI::RuntimeError(status);

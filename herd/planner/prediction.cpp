@@ -56,8 +56,10 @@ void add_traffic(const Program& step, std::map<std::string, double>& sent) {
 }
 
 // Adds the bytes that offload moves between a device and its host.
-void add_host_link_traffic(const Program& step, Prediction& out) {
+void add_host_link_traffic(const Program& step, const spec::ModelTable& model, Prediction& out) {
   for (const program::Op& op : step.ops) {
+    if (is_pass(op))
+      out.host_link_in += static_cast<double>(direct_bytes(step, op, model.blocks[static_cast<size_t>(op.block)]));
     if (op.kind != OpKind::kEvict && op.kind != OpKind::kFetch) continue;
     double& way = op.kind == OpKind::kEvict ? out.host_link_out : out.host_link_in;
     for (const program::Value& value : op.reads) way += static_cast<double>(step.values.at(value).bytes);
@@ -202,7 +204,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   out.simulation = simulate_on(programs, model, sized_cluster, machine, ranks_of_host.size(), largest);
   out.step_us = out.simulation->step_us;
   if (layout.pp > 1) out.idle_share = out.simulation->idle_share;
-  if (machine.host_link_bytes_per_us > 0) add_host_link_traffic(step, out);
+  if (machine.host_link_bytes_per_us > 0) add_host_link_traffic(step, model, out);
   const program::Peak& peak = out.simulation->device_peak;
   out.device = tier_bytes(peak);
   if (peak.op >= 0) {

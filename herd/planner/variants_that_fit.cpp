@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
@@ -16,6 +17,7 @@ namespace herd::planner {
 namespace {
 
 constexpr double kEqualTimeRatio = 1.01;  // steps within this factor count as equally fast
+constexpr double kShorter = 0.9995;       // a step within this factor counts as no shorter
 constexpr size_t kMaxShown = 4;           // variants that are shown at most
 
 // Holds a changed run whose memory is known, but not its time.
@@ -295,7 +297,42 @@ class AutoNumbers {
     set_value(key, run_, values[static_cast<size_t>(chosen - step_us.begin())]);
   }
 
+  // Sets strategy.direct_host to the layers at both ends of the chain with which the step is shortest: as long as one
+  // more makes it shorter, the one that does so most. The device must be able to read the host's memory.
+  void choose_direct_blocks() {
+    const spec::Key& key = spec::run_key("strategy.direct_host");
+    run_.strategy.direct_host = "none";
+    if (cluster_.device.has_own_device) return;
+    const int last = model_.blocks.back().layer;
+    std::set<int> candidates, chosen;
+    for (const int layer : {0, 1, 2, last - 2, last - 1, last}) candidates.insert(std::clamp(layer, 0, last));
+    double best_us = predict_extrapolated(run_, ranks_, cluster_).step_us;
+    while (!candidates.empty() && may_try(key)) {
+      int best = -1;
+      const std::string before = run_.strategy.direct_host;
+      for (const int layer : candidates) {
+        std::set<int> more = chosen;
+        more.insert(layer);
+        run_.strategy.direct_host = names_of_layers(more);
+        const double us = predict_extrapolated(run_, ranks_, cluster_).step_us;
+        if (us < kShorter * best_us) best_us = us, best = layer;
+      }
+      if (best >= 0) chosen.insert(best), candidates.erase(best);
+      run_.strategy.direct_host = best >= 0 ? names_of_layers(chosen) : before;
+      if (best < 0) return;
+    }
+  }
+
  private:
+  // Returns the names of the blocks of these layers that have weights.
+  std::string names_of_layers(const std::set<int>& layers) const {
+    std::string out;
+    for (const spec::BlockShape& block : model_.blocks) {
+      if (layers.contains(block.layer) && !block.groups.empty()) out += (out.empty() ? "" : " ") + block.name;
+    }
+    return out;
+  }
+
   // Tells whether there is time for another value of the key, and notes where there is not.
   bool may_try(const spec::Key& key) const {
     if (limit_ == nullptr || !limit_->is_over()) return true;
@@ -329,6 +366,8 @@ std::string numbers_text(const spec::RunFile& stated, const spec::RunFile& resol
     if (one.number->applies(resolved, spec::resolve_mesh(resolved, ranks)))
       out += " " + one.key->full_name() + "=" + value_toml(*one.key, resolved);
   }
+  if (stated.strategy.direct_host == "auto")
+    out += " strategy.direct_host=" + value_toml(spec::run_key("strategy.direct_host"), resolved);
   return out;
 }
 
@@ -394,7 +433,9 @@ spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster,
     set_value(*one.key, run, starts_at_min ? static_cast<int64_t>(one.key->min) : one.number->value_if_inapplicable);
   }
   std::erase_if(unset, [](const UnsetNumber& one) { return !one.applies; });
-  if (unset.empty()) return run;
+  const bool chooses_blocks = run.strategy.direct_host == "auto";
+  if (chooses_blocks) run.strategy.direct_host = "none";
+  if (unset.empty() && !chooses_blocks) return run;
   AutoNumbers search(std::move(run), ranks, cluster, limit);
   for (const UnsetNumber& one : unset) {
     if (one.number->values != nullptr) {
@@ -405,6 +446,7 @@ spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster,
     search.choose_smallest(*one.key, one.number->max_value(search.model()),
                            no_extra_memory ? search.bytes() : budget.device);
   }
+  if (chooses_blocks && has_program) search.choose_direct_blocks();
   return search.run();
 }
 

@@ -50,6 +50,7 @@ std::string advice(const Variants& variants, const Budget& budget);
 // smallest value within 1 % of the shortest step that fits the budget. Without a device budget, groups are kept whole
 // as far as that costs no memory. A number that does not apply to the run, or whose step is too long to simulate, gets
 // AutoNumber::value_if_inapplicable. A `limit` that is over leaves a key the best value so far; null = no limit.
+// Then a strategy.direct_host that is "auto" gets the layers at the ends of the chain that make the step shortest.
 spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget,
                            SearchLimit* limit = nullptr);
 

@@ -32,6 +32,14 @@ spec::PassCost cost_of(const Op& op, const spec::BlockShape& block) {
   return cost;
 }
 
+int64_t direct_bytes(const Program& step, const Op& op, const spec::BlockShape& block) {
+  int64_t bytes = 0;
+  for (const Value& value : op.reads) {
+    if (value.kind == ValueKind::kWeight && value.tier == Tier::kHost) bytes += step.values.at(value).bytes;
+  }
+  return block.bytes_read(bytes);
+}
+
 int runs_of_inner_collective(const spec::InnerCollective& collective, const Op& op) {
   switch (op.kind) {
     case OpKind::kForward:

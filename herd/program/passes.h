@@ -19,6 +19,9 @@ spec::PassCost cost_of(const Op& op, const spec::BlockShape& block);
 // Returns the share of a whole backward, or of a whole loss, that an op does; 1 for an op that is not split.
 double share_of_backward(const Op& op, const spec::BlockShape& block);
 
+// Returns the bytes that a pass reads of weights on the host; 0 where all its weights are on the device.
+int64_t direct_bytes(const Program& step, const Op& op, const spec::BlockShape& block);
+
 // Returns how many times the op runs this collective, which the block's code calls itself, so that it is no op.
 int runs_of_inner_collective(const spec::InnerCollective& collective, const Op& op);
 

@@ -55,6 +55,12 @@ OpWork copy_work(const Program& step, const Op& op, const Calibration& calibrati
   return work;
 }
 
+// Returns the rate at which the host's memory is read from the device, in bytes a microsecond; 0 = that of its own.
+double link_rate(const Calibration& calibration) {
+  return calibration.host_link_bytes_per_us > 0 ? calibration.host_link_bytes_per_us
+                                                : calibration.emulated_link_bytes_per_us;
+}
+
 // Returns what an op costs; nothing if it takes no time of the rank's cores.
 std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::ModelTable& model,
                               const Calibration& calibration) {
@@ -198,7 +204,10 @@ class Simulator {
             last_task[static_cast<size_t>(position)] = add_ring(rank, position, op, *work, task, issued);
             continue;
           }
-          if (work->block != nullptr) add_inner(op, step, *work->block, work->pass, task.latency_us);
+          if (work->block != nullptr) {
+            add_direct_reads(op, step, *work);
+            add_inner(op, step, *work->block, work->pass, task.latency_us);
+          }
           task.latency_us += work->latency_us;
           task.work_us = work->pass.work_us;
           if (task.work_us > 0 && work->on_device)
@@ -297,6 +306,13 @@ class Simulator {
   double bus_rate(double bytes, double us, bool measured) const {
     const double rate = bytes / us;
     return measured ? std::min(rate, calibration_.host_bytes_per_us / static_cast<double>(programs_.size())) : rate;
+  }
+
+  // A pass that reads weights on the host lasts as long as these take over the link, at least.
+  void add_direct_reads(const Op& op, const Program& step, OpWork& work) const {
+    const double rate = link_rate(calibration_);
+    const auto bytes = static_cast<double>(direct_bytes(step, op, *work.block));
+    if (rate > 0 && bytes > 0) work.latency_us += std::max(0.0, bytes / rate - work.pass.work_us);
   }
 
   // Adds the collectives that autograd issues within the op; the rank's threads wait for them.

@@ -169,7 +169,9 @@ class LocalOp {
           wrong("runs on " + name(op.reads[i]) + ", which may lack pushes of step " + std::to_string(symbol.oldest) +
                 " in step " + std::to_string(context_.step));
         }
-        if (symbol.shards != 1 || !is_plain_whole(op.reads[i], kind))
+        const bool direct = model_.expected().proof.direct_blocks.contains(op.block);
+        const Value read = direct ? in_tier(op.reads[i], Tier::kDevice) : op.reads[i];
+        if (symbol.shards != 1 || !is_plain_whole(read, kind) || op.reads[i].tier == Tier::kNvme)
           wrong("needs whole weights, not " + name(op.reads[i]));
         if (symbol.lost != Codec::kPlain && symbol.lost != model_.expected().proof.weight_codec)
           wrong("runs on " + name(op.reads[i]) + ", which was " + std::string(codec_name(symbol.lost)));

@@ -60,8 +60,9 @@ struct Proof {
   int local_axis = kNoAxis, hosts_axis = kNoAxis;
   // Codec in which weights are gathered: passes use what is decoded of it, and shards in it are kept from step to step.
   Codec weight_codec = Codec::kPlain;
-  int num_servers = 0;  // of the ranks along shard_axis, so many of the first are parameter servers, too
-  int staleness = 0;    // steps that a weight's version may be behind in other ranks' pushes, or kNoBound
+  std::set<int> direct_blocks = {};  // blocks whose passes may read weights on the host
+  int num_servers = 0;               // of the ranks along shard_axis, so many of the first are parameter servers, too
+  int staleness = 0;                 // steps that a weight's version may be behind in other ranks' pushes, or kNoBound
   // True: what encoding gradients loses is kept in residuals; false: it is lost, and shards are summed of encoded
   // terms.
   bool losses_kept = true;

@@ -110,6 +110,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   lay_out_host(step, ValueKind::kGradient, first_group.gradient_dtype(), host_gradients_);
   open_file(step, file);
 
+  on_host_.assign(groups_.size(), false);
   state_offsets_ = {0};
   for (int g = 0; g < num_groups(); ++g) {
     const Value whole = program::weight(g);
@@ -544,7 +545,13 @@ at::Tensor FlatParameters::own_low_halves(int group) const { return own_remainde
 
 void FlatParameters::attach(int index) {
   nn::ParameterGroup& target = group(index);
-  if (!target.attached()) target.attach(memory(program::weight(index)).narrow(0, 0, target.elements()));
+  if (target.attached() && !on_host_[static_cast<size_t>(index)]) return;
+  target.attach(memory(program::weight(index)).narrow(0, 0, target.elements()));
+  on_host_[static_cast<size_t>(index)] = false;
+}
+void FlatParameters::attach_on_host(int index) {
+  group(index).attach(own_weights(index));
+  on_host_[static_cast<size_t>(index)] = true;
 }
 void FlatParameters::attach_gradient(int index) {
   nn::ParameterGroup& target = group(index);

@@ -135,6 +135,9 @@ class FlatParameters {
   // These let the group's tensors use the memory of its whole weights or gradient, if they do not yet.
   void attach(int group);
   void attach_gradient(int group);
+  // Lets the group's tensors read its weights where the host keeps them, in place of the memory that they use now.
+  // REQUIRES stays_on_host(group) and a device that is the CPU.
+  void attach_on_host(int group);
   // Takes pooled weights from the group's tensors, which then throw when used; leaves weights that are kept whole.
   void detach(int group);
 
@@ -190,6 +193,7 @@ class FlatParameters {
   // By group, the (index, number) of this rank among the ranks that hold the same part of it.
   std::vector<std::pair<int, int>> replica_index_and_count_;
   std::vector<bool> keeps_whole_, stays_on_host_;  // by group
+  std::vector<bool> on_host_;                      // by group: its tensors read the weights that the host keeps
   Region weights_, gradients_, encoded_gradients_, encoded_weights_, terms_;
   Region host_weights_, host_gradients_;
   Region host_states_;                              // bytes of the staging buffers of states that the file keeps

@@ -170,13 +170,22 @@ BindingTable ModelBindings::table() {
       return nullptr;
     };
   };
+  // Weights that a pass reads on the host come over the link while it runs.
+  auto pass = [this](auto function) -> Binding {
+    return [this, function](const Op& op, int64_t step) -> EventPtr {
+      const Clock::time_point begin = Clock::now();
+      function(op, step);
+      wait_for_link(begin, direct_bytes(op));
+      return nullptr;
+    };
+  };
   BindingTable table;
   table[OpKind::kLoad] = without_event([this](const Op& op, int64_t) { load_inputs(op); });
-  table[OpKind::kForward] = without_event([this](const Op& op, int64_t step) { forward(op, step); });
-  table[OpKind::kLoss] = without_event([this](const Op& op, int64_t step) { loss(op, step); });
+  table[OpKind::kForward] = pass([this](const Op& op, int64_t step) { forward(op, step); });
+  table[OpKind::kLoss] = pass([this](const Op& op, int64_t step) { loss(op, step); });
   table[OpKind::kLogits] = without_event([this](const Op& op, int64_t step) { logits(op, step); });
-  table[OpKind::kRecompute] = without_event([this](const Op& op, int64_t step) { recompute(op, step); });
-  table[OpKind::kBackward] = without_event([this](const Op& op, int64_t) { backward(op); });
+  table[OpKind::kRecompute] = pass([this](const Op& op, int64_t step) { recompute(op, step); });
+  table[OpKind::kBackward] = pass([this](const Op& op, int64_t) { backward(op); });
   table[OpKind::kBackwardWeight] = without_event([this](const Op& op, int64_t) { backward_weight(op); });
   table[OpKind::kAllGather] = [this](const Op& op, int64_t) { return gather(op); };
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter})
@@ -420,7 +429,13 @@ void ModelBindings::recompute(const Op& op, int64_t step) {
 
 // Attaches the memory of the weights and gradients that a pass uses, if they are detached.
 void ModelBindings::attach_memory(const Op& op) {
-  for (const int group : indices(op.reads, ValueKind::kWeight)) parameters_.attach(group);
+  for (const program::Value& value : op.reads) {
+    if (value.kind != ValueKind::kWeight) continue;
+    if (value.tier == program::Tier::kHost)
+      parameters_.attach_on_host(value.index);
+    else
+      parameters_.attach(value.index);
+  }
   for (const int group : indices(op.writes, ValueKind::kGradient)) parameters_.attach_gradient(group);
 }
 
@@ -651,10 +666,22 @@ void ModelBindings::copy_over_link(const at::Tensor& from, const at::Tensor& to)
   }
   const auto begin = Clock::now();
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
-  if (options_.link_bytes_per_us <= 0) return;
-  const std::chrono::duration<double, std::micro> least(static_cast<double>(from.nbytes()) /
-                                                        options_.link_bytes_per_us);
+  wait_for_link(begin, static_cast<int64_t>(from.nbytes()));
+}
+
+void ModelBindings::wait_for_link(Clock::time_point begin, int64_t bytes) const {
+  if (options_.link_bytes_per_us <= 0 || bytes == 0) return;
+  const std::chrono::duration<double, std::micro> least(static_cast<double>(bytes) / options_.link_bytes_per_us);
   std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(least));
+}
+
+int64_t ModelBindings::direct_bytes(const Op& op) const {
+  int64_t bytes = 0;
+  for (const program::Value& value : op.reads) {
+    if (value.kind == ValueKind::kWeight && value.tier == program::Tier::kHost)
+      bytes += static_cast<int64_t>(parameters_.own_weights(value.index).nbytes());
+  }
+  return options_.table == nullptr ? bytes : options_.table->blocks[static_cast<size_t>(op.block)].bytes_read(bytes);
 }
 
 // Copies the gradient that this rank updates to the host, or what the host has updated to a file.

@@ -10,6 +10,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
+#include <chrono>
 #include <limits>
 #include <map>
 #include <memory>
@@ -169,7 +170,11 @@ class ModelBindings {
   void evict(const program::Op& op);
   void fetch(const program::Op& op);
   void copy_over_link(const at::Tensor& from, const at::Tensor& to) const;
-  void recode(const program::Op& op, int64_t step);  // copies values into another codec
+  using Clock = std::chrono::steady_clock;
+  // Waits until the link that the run emulates has moved so many bytes since `begin`.
+  void wait_for_link(Clock::time_point begin, int64_t bytes) const;
+  int64_t direct_bytes(const program::Op& op) const;  // returns the bytes that a pass reads of weights on the host
+  void recode(const program::Op& op, int64_t step);   // copies values into another codec
   EventPtr send(const program::Op& op);
   EventPtr receive(const program::Op& op);
   OpOptions sum_options(const program::Op& op) const;  // returns the options of an all-reduce of gradients

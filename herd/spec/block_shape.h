@@ -2,6 +2,7 @@
 // Threads: plain data.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -46,6 +47,12 @@ struct BlockShape {
   int64_t second_half_scratch_bytes = 0;  // scratch bytes of the second half, beside pending_bytes
   // Counts the bytes of attention's T x T matrices: in graph_bytes, or with selective recompute in scratch.
   int64_t score_bytes = 0;
+  // Counts the bytes of the rows of its weights that a forward looks up by index; 0 where passes read all weights.
+  int64_t looked_up_bytes = 0;
+  // Returns how many bytes a pass reads of weights that have so many.
+  int64_t bytes_read(int64_t weight_bytes) const {
+    return looked_up_bytes > 0 ? std::min(looked_up_bytes, weight_bytes) : weight_bytes;
+  }
   bool backward_reads_weights = true;  // false: its gradients follow from indices alone
   PassCost forward = {};               // for the loss block: loss, input and weight gradients together
   PassCost backward = {};              // zero for the loss block

@@ -99,6 +99,7 @@ struct RunFile {
     int64_t prefetch = kAuto;                      // block passes ahead of their use at which ZeRO-3 gathers weights
     int64_t keep_whole = kAuto;                    // parameter groups whose weights ZeRO-3 keeps whole through a step
     int64_t window = kAuto;                   // block passes whose weights are on the device with offload = "window"
+    std::string direct_host = "none";         // blocks whose passes read weights on the host, with offload = "window"
     int64_t stages_per_rank = kAuto;          // of a pipeline
     std::string order = "micro_batch_major";  // of passes without a pipeline: micro_batch_major, layer_major
     int64_t interleave_micro_batches = 1;     // with mesh.tp: micro-batches that take turns; 1 = each by itself

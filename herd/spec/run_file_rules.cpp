@@ -158,6 +158,11 @@ void check_rules(const RunFile& run) {
           "strategy.interleave_micro_batches = " +
               std::to_string(run.strategy.interleave_micro_batches),
           "strategy.interleave_micro_batches = 1");
+  require(run.strategy.direct_host == "none" || run.strategy.offload == "window",
+          "strategy.direct_host = \"" + run.strategy.direct_host +
+              "\" reads weights that strategy.offload = \"window\" keeps on the host, got strategy.offload = \"" +
+              run.strategy.offload + "\"",
+          "strategy.direct_host = \"none\", or strategy.offload = \"window\"");
   const std::string& recompute = run.strategy.recompute;
   const int64_t layers = stacks * model.layers;
   require(

@@ -266,6 +266,10 @@ std::vector<Key> make_keys() {
           {},
           "with offload = window, of how many passes over blocks weights may be on the device at once, the running one "
           "included; auto = as few as nearly hide the copies"},
+      text("strategy", "direct_host", Effect::kLayout, HERD_FIELD(strategy.direct_host), {},
+           "with offload = window, blocks whose passes read weights straight from the host's memory and wait for no "
+           "copy: names such as embedding, h.3 and head, or patterns with *, separated by blanks; auto = those at both "
+           "ends of the chain with which the step is predicted to be shortest"),
       text("strategy", "context", Effect::kLayout, HERD_FIELD(strategy.context), {"all_to_all", "ring", "hybrid"},
            "how mesh.cp ranks share attention; all_to_all = each works on all tokens of its heads; ring = each on its "
            "own tokens, keys and values pass around"),

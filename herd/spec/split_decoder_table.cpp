@@ -19,6 +19,7 @@ BlockShape TableBuilder::cut_embedding() const {
   BlockShape block = part("embedding", Split::kCut);
   const int64_t rd = block.output_bytes;
   block.backward_reads_weights = false;
+  block.looked_up_bytes = rd;
   block.input_bytes = R_ * 8;
   block.graph_bytes = 3 * block.input_bytes;
   block.forward.memory_bytes = static_cast<double>(2 * rd + 2 * rd / tp_);

@@ -148,6 +148,7 @@ BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   // The gradient of the embedding is zeroed whole, then rows are added.
   block.backward.memory_bytes = static_cast<double>(rows / tp_ * D_ * gradient_element_ + (norm ? 6 : 3) * rd);
   const bool has_positions = rows > V_;
+  block.looked_up_bytes = (R_ + (has_positions ? T_ : 0)) * D_ * element_;
   const LayerMemory memory = memory_of({});
   HeldBytes forward, backward;
   forward.take(rd + kSmallTensors);

@@ -5,11 +5,18 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/program/lifetimes.h"
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 #include "herd/program/simulate.h"
+#include "herd/program/slots.h"
 #include "herd/strategies/data_parallel.h"
+#include "herd/strategies/direct_host.h"
+#include "herd/strategies/host_states.h"
+#include "herd/strategies/layer_major.h"
+#include "herd/strategies/micro_batches.h"
 #include "herd/strategies/priority.h"
+#include "herd/strategies/weight_window.h"
 
 namespace herd::strategies {
 namespace {
@@ -19,6 +26,8 @@ using program::OpKind;
 using program::Program;
 
 constexpr int kBytesOfUnit = 4;  // of a gradient that the link sums in a unit
+constexpr int64_t kWeightBytesOfUnit =
+    4'000'000;  // of weights that the link copies in a unit; gradients are as nothing
 constexpr int kMost = 64;
 
 // The step of one of two ranks, without a strategy: a parameter group for each layer, and a loss without weights.
@@ -76,8 +85,31 @@ Program without_waits(Program step) {
   return step;
 }
 
+bool copies_weights(const OverlapOptions& options) {
+  return options.schedule == "window" || options.schedule == "layer_major" || options.schedule == "direct_host";
+}
+
+// The weights wait on the host, where updates leave them. Layer 0 is an embedding.
+Program window_step(const OverlapOptions& options, Program step) {
+  std::vector<int> layers;
+  for (int b = 0; b <= options.layers; ++b) layers.push_back(b);
+  for (auto& [value, info] : step.values) {
+    if (value.kind == program::ValueKind::kWeight) info.bytes = options.units * kWeightBytesOfUnit;
+    if (value.kind == program::ValueKind::kGradient) info.bytes = kBytesOfUnit;
+  }
+  for (Op& op : step.ops) {
+    if (op.kind == OpKind::kBackward && op.block == 0) std::erase(op.reads, program::weight(0));
+  }
+  step = MicroBatches(options.micro_batches).rewrite(std::move(step));
+  if (options.schedule != "window") step = LayerMajor(layers).rewrite(std::move(step));
+  step = WeightWindow(layers).rewrite(HostStates(true).rewrite(std::move(step)));
+  if (options.schedule == "direct_host") step = DirectHost({0, options.layers - 1}, layers).rewrite(std::move(step));
+  return assign_slots(add_releases(std::move(step)));
+}
+
 Program step_of(const OverlapOptions& options) {
   const Program plain = plain_chain(options);
+  if (copies_weights(options)) return window_step(options, plain);
   if (options.schedule == "priority")
     return Priority({.partition_bytes = kBytesOfUnit, .credit = options.credit})
         .rewrite(DataParallel(0, 1).rewrite(plain));
@@ -96,8 +128,10 @@ void check(const OverlapOptions& options) {
   const auto refuse = [](const std::string& what, const std::string& fix) {
     throw Error(Code::kBadConfig, what + "\n  fix: " + fix);
   };
-  if (options.schedule != "fifo" && options.schedule != "priority" && options.schedule != "ideal")
-    refuse("there is no schedule \"" + options.schedule + "\"", "fifo, priority or ideal");
+  if (options.schedule != "fifo" && options.schedule != "priority" && options.schedule != "ideal" &&
+      !copies_weights(options))
+    refuse("there is no schedule \"" + options.schedule + "\"",
+           "fifo, priority or ideal of gradients; window, layer_major or direct_host of weights");
   const auto in_range = [&](int number, int least, const std::string& name) {
     if (number >= least && number <= kMost) return;
     refuse("the number of " + name + " must be in [" + std::to_string(least) + ", " + std::to_string(kMost) +
@@ -107,6 +141,7 @@ void check(const OverlapOptions& options) {
   in_range(options.layers, 1, "layers");
   in_range(options.units, 1, "units");
   in_range(options.credit, 0, "credit");
+  in_range(options.micro_batches, 1, "micro-batches");
 }
 
 }  // namespace
@@ -119,22 +154,30 @@ Overlap overlap_of(const OverlapOptions& options) {
   program::Calibration machine{.cores = 1, .core_bytes_per_us = 1e12, .host_bytes_per_us = 1e12, .op_overhead_us = 0};
   for (int b = 0; b < options.layers; ++b) {
     model.blocks[static_cast<size_t>(b)].output_bytes = 1;
+    if (b == 0 && copies_weights(options)) model.blocks[0].looked_up_bytes = kWeightBytesOfUnit;
     machine.measured_us[{OpKind::kForward, b}] = 1;
     machine.measured_us[{OpKind::kBackward, b}] = 2;
   }
   machine.measured_us[{OpKind::kLoss, options.layers}] = 0;
+  if (copies_weights(options)) {
+    machine.host_link_bytes_per_us = static_cast<double>(kWeightBytesOfUnit);
+    machine.update_us_per_element = 1e-9;
+  }
   const program::Simulation simulation = simulate({step}, model, machine, LinkOfUnits());
   Overlap out{.step_units = static_cast<int>(std::lround(simulation.step_us)), .timeline = {}};
-  out.timeline.title = "Gradients " + options.schedule;
+  out.timeline.title = (copies_weights(options) ? "Weights on the host, " : "Gradients ") + options.schedule;
   out.timeline.rows = {{"", "compute"}, {"", "link"}};
   for (const sim::Span& span : simulation.timeline.spans) {
-    const bool link = span.category == "all_reduce";
+    const bool link = span.category == "all_reduce" || (copies_weights(options) && span.category == "fetch");
     if (!link && span.category != "forward" && span.category != "backward") continue;
     sim::Span shown = span;
     shown.row = link ? 1 : 0;
     const size_t number = span.name.find_first_of("0123456789");
-    const std::string layer = span.name.substr(number, span.name.find(' ', number) - number);
-    shown.name = (link ? "g" : span.category == "forward" ? "F" : "B") + layer;
+    std::string layer = span.name.substr(number, span.name.find(' ', number) - number);
+    const size_t micro_batch = span.name.find(" mb");
+    if (copies_weights(options) && micro_batch != span.name.npos) layer += "." + span.name.substr(micro_batch + 3);
+    const char* const copied = copies_weights(options) ? "w" : "g";
+    shown.name = (link ? copied : span.category == "forward" ? "F" : "B") + layer;
     out.timeline.spans.push_back(std::move(shown));
   }
   return out;

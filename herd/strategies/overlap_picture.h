@@ -1,8 +1,13 @@
-// Draws how reductions of gradients overlap with passes, in one steady step of a small chain: first come, first served
-// (wait-free back-propagation), by priority, and the ideal in which neither waits for the other.
-//   A layer's forward takes a unit of time, its backward two, and the sum of its gradient as many as stated, cut into
-//   partitions of one unit; the loss and updates take none. The steps are those of the rewrites (data_parallel.h,
-//   priority.h), simulated until they repeat.
+// Draws how a link overlaps with passes, in one steady step of a small chain.
+//   Sums of gradients run first come, first served (wait-free back-propagation), by priority, or as an ideal in which
+//   passes and sums never wait for each other. A layer's forward takes a unit of time, its backward two, and the sum of
+//   its gradient as many as stated, cut into partitions of one unit; the loss and updates take none.
+//   Copies of weights that wait on the host come into a window of two buffers, a copy as many units as stated: with
+//   each micro-batch by itself ("window"), all of them through a layer before the next ("layer_major"), and so with the
+//   first and the last layer read on the host ("direct_host"). There layer 0 is an embedding, whose backward needs no
+//   weights, and of which a direct read takes a unit; copies of gradients take none.
+//   The steps are those of the rewrites (data_parallel.h, priority.h, weight_window.h, layer_major.h, direct_host.h),
+//   simulated until they repeat.
 // Threads: pure.
 #pragma once
 
@@ -13,10 +18,11 @@
 namespace herd::strategies {
 
 struct OverlapOptions {
-  std::string schedule = "fifo";  // fifo, priority or ideal
+  std::string schedule = "fifo";  // fifo, priority or ideal; window, layer_major or direct_host
   int layers = 3;
-  int units = 3;   // that the sum of a layer's gradient takes
-  int credit = 2;  // of priority, in units
+  int units = 3;          // that the sum of a layer's gradient takes, or the copy of its weights
+  int credit = 2;         // of priority, in units
+  int micro_batches = 2;  // of copies of weights
 };
 
 struct Overlap {

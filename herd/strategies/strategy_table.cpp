@@ -218,7 +218,9 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
       order_in_file ? layout.micro_batches : std::min<int64_t>(layout.micro_batches, turns + 1);
   out.run.train.micro_batch = layout.micro_batch;
   out.run.train.batch = micro_batches * layout.micro_batch * data * fsdp;
-  if (run.model.frozen == "none" && !is_chain)  // patterns may name any layer
+  const bool names_layers =
+      run.model.frozen != "none" || run.strategy.direct_host != "none";  // patterns name any layer
+  if (!names_layers && !is_chain)
     out.run.model.layers =
         std::min<int64_t>(run.model.layers, std::max(2 * stages * layout.pipeline.stages_per_rank, 4));
   out.run.memory = {};

@@ -61,7 +61,8 @@ bool proves_run_itself(const program::Program& step, const spec::Layout& layout)
 //   ep             the smallest divisor > 1 of mesh.ep; dp is then two of mesh.dp / mesh.ep times that
 //   pp             a first, a middle and a last stage at most
 //   micro-batches  max(2 * stages, strategy.interleave_micro_batches) + 1 at most
-//   layers         two a pipeline stage at most, or 4 if that is more; all of them where model.frozen names any
+//   layers         two a pipeline stage at most, or 4 if that is more; all of them where model.frozen or
+//                  strategy.direct_host names any
 // With an order from a file it keeps all stages and micro-batches. The quotient of a chain keeps its table, and so all
 // stages. It stands for the run since rewrites ask whether
 // there are other ranks, micro-batches, layers or stages before and after, not how many.

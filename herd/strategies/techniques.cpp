@@ -6,6 +6,7 @@
 #include "herd/strategies/compression.h"
 #include "herd/strategies/context_parallel.h"
 #include "herd/strategies/data_parallel.h"
+#include "herd/strategies/direct_host.h"
 #include "herd/strategies/expert_parallel.h"
 #include "herd/strategies/gather_codec.h"
 #include "herd/strategies/gradient_clipping.h"
@@ -62,6 +63,7 @@ std::vector<Technique>& table() {
       priority_row(),
       host_states_row(),
       weight_window_row(),
+      direct_host_row(),
       gather_codec_row(),
   };
   return rows;

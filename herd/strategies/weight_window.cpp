@@ -34,6 +34,10 @@ program::Program WeightWindow::rewrite(program::Program step) const {
   }
   for (const auto& [value, bytes] : weights)
     step.values[in_tier(value, Tier::kHost)] = {.bytes = bytes, .persistent = true};
+  return with_fetches(std::move(step), layers_);
+}
+
+program::Program with_fetches(program::Program step, const std::vector<int>& layers) {
   std::erase_if(step.ops, fetches_weights);
   std::vector<Op> ops;
   const auto fetch = [&](const Value& value) {
@@ -42,7 +46,7 @@ program::Program WeightWindow::rewrite(program::Program step) const {
                    .reads = {in_tier(value, Tier::kHost)},
                    .writes = {value}});
   };
-  each_pass(step.ops, layers_, fetch, [&](Op& op) { ops.push_back(std::move(op)); });
+  each_pass(step.ops, layers, fetch, [&](Op& op) { ops.push_back(std::move(op)); });
   step.ops = std::move(ops);
   return step;
 }

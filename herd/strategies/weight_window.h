@@ -25,6 +25,10 @@ class WeightWindow final : public Strategy {
   const std::vector<int> layers_;
 };
 
+// Returns the step with a fetch of weights from the host before each pass that needs one, in place of all fetches of
+// weights. `layers` has the layer of each block.
+program::Program with_fetches(program::Program step, const std::vector<int>& layers);
+
 Technique weight_window_row();  // returns its row in the table of techniques.h
 
 }  // namespace herd::strategies

@@ -222,6 +222,44 @@ TEST(Window, IsTheFewestPassesThatNearlyHideTheCopies) {
   EXPECT_EQ(with_numbers(run, 1, small_server(1), {}).strategy.window, 3);
 }
 
+// Over a link that copies the weights of both passes in 1.5 times what a micro-batch computes.
+TEST(DirectBlocks, LeaveNoCopyToWaitForBeforeTheFirstForwardAndTheLastBackward) {
+  spec::RunFile run =
+      gpt({"strategy.offload=window", "strategy.window=2", "train.batch=4", "train.micro_batch=1",
+           "memory.link=0.4GB/s", "strategy.order=layer_major", "optimizer.clip=0", "health.check_finite=false"});
+  const auto compute = [&](const std::string& blocks) {  // spans in the order of time
+    spec::RunFile fixed = run;
+    fixed.strategy.direct_host = blocks;
+    const program::Simulation simulation = *predict(fixed, 1, small_server(1)).simulation;
+    std::vector<sim::Span> spans;
+    for (const sim::Span& span : simulation.timeline.spans) {
+      if (simulation.timeline.rows[static_cast<size_t>(span.row)].name == "compute") spans.push_back(span);
+    }
+    std::ranges::sort(spans, {}, &sim::Span::start_us);
+    return spans;
+  };
+  // How long the first forward waits from the step's begin, and the last backward that needs weights after the pass
+  // before it.
+  const auto waits_us = [](const std::vector<sim::Span>& spans) {
+    const auto begins = [](const char* name) {
+      return [name](const sim::Span& span) { return span.name.starts_with(name); };
+    };
+    const auto first = std::ranges::find_if(spans, begins("forward block0 mb0"));
+    const auto last = std::ranges::find_if(spans, begins("backward block1 mb0"));
+    return std::pair(first->start_us, last->start_us - (last - 1)->end_us);
+  };
+  run.strategy.direct_host = "auto";
+  const std::string chosen = with_numbers(run, 1, small_server(1), {}).strategy.direct_host;
+  EXPECT_THAT(chosen, HasSubstr("embedding"));
+  const auto [first_us, last_us] = waits_us(compute(chosen));
+  EXPECT_LT(first_us, 100) << chosen;
+  EXPECT_LT(last_us, 1) << chosen;
+  EXPECT_GT(waits_us(compute("none")).first, 1e5);
+  Cluster accelerator = small_server(1);
+  accelerator.device.has_own_device = true;
+  EXPECT_EQ(with_numbers(run, 1, accelerator, {}).strategy.direct_host, "none");
+}
+
 // Two hosts on a link that takes about as long for the gradients as they compute.
 TEST(PartitionAndCredit, AreNearlyTheBestOfAGrid_AndHideWhatFifoWaitsFor) {
   const spec::RunFile run = gpt({"strategy.schedule=priority", "train.batch=8", "train.micro_batch=4",

@@ -41,8 +41,31 @@ TEST(OverlapPicture, HasTheStepsOfItsEquations) {
   }
 }
 
+// Of 4 layers and m micro-batches, with copies of 2 units: 7 passes of each micro-batch copy weights by themselves.
+// Where passes read them on the host, nothing is waited for; a forward of the last layer then takes 2 units.
+TEST(OverlapPicture, CopiesWeightsOnceAPass_AndNoneBeforeThePassesThatReadThemOnTheHost) {
+  for (const int m : {1, 2, 3, 4}) {
+    const auto units = [&](const char* schedule) {
+      return overlap_of({.schedule = schedule, .layers = 4, .units = 2, .micro_batches = m}).step_units;
+    };
+    EXPECT_GE(units("window"), 7 * 2 * m) << m;
+    EXPECT_LE(units("layer_major"), units("window")) << m;
+    EXPECT_LE(units("direct_host"), units("layer_major")) << m;
+    if (m > 1) {
+      EXPECT_EQ(units("direct_host"), 3 * 4 * m + m) << m;
+    }
+  }
+  const Overlap direct = overlap_of({.schedule = "direct_host", .layers = 4, .units = 2, .micro_batches = 2});
+  for (const sim::Span& span : direct.timeline.spans) {
+    EXPECT_TRUE(span.name != "F0.0" || span.start_us == 0);
+    EXPECT_NE(span.name, "w0");
+    EXPECT_NE(span.name, "w3");
+  }
+}
+
 TEST(OverlapPicture, RefusesWhatItCannotDraw) {
   EXPECT_ERROR(overlap_of({.schedule = "lifo"}), Code::kBadConfig, "there is no schedule \"lifo\"", "fifo, priority");
+  EXPECT_ERROR(overlap_of({.schedule = "window", .micro_batches = 0}), Code::kBadConfig, "the number of micro-batches");
   EXPECT_ERROR(overlap_of({.layers = 0}), Code::kBadConfig, "the number of layers must be in [1, 64], got 0");
   EXPECT_ERROR(overlap_of({.credit = 65}), Code::kBadConfig, "the number of credit");
 }

@@ -8,6 +8,7 @@
 #include "herd/program/verify_program.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/spec/stage_cut.h"
+#include "herd/strategies/direct_host.h"
 #include "herd/strategies/gather_codec.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
@@ -41,6 +42,7 @@ inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) 
   if (zero_stage(run, layout) > 0) expected.proof.expert_shard_axis = layout.expert_sum_axis;
   expected.proof.weight_codec = weight_codec(run, layout);
   expected.proof.losses_kept = zero_stage(run, layout) < 2;
+  expected.proof.direct_blocks = direct_blocks(run, model);
   expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;
   return expected;
 }

@@ -56,6 +56,8 @@ TEST(Techniques, SupportWhatRowsBring) {
                               "strategy.secondary_shard=true",
                               "mesh.ranks_per_host=2"})
     EXPECT_EQ(refused(setting), "") << setting;
+  EXPECT_EQ(not_supported(spec::parse_run_text("[strategy]\noffload = \"window\"\ndirect_host = \"h.*\"\n", "test")),
+            "");
   for (const char* codec : {"bf16", "topk", "int8", "int4"})
     EXPECT_EQ(refused("strategy.compression=" + std::string(codec)), "") << codec;
   for (const char* setting : {"ratio=0.5", "levels=quantiles", "warmup=2", "exclude=wte.*"})
