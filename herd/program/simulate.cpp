@@ -353,12 +353,19 @@ class Simulator {
     return end;
   }
 
-  sim::TaskTime time_of(size_t rank, size_t op) const {
-    const size_t position = (kSteps - 2) * programs_[rank].ops.size() + op;
+  sim::TaskTime time_of(size_t rank, size_t op, size_t step = kSteps - 2) const {
+    const size_t position = step * programs_[rank].ops.size() + op;
     sim::TaskTime time = times_[static_cast<size_t>(last_task_[rank][position])];
     const auto ring = ring_passes_.find({static_cast<int>(rank), static_cast<int>(position)});
     if (ring != ring_passes_.end()) time.start_us = times_[static_cast<size_t>(ring->second.first_task)].start_us;
     return time;
+  }
+
+  // Returns the time of an op as it is drawn. What the shown step has done before it begins, such as a copy ahead, is
+  // drawn where the next step does it.
+  sim::TaskTime drawn_time_of(size_t rank, size_t op) const {
+    const sim::TaskTime time = time_of(rank, op);
+    return time.end_us <= shown_us_ ? time_of(rank, op, kSteps - 1) : time;
   }
 
   // Returns when the first pass of the shown step begins, which may be before the step before it has ended.
@@ -417,7 +424,7 @@ class Simulator {
         const std::string name = std::string(op_name(op.kind)) + " " + subject(programs_[r], op);
         const auto ring = ring_passes_.find({static_cast<int>(r), static_cast<int>((kSteps - 2) * n + i)});
         if (ring == ring_passes_.end()) {
-          add_span(rows.at({r, static_cast<int>(op.lane)}), name, op_name(op.kind), time_of(r, i));
+          add_span(rows.at({r, static_cast<int>(op.lane)}), name, op_name(op.kind), drawn_time_of(r, i));
           continue;
         }
         for (const RingSpan& span : ring->second.spans) {
