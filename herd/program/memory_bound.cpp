@@ -285,7 +285,9 @@ std::set<int> slots_of_received(const Program& step) {
     for (const Value& value : op.writes) {
       const auto info = step.values.find(value);
       if (info == step.values.end() || info->second.slot < 0) continue;
-      (op.kind == OpKind::kReceive ? received : other).insert(info->second.slot);
+      const bool delays =
+          op.kind == OpKind::kReceive || (value.kind == ValueKind::kActivation && value.tier == Tier::kDevice);
+      (delays ? received : other).insert(info->second.slot);
     }
   }
   for (const int slot : other) received.erase(slot);

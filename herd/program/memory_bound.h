@@ -26,7 +26,8 @@ struct Peak {
 // Returns a line for each kind, "  states 1.21 GiB", then one for pools and one for scratch where they hold any.
 std::string memory_table(const Peak& peak);
 
-// Returns the slots that receives alone fill. Such a slot only delays receives: what is received has memory of its own.
+// Returns the slots that only delay what fills them, since the value has memory of its own: those that receives alone
+// fill, and those of activations on the device.
 std::set<int> slots_of_received(const Program& step);
 
 // Returns the peak of a tier when ops run one by one in the order of the program. It is exact where ops

@@ -14,13 +14,18 @@ bool conflict(const PoolUse& a, const PoolUse& b, int depth) {
   return by_visit || (a.first_op <= b.last_op && b.first_op <= a.last_op);
 }
 
-// Returns the pairs of items that may not share a buffer, by a sweep over the uses.
+// Returns the pairs of items that may not share a buffer, by a sweep over the uses, which are sorted by their first
+// visits. A use that begins long before its first visit may come late in the sweep.
 std::set<std::pair<int, int>> conflicting_pairs(const std::vector<PoolUse>& uses, int depth) {
   std::set<std::pair<int, int>> conflicts;
+  std::vector<int> earliest_op(uses.size());  // of a use and those after it
+  for (size_t i = uses.size(); i-- > 0;)
+    earliest_op[i] = i + 1 < uses.size() ? std::min(uses[i].first_op, earliest_op[i + 1]) : uses[i].first_op;
   std::vector<PoolUse> recent;
-  for (const PoolUse& use : uses) {
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const PoolUse& use = uses[i];
     std::erase_if(recent, [&](const PoolUse& other) {
-      return use.first_visit - other.last_visit >= depth && other.last_op < use.first_op;
+      return use.first_visit - other.last_visit >= depth && other.last_op < earliest_op[i];
     });
     for (const PoolUse& other : recent) {
       if (other.item != use.item && conflict(use, other, depth)) conflicts.insert(std::minmax(use.item, other.item));

@@ -77,7 +77,9 @@ class SlotAssignment {
       give_pool_slots(ValueKind::kGradient, rules.gradient_buffers, codec);
     give_pool_slots(ValueKind::kActivation, rules.receive_buffers);
     give_pool_slots(ValueKind::kActivationGradient, rules.receive_buffers);
-    for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight, ValueKind::kState}) give_staging_slots(kind);
+    for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight, ValueKind::kState, ValueKind::kActivation})
+      give_staging_slots(kind, Tier::kHost);
+    give_staging_slots(ValueKind::kActivation, Tier::kNvme);
     for (auto& [value, info] : step_.values) {
       if (value.placement.shard != 0 && on_device(value) && !is_pooled(value)) give_shard_slot(value, info);
     }
@@ -128,14 +130,21 @@ class SlotAssignment {
     next_slot_ += static_cast<int>(pool.buffer_bytes.size());
   }
 
-  // Gives buffers on the host to values that are copied to it or from it. Consecutive values have different buffers, so
-  // that one is copied while the other is worked on. The order of a program itself reads files ahead.
-  void give_staging_slots(ValueKind kind) {
+  // Tells whether a value only passes through a tier on its way to files. An activation without a file waits there.
+  bool is_staged(const Value& value) const {
+    if (value.kind != ValueKind::kActivation) return !read_ahead_.contains(value);
+    return value.tier == Tier::kHost && step_.values.contains(in_tier(value, Tier::kNvme));
+  }
+
+  // Gives buffers on the host, or in files, to values that are copied to it or from it. Consecutive values have
+  // different buffers where they are staged, so that one is copied while the other is worked on. The order of a program
+  // itself reads files ahead.
+  void give_staging_slots(ValueKind kind, Tier tier) {
     std::vector<Value> items;
     std::vector<int64_t> bytes;
     std::vector<PoolUse> uses;
     for (const auto& [value, info] : step_.values) {
-      if (value.kind != kind || value.tier != Tier::kHost || !info.pooled || !lifetimes_.contains(value)) continue;
+      if (value.kind != kind || value.tier != tier || !info.pooled || !lifetimes_.contains(value)) continue;
       for (const Interval& interval : lifetimes_.at(value))
         uses.push_back({static_cast<int>(items.size()), 0, 0, interval.begin, interval.end});
       items.push_back(value);
@@ -144,8 +153,7 @@ class SlotAssignment {
     std::stable_sort(uses.begin(), uses.end(),
                      [](const PoolUse& a, const PoolUse& b) { return a.first_op < b.first_op; });
     for (size_t i = uses.size(); i-- > 1;) {
-      const bool is_read_ahead = read_ahead_.contains(items[static_cast<size_t>(uses[i].item)]);
-      if (!is_read_ahead) uses[i].first_op = uses[i - 1].first_op;
+      if (is_staged(items[static_cast<size_t>(uses[i].item)])) uses[i].first_op = uses[i - 1].first_op;
     }
     give_buffers(items, assign_pool(bytes, uses, 0));
   }

@@ -14,6 +14,9 @@
 //                     share a slot in the same way.
 //   on the host       Pooled values on the host share slots there. Two that follow each other in the step have
 //                     different ones, so that one is copied while the other is worked on.
+//   evicted           Activations that wait on the host or in files have a slot of a pool in each tier. That of the
+//                     device only delays what fills it, as for received values: the forward that makes one waits until
+//                     the one before in its slot is evicted, and a fetch until that is no longer needed.
 // Threads: pure.
 #pragma once
 

@@ -108,6 +108,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
            /*zeros=*/true, peers);
   lay_out_host(step, ValueKind::kWeight, first_group.dtype(), host_weights_);
   lay_out_host(step, ValueKind::kGradient, first_group.gradient_dtype(), host_gradients_);
+  lay_out_host(step, ValueKind::kActivation, at::kByte, host_activations_);
   open_file(step, file);
 
   on_host_.assign(groups_.size(), false);
@@ -144,7 +145,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
                           : at::zeros({state_offsets_.back()}, at::TensorOptions(type).device(device()));
   };
   for (const at::ScalarType type : states) {
-    if (!file_) states_.push_back(zeros(type));
+    if (!states_in_file_) states_.push_back(zeros(type));
   }
   for (int g = 0; g < num_groups(); ++g) {
     refresh_host(g);
@@ -152,10 +153,11 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   }
   const at::ScalarType type = groups_.front()->dtype();
   if (type != at::kFloat) {
-    if (!file_) remainder_ = zeros(type == at::kBFloat16 && !states_on_host ? at::kShort : at::kFloat);
+    if (!states_in_file_) remainder_ = zeros(type == at::kBFloat16 && !states_on_host ? at::kShort : at::kFloat);
     for (int g = 0; g < num_groups(); ++g) {
       if (!seed || !holds(g) || group(g).frozen()) continue;
-      group(g).initialize(*seed, file_ ? own_master(g) : own_remainder(g, remainder_.scalar_type()), part(g).begin);
+      group(g).initialize(*seed, states_in_file_ ? own_master(g) : own_remainder(g, remainder_.scalar_type()),
+                          part(g).begin);
     }
   }
   forget_mapped();
@@ -249,16 +251,23 @@ void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, 
 void FlatParameters::open_file(const program::Program& step, const FilePlace& place) {
   int64_t bytes = 0;
   std::string contents;
+  std::map<int, int64_t> slots, slot_bytes;  // by slot: where it begins, and its size
+  for (const auto& [value, info] : step.values) {
+    states_in_file_ = states_in_file_ || (value.tier == program::Tier::kNvme && value.kind == ValueKind::kState);
+    if (value.tier == program::Tier::kNvme) slot_bytes[info.slot] = std::max(slot_bytes[info.slot], info.bytes);
+  }
   for (const auto& [value, info] : step.values) {
     if (value.tier != program::Tier::kNvme) continue;
-    file_offsets_[value] = bytes;
-    bytes += info.bytes;
+    // Values in one slot take turns in one place of the file.
+    const auto [of_slot, is_new] = info.slot < 0 ? std::pair(slots.end(), true) : slots.try_emplace(info.slot, bytes);
+    file_offsets_[value] = is_new ? bytes : of_slot->second;
+    if (is_new) bytes += info.slot < 0 ? info.bytes : slot_bytes.at(info.slot);
     contents += program::value_name(step.mesh, value) + " " + std::to_string(info.bytes) + "\n";
   }
   if (file_offsets_.empty()) return;
   file_ = std::make_unique<NvmeFile>(
       NvmeFile::Options{.path = place.path, .bytes = bytes, .run = place.run, .contents = contents});
-  lay_out_host(step, ValueKind::kState, at::kByte, host_states_);
+  if (states_in_file_) lay_out_host(step, ValueKind::kState, at::kByte, host_states_);
 }
 
 at::Tensor FlatParameters::mapped(const Value& value) const {
@@ -273,12 +282,9 @@ int64_t FlatParameters::host_bytes_of(const Value& value) const {
   return static_cast<int64_t>(memory(in_tier(value, program::Tier::kHost)).nbytes());
 }
 
-std::vector<Value> FlatParameters::staged_values(int group) const {
+std::vector<Value> FlatParameters::staged_values() const {
   std::vector<Value> out;
-  for (const ValueKind kind : {ValueKind::kState, ValueKind::kWeight}) {
-    const Value own = own_value(kind, group);
-    if (file_offsets_.contains(in_tier(own, program::Tier::kNvme))) out.push_back(in_tier(own, program::Tier::kHost));
-  }
+  for (const auto& [in_file, offset] : file_offsets_) out.push_back(in_tier(in_file, program::Tier::kHost));
   return out;
 }
 
@@ -298,7 +304,7 @@ void FlatParameters::forget_mapped() {
 
 int64_t FlatParameters::host_bytes() const {
   size_t bytes = 0;
-  for (const Region* region : {&host_weights_, &host_gradients_, &host_states_})
+  for (const Region* region : {&host_weights_, &host_gradients_, &host_states_, &host_activations_})
     bytes += region->memory.defined() ? region->memory.nbytes() : 0;
   return static_cast<int64_t>(bytes);
 }
@@ -445,12 +451,13 @@ int FlatParameters::index_of(const nn::ParameterGroup& group) const {
 bool FlatParameters::keeps_whole(int group) const { return keeps_whole_[static_cast<size_t>(group)]; }
 at::Tensor FlatParameters::memory(const Value& value) const {
   const bool weights = value.kind == ValueKind::kWeight, host = value.tier == program::Tier::kHost;
-  const Region& region = value.kind == ValueKind::kState ? host_states_
-                         : host                          ? (weights ? host_weights_ : host_gradients_)
-                         : value.codec == Codec::kBf16   ? encoded_gradients_
-                         : value.codec != Codec::kPlain  ? (weights ? encoded_weights_ : terms_)
-                         : weights                       ? weights_
-                                                         : gradients_;
+  const Region& region = value.kind == ValueKind::kState        ? host_states_
+                         : value.kind == ValueKind::kActivation ? host_activations_
+                         : host                                 ? (weights ? host_weights_ : host_gradients_)
+                         : value.codec == Codec::kBf16          ? encoded_gradients_
+                         : value.codec != Codec::kPlain         ? (weights ? encoded_weights_ : terms_)
+                         : weights                              ? weights_
+                                                                : gradients_;
   const auto extent = region.extents.find(value);
   if (extent == region.extents.end()) return {};
   return region.memory.narrow(0, extent->second.begin, extent->second.elements);
@@ -517,17 +524,17 @@ at::Tensor FlatParameters::part_of_states(const at::Tensor& states, int k, int g
 }
 
 at::Tensor FlatParameters::update_state(int k, int group) const {
-  if (!file_) return own_state(k, group);
+  if (!states_in_file_) return own_state(k, group);
   return part_of_states(memory(in_tier(own_value(ValueKind::kState, group), program::Tier::kHost)), k, group);
 }
 at::Tensor FlatParameters::update_master(int group) const {
-  if (!file_) return own_master(group);
+  if (!states_in_file_) return own_master(group);
   if (groups_.front()->dtype() == at::kFloat || this->group(group).frozen()) return {};
   return update_state(num_states(), group);
 }
 
 at::Tensor FlatParameters::own_state(int k, int group) const {
-  if (file_)
+  if (states_in_file_)
     return part_of_states(mapped(in_tier(own_value(ValueKind::kState, group), program::Tier::kNvme)), k, group);
   return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).size());
 }
@@ -537,7 +544,7 @@ at::Tensor FlatParameters::own_remainder(int index, at::ScalarType type) const {
   return remainder_.narrow(0, state_offsets_[static_cast<size_t>(index)], part(index).size());
 }
 at::Tensor FlatParameters::own_master(int group) const {
-  if (!file_) return own_remainder(group, at::kFloat);
+  if (!states_in_file_) return own_remainder(group, at::kFloat);
   if (groups_.front()->dtype() == at::kFloat || this->group(group).frozen()) return {};
   return own_state(num_states(), group);
 }

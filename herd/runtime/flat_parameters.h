@@ -12,6 +12,7 @@
 //   host      A Program may keep states, master copies and the weights that the update works on in host memory. There
 //             each slot has a staging buffer, and bf16 weights have an fp32 master copy, too.
 //             Where it keeps all weights there, the device has buffers of a pool for them.
+//             Activations that wait there for backward have buffers, too.
 //   files     It may keep them in a file on NVMe instead, and then the host has staging buffers alone. own_state() and
 //             own_master() are then views of the mapped file, for use outside of steps: call forget_mapped() before the
 //             next step. Steps read and write the file through the staging buffers.
@@ -122,8 +123,8 @@ class FlatParameters {
   void sum_host_terms(int group, program::Codec codec);
   bool gathers_encoded(int group) const;  // tells whether the step does
 
-  // Returns the values on the host that are staged for what the file keeps of a group; none without a file.
-  std::vector<program::Value> staged_values(int group) const;
+  // Returns the values on the host that are staged for what the file keeps; none without a file.
+  std::vector<program::Value> staged_values() const;
   // Copy a value on the host from the file or to it; REQUIRES that the file keeps the value. Throw as NvmeFile.
   void read_file(const program::Value& on_host);
   void write_file(const program::Value& on_host);
@@ -195,9 +196,10 @@ class FlatParameters {
   std::vector<bool> keeps_whole_, stays_on_host_;  // by group
   std::vector<bool> on_host_;                      // by group: its tensors read the weights that the host keeps
   Region weights_, gradients_, encoded_gradients_, encoded_weights_, terms_;
-  Region host_weights_, host_gradients_;
+  Region host_weights_, host_gradients_, host_activations_;  // of activations, bytes
   Region host_states_;                              // bytes of the staging buffers of states that the file keeps
   std::unique_ptr<NvmeFile> file_;                  // null where no file keeps values
+  bool states_in_file_ = false;                     // false: the file keeps activations alone, or there is none
   std::map<program::Value, int64_t> file_offsets_;  // by value in the file: where it begins
   std::vector<at::ScalarType> state_types_;
   std::vector<int64_t> state_offsets_;  // first element of each group in states_ and remainder_, then their size

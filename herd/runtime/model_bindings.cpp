@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
@@ -665,7 +666,10 @@ void ModelBindings::copy_over_link(const at::Tensor& from, const at::Tensor& to)
     return;
   }
   const auto begin = Clock::now();
-  std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+  if (from.is_non_overlapping_and_dense())
+    std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+  else
+    at::Tensor(to).copy_(from);
   wait_for_link(begin, static_cast<int64_t>(from.nbytes()));
 }
 
@@ -690,6 +694,7 @@ void ModelBindings::evict(const Op& op) {
     for (const program::Value& value : op.reads) parameters_.write_file(value);
     return;
   }
+  if (op.reads.at(0).kind == ValueKind::kActivation) return evict_activation(op.reads[0]);
   const int group = op.reads.at(0).index;
   copy_over_link(parameters_.own_gradient(group), parameters_.update_gradient(group));
 }
@@ -700,11 +705,48 @@ void ModelBindings::fetch(const Op& op) {
     for (const program::Value& value : op.writes) parameters_.read_file(value);
     return;
   }
+  if (op.writes.at(0).kind == ValueKind::kActivation) return fetch_activation(op.writes[0]);
   const int group = op.writes.at(0).index;
   const at::Tensor from = parameters_.update_weights(group);
   copy_over_link(from, parameters_.memory(op.writes[0]).narrow(0, 0, from.numel()));
   // What a window fetches again is the same as before, and graphs still refer to it.
   if (!parameters_.stays_on_host(group)) parameters_.group(group).mark_weights_written();
+}
+
+at::Tensor ModelBindings::waiting_on_host(const program::Value& value) const {
+  at::Tensor form;
+  {
+    const std::lock_guard lock(mutex_);
+    form = waiting_.at(value);
+  }
+  const at::Tensor bytes = parameters_.memory(in_tier(value, program::Tier::kHost));
+  const auto needed = static_cast<int64_t>(form.nbytes());
+  HERD_CHECK(bytes.defined() && needed <= bytes.numel(), "no room on the host for an activation");
+  return bytes.narrow(0, 0, needed).view(form.scalar_type()).as_strided(form.sizes(), form.strides());
+}
+
+void ModelBindings::evict_activation(const program::Value& value) {
+  const at::Tensor from = find_tensor(value);
+  HERD_CHECK(from.defined(), "what is evicted holds no tensor");  // the executor names the op
+  const auto options = from.options().device(at::kMeta);
+  const at::Tensor form = from.is_non_overlapping_and_dense() ? at::empty_strided(from.sizes(), from.strides(), options)
+                                                              : at::empty(from.sizes(), options);
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_[value] = form;
+  }
+  copy_over_link(from, waiting_on_host(value));
+  if (!device_) return;
+  const c10::impl::VirtualGuardImpl guard(from.device().type());
+  guard.recordDataPtrOnStream(from.storage().data_ptr(), guard.getStream(from.device()));
+}
+
+void ModelBindings::fetch_activation(const program::Value& value) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  const at::Tensor from = waiting_on_host(value);
+  const at::Tensor to = at::empty_strided(from.sizes(), from.strides(), from.options().device(parameters_.device()));
+  copy_over_link(from, to);
+  set_tensor(value, to);
 }
 
 // Copies values to another codec. bf16 has their padding, too, which is zero in either codec.

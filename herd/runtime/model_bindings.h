@@ -169,6 +169,10 @@ class ModelBindings {
   void reduce_encoded(const program::Op& op, int64_t step, Communicator& comm);
   void evict(const program::Op& op);
   void fetch(const program::Op& op);
+  void evict_activation(const program::Value& value);
+  void fetch_activation(const program::Value& value);
+  // Returns the memory on the host of an activation as a tensor of the form that it has on the device.
+  at::Tensor waiting_on_host(const program::Value& value) const;
   void copy_over_link(const at::Tensor& from, const at::Tensor& to) const;
   using Clock = std::chrono::steady_clock;
   // Waits until the link that the run emulates has moved so many bytes since `begin`.
@@ -200,6 +204,7 @@ class ModelBindings {
   StepOutput output_;
   mutable std::mutex mutex_;                      // guards tensors_, which all lanes use
   std::map<program::Value, at::Tensor> tensors_;  // activations, their gradients, logits
+  std::map<program::Value, at::Tensor> waiting_;  // by activation that was evicted: a tensor of its form without memory
   // What was loaded in this step, while something holds it; used by the compute lane alone.
   std::map<program::Value, c10::weak_intrusive_ptr<c10::StorageImpl>> loaded_;
   std::map<program::Value, KeptGraph> graphs_;                // used by the compute lane alone

@@ -270,6 +270,10 @@ std::vector<Key> make_keys() {
            "with offload = window, blocks whose passes read weights straight from the host's memory and wait for no "
            "copy: names such as embedding, h.3 and head, or patterns with *, separated by blanks; auto = those at both "
            "ends of the chain with which the step is predicted to be shortest"),
+      text("strategy", "offload_activations", Effect::kLayout, HERD_FIELD(strategy.offload_activations),
+           {"none", "host", "nvme"},
+           "where inputs of recomputed blocks wait from their forward to their backward: none = on the device; host = "
+           "in the host's memory; nvme = in a file of each rank"),
       text("strategy", "context", Effect::kLayout, HERD_FIELD(strategy.context), {"all_to_all", "ring", "hybrid"},
            "how mesh.cp ranks share attention; all_to_all = each works on all tokens of its heads; ring = each on its "
            "own tokens, keys and values pass around"),
@@ -350,8 +354,8 @@ std::vector<Key> make_keys() {
           "rate of copies between the device and the host, each way, like 8GB/s: on CPUs, where both are one memory, "
           "copies are slowed to it, and predictions know it; 0 = no limit"),
       text("memory", "nvme_path", Effect::kNone, HERD_FIELD(memory.nvme_path), {},
-           "folder in which offload = nvme keeps a file for each rank, on a drive of each host; auto = nvme in the "
-           "run's folder"),
+           "folder in which offload and offload_activations = nvme keep a file for each rank, on a drive of each host; "
+           "auto = nvme in the run's folder"),
       rate(
           "memory", "nvme_bandwidth", Effect::kNone,
           +[](RunFile& run) -> int64_t& { return run.memory.nvme_bandwidth; },

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "herd/base/error.h"
+#include "herd/strategies/activation_offload.h"
 #include "herd/strategies/compression.h"
 #include "herd/strategies/context_parallel.h"
 #include "herd/strategies/data_parallel.h"
@@ -65,6 +66,7 @@ std::vector<Technique>& table() {
       weight_window_row(),
       direct_host_row(),
       gather_codec_row(),
+      activation_offload_row(),
   };
   return rows;
 }

@@ -98,7 +98,7 @@ class Measurements {
       machine.emulated_link_bytes_per_us = static_cast<double>(run_.memory.link) / 1e6;
     else
       machine.host_link_bytes_per_us = mean_over_ranks(host_link_bytes_per_us(), comm_);
-    if (run_.strategy.offload == "nvme") {
+    if (run_.strategy.offload == "nvme" || run_.strategy.offload_activations == "nvme") {
       const double given = static_cast<double>(run_.memory.nvme_bandwidth) / 1e6;
       machine.nvme_bytes_per_us = given > 0 ? given : mean_over_ranks(nvme_bytes_per_us(), comm_);
     }
@@ -241,16 +241,15 @@ class Measurements {
     constexpr double kMaxBytes = 256 << 20, kNoRate = 1e3;
     double bytes = 0, us = 0;
     meet_ranks();
-    for (int g = 0; g < parameters_.num_groups() && bytes < kMaxBytes; ++g) {
-      for (const program::Value& value : parameters_.staged_values(g)) {
-        const auto begin = Clock::now();
-        parameters_.read_file(value);
-        parameters_.write_file(value);
-        us += us_since(begin);
-        bytes += 2 * static_cast<double>(parameters_.memory(value).nbytes());
-      }
+    for (const program::Value& value : parameters_.staged_values()) {
+      if (bytes >= kMaxBytes) break;
+      const auto begin = Clock::now();
+      parameters_.read_file(value);
+      parameters_.write_file(value);
+      us += us_since(begin);
+      bytes += 2 * static_cast<double>(parameters_.memory(value).nbytes());
     }
-    return us > 0 ? bytes / us : kNoRate;  // a rank whose parameters are all frozen has no file
+    return us > 0 ? bytes / us : kNoRate;  // a rank whose parameters are all frozen may have no file
   }
   // Returns the time of an all-reduce. Each call takes the next bucket, as a step does, so that none is in a cache.
   double reduce_us_per_byte() {

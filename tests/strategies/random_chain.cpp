@@ -152,6 +152,8 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   run.strategy.recompute = one_of<std::string>(random, {"none", "full", "sqrt", "every:2", "every:3"});
   run.strategy.precision = one_of<std::string>(random, {"fp32", "bf16", "fp16"});
   run.strategy.offload = one_of<std::string>(random, {"none", "none", "none", "none", "states", "nvme"});
+  if (run.strategy.recompute != "none")
+    run.strategy.offload_activations = one_of<std::string>(random, {"none", "host", "nvme"});
   run.strategy.compression = run.strategy.precision == "fp32" && fsdp == 1 && chance(random, 0.2) ? "bf16" : "none";
   if (run.strategy.zero > 1 && chance(random, 0.3)) run.strategy.compression = chance(random, 0.5) ? "int8" : "int4";
   if (run.strategy.compression == "bf16") run.strategy.zero = std::min<int64_t>(run.strategy.zero, 1);

@@ -31,7 +31,8 @@ void expect_memory_as_predicted(const Trained& trained, const std::string& what)
   const auto files = program::peak_bound(trained.step, Tier::kNvme).bytes;
   EXPECT_EQ(trained.file_bytes, files) << what;
   EXPECT_LE(trained.host_bytes, host) << what;
-  EXPECT_GE(static_cast<double>(trained.host_bytes), 0.97 * static_cast<double>(host)) << what;
+  constexpr double kNumbersOfAStep = 512;  // losses and norms, which the step counts on the host
+  EXPECT_GE(static_cast<double>(trained.host_bytes), 0.97 * static_cast<double>(host) - kNumbersOfAStep) << what;
 }
 
 TEST(Offload, TrainsWithTheSameBits_AndTheMemoryThatIsPredicted) {
@@ -130,6 +131,43 @@ TEST(Offload, ReadsWeightsOnTheHost_WithTheBitsOfAWindow) {
             expect_same_bits(fetched, direct, what);
             EXPECT_LE(direct.held.at(MemoryLabel::kWeights), fetched.held.at(MemoryLabel::kWeights)) << what;
             EXPECT_TRUE(blocks != "*" || direct.held.at(MemoryLabel::kWeights) == 0) << what;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Activations that wait on the host or in files change no bit, in any layout that has them.
+TEST(Offload, MovesActivationsWithTheSameBits) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  int index = 0;
+  for (const std::string precision : {"fp32", "bf16"}) {
+    for (const int pp : {1, 2}) {
+      for (const int data : {1, 2}) {
+        for (const int tp : {1, 2}) {
+          for (const int zero : {0, 1, 2, 3}) {
+            for (const std::string recompute : {"full", "sqrt", "every:2"}) {
+              if ((data == 1 && zero > 0) || pp * data * tp > 4) continue;
+              if (++index % one_in(29, 61) != 0) continue;
+              spec::RunFile run = tiny_run();
+              run.model.layers = 5;
+              run.strategy.precision = precision, run.strategy.recompute = recompute, run.strategy.zero = zero;
+              run.mesh.pp = pp, run.mesh.tp = tp;
+              run.train.micro_batch = 1 + index % 2;
+              if (zero == 0) run.strategy.offload = std::array{"none", "nvme", "window", "states"}[index % 4];
+              const std::string what = precision + " pp " + std::to_string(pp) + " dp " + std::to_string(data) +
+                                       " tp " + std::to_string(tp) + " zero " + std::to_string(zero) + " recompute " +
+                                       recompute + " offload " + run.strategy.offload;
+              const Trained kept = train_in_threads(run, pp * data * tp, steps_to_compare());
+              for (const std::string where : {"host", "nvme"}) {
+                run.strategy.offload_activations = where;
+                const Trained moved = train_in_threads(run, pp * data * tp, steps_to_compare());
+                expect_same_bits(kept, moved, where + " " + what + ": ");
+                if (run.strategy.offload != "states" && run.strategy.offload != "window")
+                  expect_memory_as_predicted(moved, where + " " + what);
+              }
+            }
           }
         }
       }

@@ -100,6 +100,8 @@ DrawnLayout draw_layout(int seed, std::mt19937& random, const std::string& half,
        "strategy.recompute=" + one_of({"none", "full", "sqrt", "every:2"}),
        "strategy.offload=" + one_of({"none", "none", "states"}), "train.micro_batch=" + one_of({"2", "3", "5"}),
        "strategy.precision=" + std::string(seed % 3 == 2 ? "bf16" : "fp32"), "checkpoint.every=" + half}};
+  if (out.keys[3] != "strategy.recompute=none")
+    out.keys.push_back("strategy.offload_activations=" + one_of({"none", "host", "nvme"}));
   if (pp > 1) out.keys.push_back("strategy.pipeline=" + one_of({"1f1b", "gpipe", "zero_bubble_h1"}));
   return out;
 }

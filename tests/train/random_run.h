@@ -181,6 +181,8 @@ inline spec::RunFile drawn(const Combination& c) {
     draw_gather_codec(c, run);
   }
   if (c.ep == 1) draw_secondary_shard(c, run);
+  if (c.recompute != "none" && c.recompute != "selective" && c.seed % 4 < 3)
+    run.strategy.offload_activations = c.seed % 4 == 0 ? "nvme" : "host";
   if (c.kind != "moe" && c.seed % 3 == 2) run.data.packing = "documents";
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   if (c.ep == 1 && c.seed % 2 == 0) draw_schedule(c, run);
@@ -200,7 +202,8 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          run.strategy.gather_codec + (run.strategy.secondary_shard ? " inside hosts" : "") + ", sync " +
          run.strategy.sync + " of " + std::to_string(run.strategy.servers) + ", " + run.strategy.schedule + " " +
          std::to_string(run.strategy.partition_bytes) + " " + std::to_string(run.strategy.credit) + ", offload " +
-         c.offload + ", " + std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
+         c.offload + " and activations " + run.strategy.offload_activations + ", " + std::to_string(c.micro_batches) +
+         " micro-batches | " + m.kind +
          (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts" : "") +
          ", layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
          std::to_string(m.heads) + " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) +
