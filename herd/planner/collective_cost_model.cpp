@@ -28,7 +28,7 @@ std::string shape_of(const Axis& axis) {
 }
 
 // Returns the bytes that one rank's core or device copies of a message of S bytes: S for a gather or a reduce-scatter,
-// 2 S for an all-reduce.
+// a broadcast or a reduce, 2 S for an all-reduce.
 double copied_bytes(program::OpKind kind, int64_t bytes) {
   return (kind == program::OpKind::kAllReduce ? 2.0 : 1.0) * static_cast<double>(bytes);
 }
@@ -66,13 +66,16 @@ Topology group_topology(const Topology& topology, const Mesh& mesh, int axis) {
 double CollectiveCostModel::chosen_us(program::OpKind kind, int64_t bytes, const Topology& group) const {
   CollectiveRequest request;
   // A reduce-scatter moves as many bytes as an all-gather, in as many messages.
-  request.collective = kind == program::OpKind::kAllReduce  ? Collective::kAllReduce
-                       : kind == program::OpKind::kAllToAll ? Collective::kAllToAll
-                                                            : Collective::kAllGather;
+  request.collective = kind == program::OpKind::kAllReduce   ? Collective::kAllReduce
+                       : kind == program::OpKind::kAllToAll  ? Collective::kAllToAll
+                       : kind == program::OpKind::kBroadcast ? Collective::kBroadcast
+                       : kind == program::OpKind::kReduce    ? Collective::kReduce
+                                                             : Collective::kAllGather;
   request.num_ranks = group.num_ranks();
   request.elements = std::max<int64_t>(1, bytes / size_of(dtype_));
   request.dtype = dtype_;
-  request.in_place = request.collective == Collective::kAllReduce;
+  request.in_place = request.collective == Collective::kAllReduce || request.collective == Collective::kBroadcast ||
+                     request.collective == Collective::kReduce;
   request.same_host = request.direct = group.hosts.size() == 1;
   for (int host = 0; host < static_cast<int>(group.hosts.size()); ++host)
     request.hosts.insert(request.hosts.end(), static_cast<size_t>(group.hosts[static_cast<size_t>(host)].ranks), host);

@@ -39,7 +39,8 @@ TierBytes tier_bytes(const program::Peak& peak) {
 }
 
 // Adds the bytes that a rank sends on each axis: 2(n-1)/n of an all-reduce's message, (n-1)/n of a gather's or a
-// reduce-scatter's, what it sends to other stages, and to and from parameter servers.
+// reduce-scatter's, as much of a broadcast's or a reduce's, which is the mean over its ranks, what it sends to other
+// stages, and to and from parameter servers.
 void add_traffic(const Program& step, std::map<std::string, double>& sent) {
   for (const program::Op& op : step.ops) {
     if (op.kind == OpKind::kSend)

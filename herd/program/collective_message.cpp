@@ -7,6 +7,10 @@ namespace herd::program {
 
 int64_t message_bytes(const Program& step, const Op& op) {
   int64_t in = 0, out = 0;
+  if (is_rooted(op)) {
+    for (const Value& value : moved_values(op)) in += step.values.at(value).bytes;
+    return in;
+  }
   for (size_t i = 0; i < std::min(op.reads.size(), op.writes.size()); ++i) in += step.values.at(op.reads[i]).bytes;
   for (const Value& value : op.writes) out += step.values.at(value).bytes;
   const ElementRange range = part_of(std::max(in, out), op);
@@ -34,7 +38,13 @@ OpKind traffic_kind(const Op& op) {
 
 bool is_collective(const Op& op) {
   return op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter ||
-         op.kind == OpKind::kAllToAll;
+         op.kind == OpKind::kAllToAll || is_rooted(op);
+}
+
+std::vector<Value> moved_values(const Op& op) {
+  std::vector<Value> moved = op.kind == OpKind::kBroadcast ? op.writes : op.reads;
+  std::erase_if(moved, [&](const Value& value) { return value.placement.is_owned(op.axis); });
+  return moved;
 }
 
 std::map<int, int> weight_shard_axes(const Program& step) {
@@ -43,6 +53,10 @@ std::map<int, int> weight_shard_axes(const Program& step) {
     const bool parameters = value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient;
     if (parameters && value.placement.shard != 0)
       axes.emplace(value.index, std::countr_zero(value.placement.shard));  // the first of several is the primary one
+  }
+  for (const Op& op : step.ops) {  // a rank may own nothing
+    if (!is_rooted(op)) continue;
+    for (const Value& value : moved_values(op)) axes.emplace(value.index, op.axis);
   }
   return axes;
 }

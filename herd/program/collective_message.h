@@ -9,8 +9,8 @@
 namespace herd::program {
 
 // Returns the bytes of a collective's whole message: of what the op reads or of what it writes, whichever is the whole.
-// Those of an all-to-all are what each rank holds, before and after.
-// Shards that a reduce-scatter adds to do not count.
+// Those of an all-to-all are what each rank holds, before and after; those of a broadcast or a reduce are
+// moved_values(). Shards that a reduce-scatter adds to do not count.
 int64_t message_bytes(const Program& step, const Op& op);
 
 // Holds elements [begin, end) of a value.
@@ -41,11 +41,17 @@ inline bool is_activation_or_gradient(const Value& value) {
   return value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient;
 }
 
-// Tells whether an op is an all-gather, an all-reduce, a reduce-scatter or an all-to-all, in which all ranks of a group
-// take part.
+// Tells whether an op is an all-gather, an all-reduce, a reduce-scatter, an all-to-all, a broadcast or a reduce, in
+// which all ranks of a group take part.
 bool is_collective(const Op& op);
+// Tells whether an op is a broadcast or a reduce, of which one rank of the group has what the others lack.
+inline bool is_rooted(const Op& op) { return op.kind == OpKind::kBroadcast || op.kind == OpKind::kReduce; }
+// Returns the values that every rank of a broadcast writes, or of a reduce sums: all but the owner's. REQUIRES
+// is_rooted(op).
+std::vector<Value> moved_values(const Op& op);
 
-// Returns by parameter group the axis that cuts its weights and gradients into shards; none of groups without shards.
+// Returns by parameter group the axis that cuts its weights and gradients into shards, or one of whose ranks owns them;
+// none of groups without either.
 std::map<int, int> weight_shard_axes(const Program& step);
 
 }  // namespace herd::program

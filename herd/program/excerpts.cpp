@@ -16,13 +16,15 @@ bool backward_needs(const Value& value) {
          value.kind == ValueKind::kGradient || value.kind == ValueKind::kPending;
 }
 
-// Puts a gather, or a fetch from the host, before each pass whose weights are whole on the device only while they are
-// used. Consecutive passes that use the same weights share it. What it is made of comes first: what is gathered in a
-// codec is decoded after, and what hosts gather is gathered inside them.
+// Puts a gather or broadcast, or a fetch from the host, before each pass whose weights are whole on the device only
+// while they are used. Consecutive passes that use the same weights share it. What it is made of comes first: what is
+// gathered in a codec is decoded after, and what hosts gather is gathered inside them.
 std::vector<Op> with_gathers(const Program& step, const std::vector<Op>& kept) {
   std::map<Value, const Op*> gathers;
   for (const Op& op : step.ops) {
-    if (op.kind != OpKind::kAllGather && op.kind != OpKind::kFetch && op.kind != OpKind::kDecode) continue;
+    const bool brings = op.kind == OpKind::kAllGather || op.kind == OpKind::kBroadcast || op.kind == OpKind::kFetch ||
+                        op.kind == OpKind::kDecode;
+    if (!brings) continue;
     for (const Value& value : op.writes) gathers[value] = &op;
   }
   std::vector<Op> out;

@@ -3,6 +3,7 @@
 //   shard    means that every rank holds a part of its own, and the parts of all ranks are the value. A part is a range
 //            of rows, or of heads (Dimension).
 //   partial  means that every rank holds a term, and the sum of all ranks' terms is the value.
+//   owned    means that one rank, its owner, holds all of the value, and the others hold nothing.
 // Several axes may cut one value. kNoAxis stands for an axis of one rank, along which a value is always whole.
 // Threads: plain data.
 #pragma once
@@ -22,11 +23,15 @@ struct Placement {
   uint32_t shard = 0;    // bit i is set if axis i of the mesh cuts the value
   uint32_t partial = 0;  // bit i is set if the sum along axis i is the value
   uint32_t heads = 0;    // bit i is set if axis i cuts the value, by heads; axes of `shard` alone cut it by rows
+  uint32_t owned = 0;    // bit i is set if one rank along axis i holds the value, and the others nothing
   auto operator<=>(const Placement&) const = default;
 
-  constexpr bool is_whole() const { return (shard | partial) == 0; }  // tells whether it is whole along every axis
+  constexpr bool is_whole() const {
+    return (shard | partial | owned) == 0;
+  }  // tells whether it is whole along every axis
   constexpr bool is_shard(int axis) const { return (shard & bit(axis)) != 0; }
   constexpr bool is_partial(int axis) const { return (partial & bit(axis)) != 0; }
+  constexpr bool is_owned(int axis) const { return (owned & bit(axis)) != 0; }
   // Returns the dimension along which the axis cuts the value. REQUIRES is_shard(axis).
   constexpr Dimension dimension(int axis) const {
     return (heads & bit(axis)) != 0 ? Dimension::kHeads : Dimension::kRows;
@@ -34,14 +39,18 @@ struct Placement {
 
   // Each returns this placement with that of one axis replaced; kNoAxis changes nothing.
   constexpr Placement whole_on(int axis) const {
-    return {shard & ~bit(axis), partial & ~bit(axis), heads & ~bit(axis)};
+    return {shard & ~bit(axis), partial & ~bit(axis), heads & ~bit(axis), owned & ~bit(axis)};
   }
   constexpr Placement shard_on(int axis, Dimension by = Dimension::kRows) const {
     const uint32_t others = heads & ~bit(axis);
-    return {shard | bit(axis), partial & ~bit(axis), by == Dimension::kHeads ? others | bit(axis) : others};
+    return {shard | bit(axis), partial & ~bit(axis), by == Dimension::kHeads ? others | bit(axis) : others,
+            owned & ~bit(axis)};
   }
   constexpr Placement partial_on(int axis) const {
-    return {shard & ~bit(axis), partial | bit(axis), heads & ~bit(axis)};
+    return {shard & ~bit(axis), partial | bit(axis), heads & ~bit(axis), owned & ~bit(axis)};
+  }
+  constexpr Placement owned_on(int axis) const {
+    return {shard & ~bit(axis), partial & ~bit(axis), heads & ~bit(axis), owned | bit(axis)};
   }
 
  private:

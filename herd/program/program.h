@@ -19,10 +19,10 @@
 // A value is one buffer of a rank. Its key says what it holds: kind, index and micro-batch. The key also says how the
 // value lies on each axis of the mesh (placement.h), its codec, and its tier of memory. Only collectives change the
 // placement, each along its own axis. An all-reduce turns partial into whole, a reduce-scatter partial into shard, an
-// all-gather shard into whole, an all-to-all a shard along one dimension into one along another. Only encode and decode
-// change the codec; only fetch and evict change the tier. A gradient keeps its key while ranks add to it, and the
-// verifier follows which contributions it has. The model itself cuts some weights, those of tensor-parallel blocks.
-// Each rank's part of them is a parameter group of its own.
+// all-gather shard into whole, an all-to-all a shard along one dimension into one along another, a reduce whole into
+// owned, a broadcast owned into whole. Only encode and decode change the codec; only fetch and evict change the tier. A
+// gradient keeps its key while ranks add to it, and the verifier follows which contributions it has. The model itself
+// cuts some weights, those of tensor-parallel blocks. Each rank's part of them is a parameter group of its own.
 //
 // Ops of a block (load, forward, loss, logits, recompute, both backwards) name block and micro_batch, and so do send,
 // receive and add. All other ops have -1 in both, since their values say what they work on. A pass that the ranks of an
@@ -79,6 +79,10 @@ enum class OpKind : uint8_t {
   // p, s -> w, s. It gets weights from the servers, which update a group once all ranks of the axis have pushed; or
   // with each push, where a rank may be up to Op::staleness steps ahead of the slowest.
   kPull,
+  // w.owned -> w on the owner, -> w on the other ranks of the axis. Op::peer is the owner's index on it.
+  kBroadcast,
+  // g [, g.owned] -> g.owned on the owner, g -> on the other ranks. It sums along an axis, g.owned included.
+  kReduce,
 };
 
 // Names a queue of ops that start first in, first out. Different lanes run beside each other.
@@ -146,8 +150,9 @@ struct Op {
   int block = -1;  // block that the op runs; -1 for ops of no block
   int micro_batch = -1;
   int axis = kNoAxis;  // axis of Program::mesh along which ranks run a collective, share a loss, or send
-  int peer = -1;       // index on `axis` of the rank at the other end of kSend or kReceive
-  int staleness = 0;   // of kPull: steps of other ranks that the weights may lack at most, or kNoBound
+  // Index on `axis` of the rank at the other end of kSend or kReceive, or of the owner for kBroadcast and kReduce.
+  int peer = -1;
+  int staleness = 0;  // of kPull: steps of other ranks that the weights may lack at most, or kNoBound
   // A kAllReduce of one gradient may sum one range of its elements: that of `part`, of `parts` ranges of equal size.
   int part = 0, parts = 1;
   bool operator==(const Op&) const = default;

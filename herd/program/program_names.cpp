@@ -3,13 +3,16 @@
 #include <charconv>
 #include <iterator>
 
+#include "herd/program/collective_message.h"
+
 namespace herd::program {
 namespace {
 
 constexpr std::string_view kOps[] = {
     "load",           "forward", "loss",   "recompute", "backward", "backward_weight", "all_gather", "all_reduce",
     "reduce_scatter", "norm",    "clip",   "step",      "send",     "receive",         "fetch",      "evict",
-    "release",        "encode",  "decode", "logits",    "add",      "all_to_all",      "push",       "pull"};
+    "release",        "encode",  "decode", "logits",    "add",      "all_to_all",      "push",       "pull",
+    "broadcast",      "reduce"};
 constexpr std::string_view kLanes[] = {"compute", "gather",   "reduce", "activations", "peer-in", "peer-out",
                                        "copy-in", "copy-out", "host",   "io",          "update"};
 constexpr std::string_view kCodecs[] = {"plain", "bf16", "int8", "int4", "topk"};
@@ -101,6 +104,7 @@ std::string value_name(const Mesh& mesh, const Value& value) {
       text += ".shard(" + axis_name(mesh, axis) + (by_heads ? std::string(kByHeads) : "") + ")";
     }
     if (value.placement.is_partial(axis)) text += ".partial(" + axis_name(mesh, axis) + ")";
+    if (value.placement.is_owned(axis)) text += ".owned(" + axis_name(mesh, axis) + ")";
   }
   if (value.codec != Codec::kPlain) text += "." + std::string(codec_name(value.codec));
   return value.tier == usual_tier(value.kind) ? text : text + "." + std::string(tier_name(value.tier));
@@ -153,12 +157,13 @@ std::optional<Value> parse_value(const Mesh& mesh, std::string_view text) {
   while (!rest.empty()) {
     const auto suffix = take_suffix(rest);
     if (!suffix) return std::nullopt;
-    if (suffix->name == "shard" || suffix->name == "partial") {
+    if (suffix->name == "shard" || suffix->name == "partial" || suffix->name == "owned") {
       const bool by_heads = suffix->name == "shard" && suffix->axis.ends_with(kByHeads);
       const int axis = mesh.find(suffix->axis.substr(0, suffix->axis.size() - (by_heads ? kByHeads.size() : 0)));
       if (axis == kNoAxis || axis >= kMaxAxes) return std::nullopt;
-      value.placement = suffix->name == "partial"
-                            ? value.placement.partial_on(axis)
+      value.placement = suffix->name == "partial" ? value.placement.partial_on(axis)
+                        : suffix->name == "owned"
+                            ? value.placement.owned_on(axis)
                             : value.placement.shard_on(axis, by_heads ? Dimension::kHeads : Dimension::kRows);
     } else if (const auto codec = find<Codec>(kCodecs, suffix->name)) {
       value.codec = *codec;
@@ -179,7 +184,10 @@ std::string subject(const Program& step, const Op& op) {
   if (op.kind == OpKind::kRelease || op.kind == OpKind::kFetch || op.kind == OpKind::kEvict) {
     for (const Value& value : op.writes) append(out, value_name(step.mesh, value));
   } else if (op.block < 0) {  // names groups without placement and tier: "w7"
-    for (const Value& value : op.kind == OpKind::kPush ? op.reads : op.writes) {
+    const std::vector<Value> values = op.kind == OpKind::kPush ? op.reads
+                                      : is_rooted(op)          ? moved_values(op)
+                                                               : op.writes;
+    for (const Value& value : values) {
       if (value.kind == ValueKind::kState || value.kind == ValueKind::kResidual) continue;
       append(out, value_name(step.mesh, {value.kind, value.index, value.micro_batch, kWhole, Codec::kPlain,
                                          usual_tier(value.kind), value.tensor}));
@@ -187,7 +195,9 @@ std::string subject(const Program& step, const Op& op) {
   }
   if (op.parts > 1) append(out, "part " + std::to_string(op.part) + " of " + std::to_string(op.parts));
   if (op.axis != kNoAxis) append(out, "on " + axis_name(step.mesh, op.axis));
-  if (op.peer >= 0) append(out, (op.kind == OpKind::kReceive ? "from " : "to ") + std::to_string(op.peer));
+  if (op.peer >= 0)
+    append(out,
+           (op.kind == OpKind::kReceive || op.kind == OpKind::kBroadcast ? "from " : "to ") + std::to_string(op.peer));
   if (op.staleness == kNoBound) append(out, "without bound");
   if (op.staleness > 0) append(out, "within " + std::to_string(op.staleness));
   return out;

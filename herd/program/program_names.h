@@ -17,8 +17,9 @@ std::string_view tier_name(Tier tier);       // returns "device"
 std::string_view codec_name(Codec codec);    // returns "bf16"
 std::string_view kind_name(ValueKind kind);  // returns the plural for tables and charts: "weights"
 
-// Returns "w7", "w7.shard(dp)", "x3.0.partial(tp)", "x3:1.0", "g7.bf16", "w7.shard(dp).host" or "factor". A name leaves
-// out the tier where values of the kind usually lie: the host for losses, norms and the factor, else the device.
+// Returns "w7", "w7.shard(dp)", "w7.owned(dp)", "x3.0.partial(tp)", "x3:1.0", "g7.bf16", "w7.shard(dp).host" or
+// "factor". A name leaves out the tier where values of the kind usually lie: the host for losses, norms and the factor,
+// else the device.
 std::string value_name(const Mesh& mesh, const Value& value);
 
 // Each is the inverse of the function of its name above, and returns nothing for a text that names no value.

@@ -37,6 +37,7 @@ struct Symbol {
   // By (part, parts) of Op: what a part of a gradient holds that is summed already, beside the `atoms` of the rest.
   std::map<std::pair<int, int>, std::set<Atom>> summed_parts = {};
   bool in_pieces = false;      // true: a weight's shard of a host, of pieces that are no neighbours
+  bool owned = false;          // true: the owner's, of which the other ranks hold nothing
   Codec lost = Codec::kPlain;  // codec by which a weight has lost something; kPlain for an exact one
   bool operator==(const Symbol&) const = default;
 };
@@ -50,6 +51,8 @@ struct OpContext {
   std::vector<Symbol> reads = {};         // symbols of op.reads, in their order
   std::vector<std::string> wrong = {};    // what the checks have found wrong with the op
 };
+
+constexpr int kNoOwner = -1;
 
 // Answers what the model asks for. Borrows `expected`.
 class Model {
@@ -75,13 +78,18 @@ class Model {
   bool is_by_heads(spec::TensorId tensor) const;
   // Returns which part of a tensor the block reads or gives on the rank, by axis, so far (Proof).
   std::map<int, Cut> cuts_of(int block, spec::TensorId tensor, int rank) const;
-  bool keeps_cache(int block) const;        // tells whether the pass keeps a cache of the block's keys and values
-  bool is_cut(int group) const;             // tells whether ranks of the tensor axis hold parts of the group
-  bool is_copied(int group) const;          // tells whether several of these ranks hold the same part
-  bool has_experts(int group) const;        // tells whether ranks of the expert axis hold parts of the group, so far
-  int parts_of(int group) const;            // returns the number of parts that an axis cuts the group into
-  int part_of(int group, int rank) const;   // returns the index of the part that the rank holds
-  bool trains(int rank) const;              // tells whether the rank runs a block with a group that is not frozen
+  bool keeps_cache(int block) const;       // tells whether the pass keeps a cache of the block's keys and values
+  bool is_cut(int group) const;            // tells whether ranks of the tensor axis hold parts of the group
+  bool is_copied(int group) const;         // tells whether several of these ranks hold the same part
+  bool has_experts(int group) const;       // tells whether ranks of the expert axis hold parts of the group, so far
+  int parts_of(int group) const;           // returns the number of parts that an axis cuts the group into
+  int part_of(int group, int rank) const;  // returns the index of the part that the rank holds
+  bool trains(int rank) const;             // tells whether the rank updates a group, which it runs a block with
+  // Returns the place on the shard axis of the only rank that updates the group; kNoOwner where ranks have shards of
+  // it.
+  int owner_of(int group) const;
+  // Tells whether the rank updates the group, or a part of it, if it runs a block with it.
+  bool updates(int group, int rank) const;
   std::set<int> trained_groups() const;     // returns all groups that are not frozen
   int version(int group, int steps) const;  // returns the version of the group's weights after so many steps
   // Returns the ranks whose samples a backward of the rank adds to the group's gradient.

@@ -52,8 +52,8 @@ struct CollectivePrice {
 class CollectiveCost {
  public:
   virtual ~CollectiveCost() = default;
-  // Prices kAllGather, kAllReduce, kReduceScatter or kAllToAll of a whole message of `bytes` among the ranks of an
-  // axis. Prices kSend or kReceive of a message between neighbours on the axis, at either end.
+  // Prices kAllGather, kAllReduce, kReduceScatter, kAllToAll, kBroadcast or kReduce of a whole message of `bytes` among
+  // the ranks of an axis. Prices kSend or kReceive of a message between neighbours on the axis, at either end.
   virtual CollectivePrice price(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const = 0;
 };
 

@@ -81,7 +81,8 @@ class SlotAssignment {
       give_staging_slots(kind, Tier::kHost);
     give_staging_slots(ValueKind::kActivation, Tier::kNvme);
     for (auto& [value, info] : step_.values) {
-      if (value.placement.shard != 0 && on_device(value) && !is_pooled(value)) give_shard_slot(value, info);
+      const bool is_part = (value.placement.shard | value.placement.owned) != 0;
+      if (is_part && on_device(value) && !is_pooled(value)) give_shard_slot(value, info);
     }
   }
 
@@ -158,7 +159,8 @@ class SlotAssignment {
     give_buffers(items, assign_pool(bytes, uses, 0));
   }
 
-  // Puts the shard of a gradient, or a persistent shard of a weight, into the slot of its whole where that has one.
+  // Puts the shard of a gradient, or a persistent shard of a weight, into the slot of its whole where that has one;
+  // what a rank owns likewise.
   void give_shard_slot(const Value& value, ValueInfo& info) {
     const Value whole = placed(value, kWhole);
     const bool whole_has_slot = on_device(whole) && !is_pooled(whole);

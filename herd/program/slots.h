@@ -11,7 +11,7 @@
 //                     before its use, needs no buffer ahead.
 //   shard             If the whole of a gradient's shard is not pooled, the shard has the whole's slot, and lies inside
 //                     it at its own range. Else it gets its own slot. Weights that are kept both whole and as a shard
-//                     share a slot in the same way.
+//                     share a slot in the same way. So do a whole and what a rank owns of it, which is all.
 //   on the host       Pooled values on the host share slots there. Two that follow each other in the step have
 //                     different ones, so that one is copied while the other is worked on.
 //   evicted           Activations that wait on the host or in files have a slot of a pool in each tier. That of the

@@ -116,7 +116,18 @@ int Model::part_of(int group, int rank) const {
 
 bool Model::trains(int rank) const {
   const std::set<int> groups = groups_of(rank);
-  return std::any_of(groups.begin(), groups.end(), [&](int group) { return !expected_.frozen_groups.contains(group); });
+  return std::any_of(groups.begin(), groups.end(), [&](int group) { return updates(group, rank); });
+}
+
+int Model::owner_of(int group) const {
+  const auto& owners = expected_.proof.owners;
+  return static_cast<size_t>(group) < owners.size() ? owners[static_cast<size_t>(group)] : kNoOwner;
+}
+
+bool Model::updates(int group, int rank) const {
+  if (expected_.frozen_groups.contains(group)) return false;
+  const int owner = owner_of(group);
+  return owner == kNoOwner || expected_.mesh.index(expected_.proof.shard_axis, rank) == owner;
 }
 
 std::set<int> Model::trained_groups() const {

@@ -171,7 +171,7 @@ class LocalOp {
         }
         const bool direct = model_.expected().proof.direct_blocks.contains(op.block);
         const Value read = direct ? in_tier(op.reads[i], Tier::kDevice) : op.reads[i];
-        if (symbol.shards != 1 || !is_plain_whole(read, kind) || op.reads[i].tier == Tier::kNvme)
+        if (symbol.shards != 1 || symbol.owned || !is_plain_whole(read, kind) || op.reads[i].tier == Tier::kNvme)
           wrong("needs whole weights, not " + name(op.reads[i]));
         if (symbol.lost != Codec::kPlain && symbol.lost != model_.expected().proof.weight_codec)
           wrong("runs on " + name(op.reads[i]) + ", which was " + std::string(codec_name(symbol.lost)));
@@ -380,6 +380,11 @@ class LocalOp {
       }
     }
     if (model_.expected().proof.num_servers > 0) wrong("updates weights, which parameter servers do");
+    if (gradient != nullptr && !model_.updates(gradient->index, context_.rank) &&
+        model_.owner_of(gradient->index) != kNoOwner)
+      wrong("updates group " + std::to_string(gradient->index) + ", which place " +
+            std::to_string(model_.owner_of(gradient->index)) + " of " +
+            axis_name(model_.expected().mesh, model_.expected().proof.shard_axis) + " owns");
     const int factors = model_.expected().proof.clipped ? 1 : 0;
     if (counts[ValueKind::kGradient] != 1 || counts[ValueKind::kState] != 1 || counts[ValueKind::kWeight] > 1 ||
         counts[ValueKind::kFactor] != factors) {
@@ -398,7 +403,8 @@ class LocalOp {
       if (symbol.lost != Codec::kPlain)
         wrong("updates " + read + ", which was " + std::string(codec_name(symbol.lost)));
       const bool cut_alike = symbol.kind == ValueKind::kWeight || symbol.kind == ValueKind::kState;
-      if (cut_alike && (symbol.shard != gradient->shard || symbol.shards != gradient->shards))
+      if (cut_alike &&
+          (symbol.shard != gradient->shard || symbol.shards != gradient->shards || symbol.owned != gradient->owned))
         wrong("cuts " + read + " other than its gradient");
     }
     std::vector<Symbol> out;
@@ -408,6 +414,7 @@ class LocalOp {
       if (value.index != gradient->index)
         wrong("writes " + name(value) + " with the gradient of group " + std::to_string(gradient->index));
       out.push_back({value.kind, gradient->index, context_.step + 1, gradient->shard, gradient->shards});
+      out.back().owned = gradient->owned;
     }
     if (kinds != std::multiset<ValueKind>{ValueKind::kWeight, ValueKind::kState})
       wrong("must write one weight and one state");
@@ -663,12 +670,90 @@ bool is_part_at(int q, int n, const Symbol& symbol, const Symbol& first, bool be
   return symbol.shard % n == q && symbol.shard / n == first.shard / n;
 }
 
+// Runs a broadcast of what its owner has, or a reduce to the owner, which alone has the sum.
+std::vector<std::vector<Symbol>> run_rooted(const Expectation& expected, std::vector<OpContext>& contexts) {
+  const Op& op = contexts[0].op;
+  const Mesh& mesh = expected.mesh;
+  const bool broadcast = op.kind == OpKind::kBroadcast;
+  const std::vector<Value> moved = moved_values(op);
+  auto& wrong = contexts[0].wrong;
+  std::vector<std::vector<Symbol>> out;
+  for (const OpContext& context : contexts) out.emplace_back(context.op.writes.size());
+  if (op.peer < 0 || op.peer >= static_cast<int>(contexts.size()) || op.axis != expected.proof.shard_axis) {
+    wrong.push_back("has no owner: " + axis_name(mesh, op.axis) + " " + std::to_string(op.peer));
+    return out;
+  }
+  const auto root = static_cast<size_t>(op.peer);
+  std::vector<Value> owned = moved;
+  for (Value& value : owned) value.placement = value.placement.owned_on(op.axis);
+  std::vector<Value> with_owned = moved;  // what a reduce reads that adds to what its owner has
+  with_owned.insert(with_owned.end(), owned.begin(), owned.end());
+  const Op& at_root = contexts[root].op;
+  const bool adds = !broadcast && at_root.reads == with_owned;
+  for (size_t q = 0; q < contexts.size(); ++q) {
+    const Op& one = contexts[q].op;
+    const bool is_root = q == root;
+    const bool fits =
+        broadcast ? one.reads == (is_root ? owned : std::vector<Value>{}) && one.writes == moved
+                  : (one.reads == moved || (is_root && adds)) && one.writes == (is_root ? owned : std::vector<Value>{});
+    if (fits) continue;
+    contexts[q].wrong.push_back(is_root ? "must move what its owner holds, each value once"
+                                        : "touches what place " + std::to_string(op.peer) + " owns");
+    return out;
+  }
+  for (size_t i = 0; i < moved.size(); ++i) {
+    const std::string name = value_name(mesh, moved[i]);
+    const ValueKind kind = broadcast ? ValueKind::kWeight : ValueKind::kGradient;
+    if (moved[i] != placed({kind, moved[i].index}, moved[i].placement.whole_on(op.axis)))
+      wrong.push_back("moves " + name + ", where only plain weights are broadcast and gradients reduced");
+    const auto group = static_cast<size_t>(moved[i].index);
+    const int owner = group < expected.proof.owners.size() ? expected.proof.owners[group] : kNoOwner;
+    if (owner != op.peer)
+      wrong.push_back("has place " + std::to_string(op.peer) + " as the owner of " + name + ", which place " +
+                      std::to_string(owner) + " owns");
+    Symbol result = contexts[root].reads[i];
+    if (broadcast) {
+      if (!result.owned) wrong.push_back("broadcasts " + name + ", which is not its owner's");
+      result.owned = false;
+      for (auto& symbols : out) symbols[i] = result;
+      continue;
+    }
+    result.atoms.clear();
+    result.owned = true;
+    const auto add = [&](const Symbol& term) {
+      for (const Atom& atom : term.atoms) {
+        if (result.atoms.insert(atom).second) continue;
+        wrong.push_back("adds contributions to " + name + " twice: " + blocks_text({atom}));
+        return;
+      }
+    };
+    for (const OpContext& context : contexts) {
+      const Symbol& term = context.reads[i];
+      if (term.index != result.index || term.version != result.version || term.shards != 1 || term.owned)
+        wrong.push_back("mixes " + name + " of version " + std::to_string(result.version) + " and " +
+                        std::to_string(term.version));
+      if (!term.summed_parts.empty()) wrong.push_back("sums " + name + ", part of which is summed");
+      add(term);
+    }
+    if (adds) {
+      const Symbol& so_far = contexts[root].reads[moved.size() + i];
+      if (so_far.index != result.index || so_far.version != result.version || !so_far.owned)
+        wrong.push_back("adds to " + value_name(mesh, owned[i]) + ", which is of step " +
+                        std::to_string(so_far.version));
+      add(so_far);
+    }
+    out[root][i] = result;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::vector<Symbol>> run_collective(const Expectation& expected, std::vector<OpContext>& contexts) {
   const Op& op = contexts[0].op;
   const Mesh& mesh = expected.mesh;
   const Proof& proof = expected.proof;
+  if (is_rooted(op)) return run_rooted(expected, contexts);
   if (!op.reads.empty() && is_activation_or_gradient(op.reads[0])) return run_activations(mesh, contexts);
   const int n = static_cast<int>(contexts.size());
   const bool gather = op.kind == OpKind::kAllGather, exchange = op.kind == OpKind::kAllToAll;
@@ -723,7 +808,8 @@ std::vector<std::vector<Symbol>> run_collective(const Expectation& expected, std
         wrong.push_back("gathers " + name + " of which place " + std::to_string(q) + " of the axis holds " +
                         shard_text(symbol));
       }
-      if (!gather && !norms && (symbol.shard != first.shard || symbol.shards != first.shards)) {
+      if (!gather && !norms &&
+          (symbol.shard != first.shard || symbol.shards != first.shards || symbol.owned != first.owned)) {
         wrong.push_back("adds " + shard_text(first) + " and " + shard_text(symbol) + " of " + name);
       }
       if (q > 0) {

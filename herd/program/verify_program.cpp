@@ -114,7 +114,14 @@ class SymbolicMachine {
         add_finding(rank, -1, "keeps " + name(value) + ", which is encoded, from step to step");
       Symbol symbol{value.kind, value.index, 0, 0, 1, {}};
       symbol.lost = value.codec;
-      if (value.placement == kWhole.shard_on(axis))
+      const int owner = model_.owner_of(value.index);
+      if (owner != kNoOwner && value.placement == kWhole.owned_on(axis)) {
+        symbol.owned = true;
+        if (mesh.index(axis, rank) != owner)
+          add_finding(rank, -1,
+                      "keeps " + name(value) + ", which place " + std::to_string(owner) + " of " +
+                          axis_name(mesh, axis) + " owns");
+      } else if (owner == kNoOwner && value.placement == kWhole.shard_on(axis))
         symbol.shard = mesh.index(axis, rank), symbol.shards = mesh.size(axis);
       else if (!value.placement.is_whole())
         add_finding(rank, -1, "keeps " + name(value) + ", where shards are cut along " + axis_name(mesh, axis));
@@ -147,10 +154,13 @@ class SymbolicMachine {
         shards *= mesh.size(axis);
     }
     for (const auto& [axis, cut] : symbol.cuts) made[axis] = cut.by;
-    if (shards == symbol.shards && named == made && (value.placement.partial != 0) == symbol.partial) return;
+    if (shards == symbol.shards && named == made && (value.placement.partial != 0) == symbol.partial &&
+        (value.placement.owned != 0) == symbol.owned)
+      return;
     add_finding_at(rank, position,
                    "writes " + name(value) + ", but what it makes is " +
                        (symbol.partial                     ? std::string("partial")
+                        : symbol.owned                     ? std::string("at its owner alone")
                         : is_activation_or_gradient(value) ? cuts_text(mesh, symbol.cuts)
                                                            : "1 of " + std::to_string(symbol.shards) + " shards"));
   }
@@ -326,8 +336,7 @@ class SymbolicMachine {
     for (const int member : members) {
       contexts.push_back(read(member, all.at(member)));
       const Op& other = contexts.back().op;
-      if (other.kind != op.kind || other.reads != op.reads || other.writes != op.writes || other.part != op.part ||
-          other.parts != op.parts) {
+      if (!is_same_collective(op, other)) {
         add_finding_at(rank, position,
                        "meets another collective on rank " + std::to_string(member) + ": " +
                            std::string(op_name(other.kind)) + " " +
@@ -343,6 +352,15 @@ class SymbolicMachine {
       complete(members[q], all.at(members[q]));
     }
     return true;
+  }
+
+  // Tells whether two ranks of a group mean the same collective. Of a broadcast or a reduce the owner has values that
+  // the others lack.
+  static bool is_same_collective(const Op& op, const Op& other) {
+    if (other.kind != op.kind || other.part != op.part || other.parts != op.parts || other.peer != op.peer)
+      return false;
+    if (is_rooted(op)) return moved_values(other) == moved_values(op);
+    return other.reads == op.reads && other.writes == op.writes;
   }
 
   OpContext read(int rank, int position) {
@@ -391,9 +409,9 @@ class SymbolicMachine {
       for (auto other = state.memory.begin(); slot >= 0 && other != state.memory.end();) {
         const bool in_slot = other->first != value && state.step->values.at(other->first).slot == slot;
         if (in_slot && placed(other->first, value.placement) == value) {
-          // A shard lies inside its whole. A gather completes the whole around the shard; another write to one of them
-          // spoils the other.
-          if (op.kind != OpKind::kAllGather) other->second.symbol.version = kSpoiled;
+          // A shard lies inside its whole. A gather completes the whole around the shard, and a broadcast leaves what
+          // its owner has; another write to one of them spoils the other.
+          if (op.kind != OpKind::kAllGather && op.kind != OpKind::kBroadcast) other->second.symbol.version = kSpoiled;
           ++other;
         } else if (in_slot) {
           add_finding_at(
@@ -484,9 +502,15 @@ class SymbolicMachine {
     }
     const Proof& proof = model_.expected().proof;
     const int place = proof.shard_axis == kNoAxis ? 0 : model_.expected().mesh.index(proof.shard_axis, rank);
-    const bool keeps_states = proof.num_servers == 0 || place < proof.num_servers;
+    const bool serves = proof.num_servers == 0 || place < proof.num_servers;
     for (const int group : model_.groups_of(rank)) {
-      if (weights[group] == 0) add_finding(rank, -1, "keeps no weights of group " + std::to_string(group));
+      const int owner = model_.owner_of(group);
+      const bool owns = owner == kNoOwner || owner == place, keeps_states = serves && owns;
+      if (weights[group] == 0 && owns) add_finding(rank, -1, "keeps no weights of group " + std::to_string(group));
+      if (states[group] > 0 && !owns)
+        add_finding(rank, -1,
+                    "keeps a state of group " + std::to_string(group) + ", which place " + std::to_string(owner) +
+                        " of " + axis_name(model_.expected().mesh, proof.shard_axis) + " owns");
       const bool frozen = model_.expected().frozen_groups.contains(group);
       if (keeps_states && states[group] == 0 && !frozen)
         add_finding(rank, -1, "keeps no state of group " + std::to_string(group));

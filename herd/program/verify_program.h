@@ -11,6 +11,7 @@
 //   activation  is what made it (block, tensor, micro-batch, data rank, step). It must be whole, a shard by rows or by
 //               heads, or partial along the tensor axis, and a shard by rows or by heads along the context axis, as the
 //               blocks that make and read it need. Its gradient is the set of its readers.
+//   owned       is at one rank alone, the one that the proof names, which alone updates the group.
 //   pushed      is a round of the parameter servers, which must hold what a gradient must, and its step's alone. The
 //               pull of step t gets the weights that rounds 0 to t make; with a staleness s, those of this rank's
 //               pushes of steps 0 to t and of all others' up to step t - s, at least: a version in [t + 1 - s, t + 1].
@@ -53,8 +54,10 @@ struct Proof {
   bool blocks_split = true;   // true: ranks of the tensor axis share blocks as block_splits says; false: none is shared
   bool tokens_cut = true;  // true: ranks of the context axis share tokens as block_by_heads says; false: none is shared
   bool experts_cut = true;  // true: ranks of the expert axis hold parts of expert_groups; false: each holds all of them
-  int shard_axis = kNoAxis;         // axis that cuts persistent shards
+  int shard_axis = kNoAxis;         // axis that cuts persistent shards, or along which groups have owners
   int expert_shard_axis = kNoAxis;  // axis that cuts those of expert_groups in its place, where experts are cut
+  // By parameter group: the place on shard_axis of the rank that owns it. Empty = every rank owns a shard of each.
+  std::vector<int> owners = {};
   // Axes of a host's ranks and of hosts, where gathers along the second make shards along the first: every host's ranks
   // then hold a weight together, each the shards of all ranks at its own place of their hosts.
   int local_axis = kNoAxis, hosts_axis = kNoAxis;
