@@ -18,6 +18,11 @@ constexpr program::Lane kMessages = program::Lane::kPeerOut;  // stands for the 
 // Tells whether reductions may last into the next step: the compute lane waits neither for their updates nor for a norm
 // of all gradients.
 bool reductions_outlast_step(const program::Program& step) {
+  const auto has = [&](program::OpKind kind) {
+    return std::any_of(step.ops.begin(), step.ops.end(), [&](const program::Op& op) { return op.kind == kind; });
+  };
+  // A rank that does not own a gradient has no update that waits for its reduction.
+  if (has(program::OpKind::kReduce) && !has(program::OpKind::kClip)) return true;
   return std::any_of(step.ops.begin(), step.ops.end(), [](const program::Op& op) {
     const bool waits_for_all = std::find(op.reads.begin(), op.reads.end(), program::factor()) != op.reads.end();
     return op.kind == program::OpKind::kStep && op.lane != program::Lane::kCompute && !waits_for_all;
@@ -37,7 +42,8 @@ Needs needs_of_all(Communicator& world, const program::Program& step) {
   used.back() = reductions_outlast_step(step) ? 1 : 0;
   for (const program::Op& op : step.ops) {
     if (op.axis == kNoAxis || is_served(op)) continue;
-    const auto lane = static_cast<size_t>(op.peer < 0 ? op.lane : kMessages);
+    const bool is_message = op.kind == program::OpKind::kSend || op.kind == program::OpKind::kReceive;
+    const auto lane = static_cast<size_t>(is_message ? kMessages : op.lane);
     used[static_cast<size_t>(op.axis) * lanes + lane] = 1;
   }
   if (axes > 0 && world.size() > 1) world.all_reduce(used, {.op = ReduceOp::kMax, .name = "groups of the step"});

@@ -77,6 +77,12 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   for (const auto& [group, axis] : axes)
     cuts_.at(static_cast<size_t>(group)) = {step.mesh.index(axis, step.rank), step.mesh.size(axis),
                                             program::kWhole.shard_on(axis)};
+  for (const program::Op& op : step.ops) {
+    if (!program::is_rooted(op)) continue;
+    for (const Value& value : program::moved_values(op))
+      cuts_.at(static_cast<size_t>(value.index)) = {
+          .shards = step.mesh.size(op.axis), .placement = program::kWhole.owned_on(op.axis), .owned = true};
+  }
   for (const auto& [value, info] : step.values) {
     if (value.kind != ValueKind::kGradient || value.placement.partial == 0) continue;
     host_sums_ = value.placement;
@@ -92,10 +98,10 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   Communicator& peers = equal_ranks ? *equal_ranks : comm;
   const nn::ParameterGroup& first_group = *groups_.front();
   allocate(weights_, ValueKind::kWeight, first_group.dtype(),
-           /*symmetric=*/device().is_cpu() && peers.size() > 1 && !axes.empty(),
+           /*symmetric=*/device().is_cpu() && peers.size() > 1 && !axes.empty() && !lies_apart(weights_),
            /*zeros=*/seed.has_value() || encoded_weights_.elements > 0, peers);
   allocate(gradients_, ValueKind::kGradient, first_group.gradient_dtype(),
-           /*symmetric=*/device().is_cpu() && peers.size() > 1,
+           /*symmetric=*/device().is_cpu() && peers.size() > 1 && !lies_apart(gradients_),
            /*zeros=*/true, peers);
   allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16,
            /*symmetric=*/device().is_cpu() && encoded_gradients_.elements > 0,
@@ -130,7 +136,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     const auto gradient = step.values.find(program::gradient(g));
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
     const int64_t line_elements = kLineBytes / element_bytes(group(g), ValueKind::kWeight);
-    const int64_t updated_elements = !holds(g) || group(g).frozen() ? 0
+    const int64_t updated_elements = !holds(g) || group(g).frozen() || is_of_other_owner(g) ? 0
                                      : cut(g) ? memory(program::weight(g, cut_of(g).placement)).numel()
                                               : group(g).elements();
     state_offsets_.push_back(state_offsets_.back() +
@@ -204,7 +210,7 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec
       region.extents[value] = {reserve(info.bytes), info.bytes / element_size};
   }
   for (const auto& [value, info] : step.values) {
-    if (!is_listed(value) || value.placement.shard == 0) continue;
+    if (!is_listed(value) || (value.placement.shard | value.placement.owned) == 0) continue;
     if (info.pooled) {
       pool[info.slot] = std::max(pool[info.slot], info.bytes);
       continue;
@@ -380,8 +386,9 @@ void FlatParameters::sum_terms(int index, Codec codec, bool adds) {
 // Returns nothing if all ranks are in it. Collective.
 std::optional<Communicator> FlatParameters::ranks_of_equal_size(Communicator& comm) const {
   if (comm.size() == 1) return std::nullopt;
-  const std::vector<int64_t> mine = {weights_.elements, gradients_.elements, encoded_gradients_.elements,
-                                     encoded_weights_.elements, terms_.elements};
+  const std::vector<int64_t> mine = {weights_.elements,         gradients_.elements, encoded_gradients_.elements,
+                                     encoded_weights_.elements, terms_.elements,     lies_apart(weights_),
+                                     lies_apart(gradients_)};
   const auto sizes = static_cast<long>(mine.size());
   std::vector<int64_t> all(mine.size() * static_cast<size_t>(comm.size()));
   comm.all_gather(mine, all, {.name = "sizes of the parameters"});
@@ -477,8 +484,15 @@ bool FlatParameters::cut(int group) const {
   return of_group.shards > 1 && weights_.extents.contains(program::weight(group, of_group.placement));
 }
 
+bool FlatParameters::is_of_other_owner(int group) const { return cut_of(group).owned && !cut(group); }
+
+bool FlatParameters::lies_apart(const Region& region) const {
+  return region.pool_elements > 0 && std::any_of(cuts_.begin(), cuts_.end(), [](const Cut& cut) { return cut.owned; });
+}
+
 kernels::ElementRange FlatParameters::part(int index) const {
   const int64_t all = group(index).elements();
+  if (is_of_other_owner(index)) return {0, 0};
   if (!cut(index)) return {0, all};
   const int64_t size = memory(program::weight(index, cut_of(index).placement)).numel();
   const int64_t begin = std::min(all, cut_of(index).shard * size);

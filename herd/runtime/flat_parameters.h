@@ -4,6 +4,8 @@
 //   shard     An axis of n ranks cuts a group, padded to n * S elements, into shards. The rank at index i of the axis
 //             has elements [i * S, (i + 1) * S). A shard lies inside the whole if both share a slot, else after the
 //             wholes.
+//   owned     Where groups have owners, the owner has the whole in place of a shard, and other ranks nothing: part() is
+//             empty there.
 //   pooled    The whole of a group lies in the buffer of its slot, from its first write to its release.
 //   states    Each is fp32 or bf16, and covers what this rank updates. Beside them lies the remainder, which makes
 //             16-bit weights exact. The remainder of fp16 weights is an fp32 master copy. bf16 weights are the upper
@@ -159,18 +161,23 @@ class FlatParameters {
     std::unique_ptr<CountedMemory> counted, counted_pool;  // what `shared` adds to the device budget
     at::Tensor memory;
   };
-  // Says how an axis cuts a group into shards.
+  // Says how an axis cuts a group into shards, or that one of its ranks owns the group.
   struct Cut {
     int shard = 0, shards = 1;  // this rank's index among the ranks of the axis, and their number
-    program::Placement placement;
+    program::Placement placement = {};
+    bool owned = false;
   };
   const Cut& cut_of(int group) const { return cuts_[static_cast<size_t>(group)]; }
-  bool cut(int group) const;  // tells whether an axis cuts the group's weights
+  bool cut(int group) const;                // tells whether this rank has a shard of the group's weights, or owns them
+  bool is_of_other_owner(int group) const;  // tells whether another rank updates all of the group
   void lay_out(const program::Program& step, program::ValueKind kind, program::Codec codec, Region& region);
   // Returns the memory of a group's weights in the codec in which they are gathered.
   at::Tensor encoded_weights(int group, program::Placement placement) const;
   void allocate(Region& region, program::ValueKind kind, at::ScalarType type, bool symmetric, bool zeros,
                 Communicator& comm);
+  // Tells whether owners have memory beside the wholes of the region. Ranks own different groups then, so that their
+  // regions differ in size, and no rank maps another's.
+  bool lies_apart(const Region& region) const;
   std::optional<Communicator> ranks_of_equal_size(Communicator& comm) const;
   void find_replicas(Communicator& comm);
   program::Value own_value(program::ValueKind kind, int group) const;

@@ -189,6 +189,8 @@ BindingTable ModelBindings::table() {
   table[OpKind::kBackward] = pass([this](const Op& op, int64_t) { backward(op); });
   table[OpKind::kBackwardWeight] = without_event([this](const Op& op, int64_t) { backward_weight(op); });
   table[OpKind::kAllGather] = [this](const Op& op, int64_t) { return gather(op); };
+  table[OpKind::kBroadcast] = [this](const Op& op, int64_t) { return broadcast(op); };
+  table[OpKind::kReduce] = [this](const Op& op, int64_t) { return reduce_to_owner(op); };
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter})
     table[kind] = [this](const Op& op, int64_t step) { return reduce(op, step); };
   table[OpKind::kAllToAll] = [this](const Op& op, int64_t) { return exchange(op); };
@@ -529,6 +531,19 @@ EventPtr ModelBindings::gather(const Op& op) {
   return std::make_shared<WorksEvent>(std::move(works), parameters_.device());
 }
 
+// Gives weights of their owner to the ranks of an axis. Where they are whole on the owner, too, they lie in one place.
+EventPtr ModelBindings::broadcast(const Op& op) {
+  Communicator& comm = groups_.of(op.lane, op.axis);
+  std::vector<Work> works;
+  for (size_t i = 0; i < op.writes.size(); ++i) {
+    at::Tensor whole = parameters_.memory(op.writes[i]);
+    const at::Tensor own = op.reads.empty() ? whole : parameters_.memory(op.reads.at(i));
+    if (own.data_ptr() != whole.data_ptr()) whole.copy_(own);
+    works.push_back(comm.broadcast_async(whole, op.peer, {.name = "weights"}));
+  }
+  return std::make_shared<WorksEvent>(std::move(works), parameters_.device());
+}
+
 // Moves an activation or its gradient between ranks. Shards have equal sizes, so wholes are padded by rows of zeros.
 EventPtr ModelBindings::move_activation(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
@@ -592,7 +607,7 @@ EventPtr ModelBindings::reduce(const Op& op, int64_t step) {
   }
   std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm ? reduce_norms(op, comm)
                             : op.kind == OpKind::kReduceScatter   ? reduce_to_shards(op, comm)
-                            : op.writes[0].placement.shard != 0   ? reduce_shards(op, comm)
+                            : !op.writes[0].placement.is_whole()  ? reduce_shards(op, comm)
                                                                   : reduce_whole(op, comm);
   return std::make_shared<WorksEvent>(std::move(works), parameters_.device());
 }
@@ -628,6 +643,22 @@ std::vector<Work> ModelBindings::reduce_shards(const Op& op, Communicator& comm)
     works.push_back(comm.all_reduce_async(parameters_.memory(value), sum_options(op)));
   }
   return works;
+}
+
+// Sums gradients at their owner. Where the sum lies elsewhere than its term, the owner puts the term there first, or
+// adds it to the sum of earlier micro-batches.
+EventPtr ModelBindings::reduce_to_owner(const Op& op) {
+  Communicator& comm = groups_.of(op.lane, op.axis);
+  const std::vector<program::Value> moved = program::moved_values(op);
+  const bool adds = op.reads.size() > moved.size();
+  std::vector<Work> works;
+  for (size_t i = 0; i < moved.size(); ++i) {
+    const at::Tensor term = parameters_.memory(moved[i]);
+    at::Tensor sum = op.writes.empty() ? term : parameters_.memory(op.writes.at(i));
+    if (sum.data_ptr() != term.data_ptr()) adds ? sum.add_(term) : sum.copy_(term);
+    works.push_back(comm.reduce_async(sum, op.peer, {.op = ReduceOp::kSum, .name = "gradient"}));
+  }
+  return std::make_shared<WorksEvent>(std::move(works), parameters_.device());
 }
 
 // Sums gradients into shards. Where a shard holds a part of the sum already, its owner adds it to the whole first.

@@ -161,6 +161,8 @@ class ModelBindings {
   int64_t rows(int micro_batch) const;        // returns the tokens of a micro-batch on this rank
   int64_t shard_rows(int micro_batch) const;  // returns the rows of a shard of its activations, padding included
   EventPtr gather(const program::Op& op);
+  EventPtr broadcast(const program::Op& op);
+  EventPtr reduce_to_owner(const program::Op& op);
   EventPtr move_activation(const program::Op& op);
   EventPtr exchange(const program::Op& op);  // sends a slice of an activation to each rank
   EventPtr exchange_terms(const program::Op& op);

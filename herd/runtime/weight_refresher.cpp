@@ -8,7 +8,12 @@
 namespace herd::runtime {
 
 WeightRefresher::WeightRefresher(FlatParameters& parameters, const AxisGroups& groups, const program::Program& step)
-    : parameters_(parameters), groups_(groups), axes_(program::weight_shard_axes(step)) {}
+    : parameters_(parameters), groups_(groups), axes_(program::weight_shard_axes(step)) {
+  for (const program::Op& op : step.ops) {
+    if (!program::is_rooted(op)) continue;
+    for (const program::Value& value : program::moved_values(op)) owners_[value.index] = op.peer;
+  }
+}
 
 void WeightRefresher::refresh() {
   for (int group = 0; group < parameters_.num_groups(); ++group) {
@@ -25,9 +30,14 @@ void WeightRefresher::refresh() {
     if (parameters_.gathers_encoded(group)) parameters_.encode_shard(group);
     const auto axis = axes_.find(group);
     if (axis == axes_.end() || !parameters_.keeps_whole(group) || frozen) continue;
+    Communicator& comm = groups_.of(program::Lane::kGather, axis->second);
+    const at::Tensor whole = parameters_.memory(program::weight(group));
+    if (const auto owner = owners_.find(group); owner != owners_.end()) {
+      comm.broadcast(whole, owner->second, {.name = "weights"});
+      continue;
+    }
     const at::Tensor shard = parameters_.memory(program::weight(group, program::kWhole.shard_on(axis->second)));
-    groups_.of(program::Lane::kGather, axis->second)
-        .all_gather(shard, parameters_.memory(program::weight(group)), {.name = "weights"});
+    comm.all_gather(shard, whole, {.name = "weights"});
   }
   parameters_.forget_mapped();
 }

@@ -21,7 +21,8 @@ class WeightRefresher {
  private:
   FlatParameters& parameters_;
   const AxisGroups& groups_;
-  std::map<int, int> axes_;  // by group, along which weights are cut
+  std::map<int, int> axes_;    // by group, along which weights are cut, or have owners
+  std::map<int, int> owners_;  // by group that has one: its place on the axis
 };
 
 }  // namespace herd::runtime
