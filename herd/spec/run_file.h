@@ -83,6 +83,7 @@ struct RunFile {
   } mesh;
   struct Strategy {
     int64_t zero = 0;
+    std::string shard = "slices";  // what ZeRO gives a data rank of each parameter group: slices, layers
     std::string recompute = "none", precision = "fp32", gradient_precision = "same", pipeline = "1f1b",
                 offload = "none", compression = "none", gather_codec = "none", context = "all_to_all";
     double compression_ratio = 0.01;               // topk: part of the elements that each rank sends

@@ -198,6 +198,9 @@ std::vector<Key> make_keys() {
            "shortest within memory's budgets"),
       integer("strategy", "zero", Effect::kLayout, HERD_FIELD(strategy.zero), 0,
               "what ZeRO shards: 1 states, 2 gradients too, 3 weights too", 3),
+      text("strategy", "shard", Effect::kLayout, HERD_FIELD(strategy.shard), {"slices", "layers"},
+           "how ZeRO divides it: slices = each data rank has an equal slice of every parameter group; layers = each "
+           "group is one rank's as a whole, so that ranks have about as many parameters each"),
       flag("strategy", "sequence_parallel", Effect::kLayout, HERD_FIELD(strategy.sequence_parallel),
            "with mesh.tp, norms, sums and dropout work on a part of the rows, and their inputs are kept in parts"),
       flag("strategy", "keep_gathered", Effect::kLayout, HERD_FIELD(strategy.keep_gathered),

@@ -4,6 +4,7 @@
 
 #include "herd/program/program_names.h"
 #include "herd/strategies/expert_parallel.h"
+#include "herd/strategies/layer_owners.h"
 #include "herd/strategies/replicas.h"
 #include "herd/strategies/server_sync.h"
 #include "herd/strategies/tensor_parallel.h"
@@ -38,9 +39,10 @@ program::Program GradientClipping::rewrite(program::Program step) const {
   const auto first_update =
       std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) { return op.kind == OpKind::kStep; });
   std::vector<Op> ops(step.ops.begin(), first_update);
-  // Where stages, tensor or expert ranks hold different groups, one norm of all is summed over them. Elsewhere each
-  // group has one.
-  const bool sums_over_ranks = axes_.stages != kNoAxis || axes_.tensor != kNoAxis || axes_.experts != kNoAxis;
+  // Where stages, owners, tensor or expert ranks hold different groups, one norm of all is summed over them. Elsewhere
+  // each group has one.
+  const bool sums_over_ranks =
+      axes_.stages != kNoAxis || axes_.tensor != kNoAxis || axes_.experts != kNoAxis || axes_.owned;
   Op clip_op{.kind = OpKind::kClip, .reads = {}, .writes = {program::factor()}};
   Op norm_of_all{.kind = OpKind::kNorm, .reads = {}, .writes = {program::norm(0)}};
   for (auto op = first_update; op != step.ops.end(); ++op) {
@@ -102,7 +104,8 @@ Technique gradient_clipping_row() {
                                 step.layout.key_copies_axis,
                                 step.layout.expert_axis,
                                 step.layout.gradient_axis,
-                                has_replicas(step.run, step.layout) ? step.layout.replica_axis : kNoAxis};
+                                has_replicas(step.run, step.layout) ? step.layout.replica_axis : kNoAxis,
+                                has_owners(step.run, step.layout)};
             return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut, copied,
                                                       groups_of_experts(step.model));
           },

@@ -5,8 +5,9 @@
 //   rank, each computes all norms and no rank hears from another: all sum in the same order, so all get the same bits.
 //   Where updates read shards, each rank computes the norms of its shards. They are summed over the axis that cuts
 //   them, 8 bytes a group in one message. In a pipeline a rank has the groups of its stage, and with tensor parallelism
-//   its part of each cut group. It adds these up in a single value, named norm0, which is summed over stages and
-//   tensor-parallel ranks. A group or part that several ranks hold enters the sum on the first of these ranks alone.
+//   its part of each cut group, and where groups have owners those that it owns. It adds these up in a single value,
+//   named norm0, which is summed over stages and tensor-parallel ranks. A group or part that several ranks hold enters
+//   the sum on the first of these ranks alone.
 // Source: Pascanu et al. 2013, arXiv:1211.5063, section 3.2.
 #pragma once
 
@@ -19,13 +20,14 @@ namespace herd::strategies {
 
 // Names the axes over which norms are summed.
 struct ClipAxes {
-  int shards = kNoAxis;    // axis that cuts gradients into shards; kNoAxis where they are whole
+  int shards = kNoAxis;    // axis that cuts gradients into shards, or whose ranks own them; kNoAxis where whole
   int stages = kNoAxis;    // axis of the pipeline; kNoAxis where every rank has all groups
   int tensor = kNoAxis;    // axis of tensor-parallel ranks; kNoAxis where every rank has all of each group
   int copies = kNoAxis;    // axis of tensor-parallel ranks that hold the same part of `copied` groups
   int experts = kNoAxis;   // axis of ranks that hold parts of the groups of experts
   int data = kNoAxis;      // axis of all ranks that contribute to gradients
   int replicas = kNoAxis;  // axis of ranks that hold copies of the shards of other groups
+  bool owned = false;      // true: gradients have owners along `shards`
 };
 
 class GradientClipping final : public Strategy {

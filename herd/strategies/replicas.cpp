@@ -16,7 +16,8 @@ std::string Replicas::name() const { return "replicas"; }
 program::Program Replicas::rewrite(program::Program step) const {
   std::map<Value, size_t> last_writer;  // shard -> the op that adds to it last
   for (size_t i = 0; i < step.ops.size(); ++i) {
-    if (step.ops[i].kind != OpKind::kReduceScatter || step.ops[i].axis != shards_) continue;
+    const bool sums = step.ops[i].kind == OpKind::kReduceScatter || step.ops[i].kind == OpKind::kReduce;
+    if (!sums || step.ops[i].axis != shards_) continue;
     for (const Value& value : step.ops[i].writes) {
       if (value.kind == program::ValueKind::kGradient) last_writer[value] = i;
     }

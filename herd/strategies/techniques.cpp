@@ -14,6 +14,7 @@
 #include "herd/strategies/host_states.h"
 #include "herd/strategies/interleave.h"
 #include "herd/strategies/layer_major.h"
+#include "herd/strategies/layer_owners.h"
 #include "herd/strategies/micro_batches.h"
 #include "herd/strategies/pipeline_parallel.h"
 #include "herd/strategies/precision.h"
@@ -53,6 +54,7 @@ std::vector<Technique>& table() {
       zero1_row(),
       zero2_row(),
       zero3_row(),
+      layer_owners_row(),
       secondary_shard_row(),
       replicas_row(),
       server_sync_row(),

@@ -137,6 +137,7 @@ TEST(SuggestedFixes, EndInARunThatIsAccepted) {
       {"mesh.pp", {"1", "1", "2", "3", "8"}},
       {"mesh.cp", {"1", "1", "1", "2"}},
       {"strategy.zero", {"0", "1", "2", "3"}},
+      {"strategy.shard", {"slices", "slices", "layers"}},
       {"strategy.compression", {"none", "none", "bf16", "topk", "int8"}},
       {"strategy.gather_codec", {"none", "none", "int8"}},
       {"strategy.secondary_shard", {"false", "false", "true"}},

@@ -6,6 +6,7 @@
 
 #include "herd/spec/pipeline_form.h"
 #include "herd/strategies/gather_codec.h"
+#include "herd/strategies/layer_owners.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/strategies/zero1.h"
@@ -123,7 +124,7 @@ spec::PipelineOrder random_order(std::mt19937& random, int ranks, int stages_per
 std::string ChainRun::text() const {
   const auto& s = run.strategy;
   return std::to_string(ranks) + " ranks, pp " + std::to_string(run.mesh.pp) + " fsdp " +
-         std::to_string(run.mesh.fsdp) + " zero " + std::to_string(s.zero) + " keep_whole " +
+         std::to_string(run.mesh.fsdp) + " zero " + std::to_string(s.zero) + " shard " + s.shard + " keep_whole " +
          std::to_string(s.keep_whole) + " recompute " + s.recompute + " pipeline " + s.pipeline + " " + s.order +
          " stages_per_rank " + std::to_string(s.stages_per_rank) + " offload " + s.offload + " compression " +
          s.compression + " gathers " + s.gather_codec + " precision " + s.precision + " clip " +
@@ -160,6 +161,10 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   if (run.strategy.zero == 3 && chance(random, 0.4)) run.strategy.gather_codec = "int8";
   run.optimizer.clip = chance(random, 0.7) ? 1 : 0;
   if (pp == 1 && order != "1f1b" && order != "file") run.strategy.order = "layer_major";
+  const bool cuts = run.strategy.zero > 0 || fsdp > 1;
+  const bool moves_plain_numbers =
+      run.strategy.offload == "none" && run.strategy.compression == "none" && run.strategy.gather_codec == "none";
+  if (cuts && moves_plain_numbers && chance(random, 0.4)) run.strategy.shard = "layers";
   if (pp == 1) return out;
   if (order != "file") {
     run.strategy.pipeline = order;
@@ -177,6 +182,9 @@ program::Expectation expectation_of(const ChainRun& run, const spec::ModelTable&
   expected.micro_batches = layout.micro_batches;
   expected.proof.staged = layout.pp > 1;
   expected.proof.shard_axis = shard_axis(run.run, layout);
+  if (has_owners(run.run, layout))
+    expected.proof.owners = balanced_owners(chain, stages_of(chain, layout.pp, layout.pipeline),
+                                            layout.mesh.size(expected.proof.shard_axis));
   expected.proof.weight_codec = weight_codec(run.run, layout);
   expected.proof.losses_kept = zero_stage(run.run, layout) < 2;
   expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;

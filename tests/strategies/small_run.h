@@ -10,6 +10,7 @@
 #include "herd/spec/stage_cut.h"
 #include "herd/strategies/direct_host.h"
 #include "herd/strategies/gather_codec.h"
+#include "herd/strategies/layer_owners.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/strategies/tensor_parallel.h"
@@ -40,6 +41,9 @@ inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) 
   expected.proof.staged = layout.pp > 1;
   expected.proof.shard_axis = shard_axis(run, layout);
   if (zero_stage(run, layout) > 0) expected.proof.expert_shard_axis = layout.expert_sum_axis;
+  if (has_owners(run, layout))
+    expected.proof.owners = balanced_owners(model, stages_of(model, layout.pp, layout.pipeline),
+                                            layout.mesh.size(expected.proof.shard_axis));
   expected.proof.weight_codec = weight_codec(run, layout);
   expected.proof.losses_kept = zero_stage(run, layout) < 2;
   expected.proof.direct_blocks = direct_blocks(run, model);

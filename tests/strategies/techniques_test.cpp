@@ -54,6 +54,7 @@ TEST(Techniques, SupportWhatRowsBring) {
                               "strategy.credit=2",
                               "strategy.gather_codec=int8",
                               "strategy.secondary_shard=true",
+                              "strategy.shard=layers",
                               "mesh.ranks_per_host=2"})
     EXPECT_EQ(refused(setting), "") << setting;
   EXPECT_EQ(not_supported(spec::parse_run_text("[strategy]\noffload = \"window\"\ndirect_host = \"h.*\"\n", "test")),

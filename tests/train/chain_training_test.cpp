@@ -110,6 +110,8 @@ INSTANTIATE_TEST_SUITE_P(
     Chains, ChainLayout,
     testing::Values(Layout{2, ""}, Layout{3, ""}, Layout{2, "[strategy]\nzero = 1\n"},
                     Layout{3, "[strategy]\nzero = 2\n"}, Layout{2, "[strategy]\nzero = 3\n"},
+                    Layout{3, "[strategy]\nzero = 1\nshard = \"layers\"\n"},
+                    Layout{4, "[mesh]\npp = 2\n[strategy]\nzero = 3\nshard = \"layers\"\n"},
                     Layout{4, "[mesh]\nfsdp = 2\n"}, Layout{1, "[strategy]\nrecompute = \"full\"\n"},
                     Layout{2, "[strategy]\nrecompute = \"every:2\"\nzero = 3\n"},
                     Layout{2, "[strategy]\noffload = \"states\"\nzero = 2\n"}, Layout{2, "[mesh]\npp = 2\n"},

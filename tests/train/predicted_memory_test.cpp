@@ -85,6 +85,9 @@ DrawnRun drawn_run(uint64_t seed) {
   const bool recomputes = run.strategy.recompute == "full" || run.strategy.recompute == "sqrt";
   if (recomputes && seed % 5 < 3) run.strategy.offload_activations = seed % 2 == 0 ? "host" : "nvme";
   if (run.strategy.zero == 3 && seed % 2 == 1) run.strategy.gather_codec = "int8";
+  if (run.strategy.zero > 0 && run.strategy.compression == "none" && run.strategy.gather_codec == "none" &&
+      run.strategy.offload == "none" && data > 1 && seed % 5 < 2)
+    run.strategy.shard = "layers";
   run.strategy.prefetch = in(0, 2);
   run.strategy.keep_whole = in(0, 2);
   run.strategy.bucket = in(0, 1) == 1 ? 65536 : 25 << 20;
@@ -100,20 +103,21 @@ DrawnRun drawn_run(uint64_t seed) {
   }
   if (seed % 4 == 3) run.data.packing = "documents";
   char text[560];
-  std::snprintf(text, sizeof text,
-                "seed %lu: %d ranks tp%ld cp%ld %s pp%ld %s zero%d seq%d keep%d %s %s/%s off %s %s codec %s gathers %s "
-                "sync %s | %s L%ld D%ld "
-                "H%ld K%ld d%ld "
-                "F%ld T%ld V%ld mb%ld "
-                "batch%ld drop%g tied%d %s packing %s",
-                seed, out.ranks, run.mesh.tp, run.mesh.cp, run.strategy.context.c_str(), run.mesh.pp,
-                run.mesh.pp > 1 ? run.strategy.pipeline.c_str() : "-", static_cast<int>(run.strategy.zero),
-                run.strategy.sequence_parallel, run.strategy.keep_gathered, run.strategy.recompute.c_str(),
-                run.strategy.precision.c_str(), run.strategy.gradient_precision.c_str(), run.strategy.offload.c_str(),
-                run.strategy.offload_activations.c_str(), run.strategy.compression.c_str(),
-                run.strategy.gather_codec.c_str(), run.strategy.sync.c_str(), m.kind.c_str(), m.layers, m.width,
-                m.heads, m.kv_heads, m.head_width, m.ffn, m.context, m.vocab, run.train.micro_batch, run.train.batch,
-                m.dropout, m.tie_embeddings, m.norm.c_str(), run.data.packing.c_str());
+  std::snprintf(
+      text, sizeof text,
+      "seed %lu: %d ranks tp%ld cp%ld %s pp%ld %s zero%d %s seq%d keep%d %s %s/%s off %s %s codec %s gathers %s "
+      "sync %s | %s L%ld D%ld "
+      "H%ld K%ld d%ld "
+      "F%ld T%ld V%ld mb%ld "
+      "batch%ld drop%g tied%d %s packing %s",
+      seed, out.ranks, run.mesh.tp, run.mesh.cp, run.strategy.context.c_str(), run.mesh.pp,
+      run.mesh.pp > 1 ? run.strategy.pipeline.c_str() : "-", static_cast<int>(run.strategy.zero),
+      run.strategy.shard.c_str(), run.strategy.sequence_parallel, run.strategy.keep_gathered,
+      run.strategy.recompute.c_str(), run.strategy.precision.c_str(), run.strategy.gradient_precision.c_str(),
+      run.strategy.offload.c_str(), run.strategy.offload_activations.c_str(), run.strategy.compression.c_str(),
+      run.strategy.gather_codec.c_str(), run.strategy.sync.c_str(), m.kind.c_str(), m.layers, m.width, m.heads,
+      m.kv_heads, m.head_width, m.ffn, m.context, m.vocab, run.train.micro_batch, run.train.batch, m.dropout,
+      m.tie_embeddings, m.norm.c_str(), run.data.packing.c_str());
   out.text = text;
   return out;
 }

@@ -102,6 +102,15 @@ inline void draw_secondary_shard(const Combination& c, spec::RunFile& run) {
   run.mesh.ranks_per_host = 2 * c.tp;
 }
 
+// Groups that are one rank's as a whole, where the run has nothing that does not go with that.
+inline void draw_owners(const Combination& c, spec::RunFile& run) {
+  const auto& strategy = run.strategy;
+  const bool goes = (c.zero > 0 || c.fsdp > 1) && c.data_ranks() * c.cp > 1 && c.ep == 1 && c.offload == "none" &&
+                    strategy.compression == "none" && strategy.gather_codec == "none" && !strategy.secondary_shard &&
+                    strategy.sync == "all_reduce";
+  if (goes && c.seed % 4 < 2) run.strategy.shard = "layers";
+}
+
 // Parameter servers, where the run has nothing that does not go with them.
 inline void draw_servers(const Combination& c, spec::RunFile& run) {
   const bool goes = c.precision == "fp32" && c.zero == 0 && c.fsdp == 1 && c.tp == 1 && c.pp == 1 && c.cp == 1 &&
@@ -181,6 +190,7 @@ inline spec::RunFile drawn(const Combination& c) {
     draw_gather_codec(c, run);
   }
   if (c.ep == 1) draw_secondary_shard(c, run);
+  draw_owners(c, run);
   if (c.recompute != "none" && c.recompute != "selective" && c.seed % 4 < 3)
     run.strategy.offload_activations = c.seed % 4 == 0 ? "nvme" : "host";
   if (c.kind != "moe" && c.seed % 3 == 2) run.data.packing = "documents";
@@ -191,11 +201,11 @@ inline spec::RunFile drawn(const Combination& c) {
 
 inline std::string text(const Combination& c, const spec::RunFile& run) {
   const auto& m = run.model;
-  return "seed " + std::to_string(c.seed) + ": zero " + std::to_string(c.zero) + ", recompute " + c.recompute + ", " +
-         c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
-         " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + " " +
-         std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + ", cp " + std::to_string(c.cp) + ", ep " +
-         std::to_string(c.ep) + " " + c.context + (c.sequence ? " rows, " : ", ") +
+  return "seed " + std::to_string(c.seed) + ": zero " + std::to_string(c.zero) + " by " + run.strategy.shard +
+         ", recompute " + c.recompute + ", " + c.precision + " (gradients " + run.strategy.gradient_precision + "), " +
+         std::to_string(c.ranks) + " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) +
+         " " + c.order + " " + std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + ", cp " +
+         std::to_string(c.cp) + ", ep " + std::to_string(c.ep) + " " + c.context + (c.sequence ? " rows, " : ", ") +
          (run.strategy.keep_gathered ? "" : "gathered again, ") + "interleave " +
          std::to_string(run.strategy.interleave_micro_batches) + ", " + run.strategy.order + ", codec " +
          run.strategy.compression + " but " + run.strategy.compression_exclude + ", gathers " +

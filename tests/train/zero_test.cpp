@@ -87,6 +87,41 @@ TEST(Zero3, TrainsAsOneRankDoes_HoweverManyGroupsItKeepsWhole) {
   }
 }
 
+// Of three to five groups, so that some of four ranks may own nothing.
+TEST(LayerOwners, TrainAsOneRankDoes) {
+  struct Kind {
+    Case layout;
+    std::string precision = "fp32";
+    int64_t fsdp = 1, tp = 1, pp = 1, layers = 3;
+    std::string frozen = "none";
+    double clip = 1;
+  };
+  for (const Kind& kind :
+       {Kind{{1, 2, 1, "none", true}}, Kind{{2, 3, 2, "full", false}}, Kind{{3, 4, 3, "sqrt", true}},
+        Kind{{3, 4, 1, "none", true}, "fp32", 1, 1, 1, 1}, Kind{{1, 4, 1, "none", true}, "fp32", 1, 1, 1, 1, "none", 0},
+        Kind{{2, 3, 2, "none", true}, "bf16"}, Kind{{3, 3, 1, "none", false}, "fp16"},
+        Kind{{3, 4, 1, "none", true}, "fp32", 2}, Kind{{2, 4, 2, "none", true}, "fp32", 1, 1, 2},
+        Kind{{1, 4, 1, "none", true}, "fp32", 1, 2}, Kind{{3, 2, 2, "none", false}, "fp32", 1, 1, 1, 3, "h.1.* *.bias"},
+        Kind{{2, 2, 1, "none", false}, "fp32", 1, 1, 1, 3, "none", 0}}) {
+    spec::RunFile run = run_of(kind.layout);
+    run.model.layers = kind.layers, run.model.frozen = kind.frozen;
+    run.strategy.precision = kind.precision;
+    run.optimizer.clip = kind.clip;
+    if (kind.clip == 0) run.health.check_finite = false;
+    spec::RunFile plain = run;
+    plain.strategy.zero = 0;
+    plain.train.micro_batch = plain.train.batch;
+    run.strategy.shard = "layers";
+    run.mesh.fsdp = kind.fsdp, run.mesh.tp = kind.tp, run.mesh.pp = kind.pp;
+    const int ranks = kind.layout.ranks;
+    const Trained one = train_in_threads(plain, 1, steps_to_compare()),
+                  many = train_in_threads(run, ranks, steps_to_compare());
+    const double within = kind.precision == "fp32" ? 1e-6 : 4 * (kind.precision == "bf16" ? 0x1p-8 : 0x1p-11);
+    EXPECT_LT(worst_difference(many.losses, one.losses), within) << kind.layout.text() << " " << kind.precision;
+    EXPECT_NEAR(many.validation, one.validation, within * one.validation) << kind.layout.text();
+  }
+}
+
 // On one rank, what is trained takes the first step that it takes beside the others, and what is frozen none.
 TEST(Frozen, LeavesTheGradientsOfWhatIsTrainedAsTheyAre) {
   spec::RunFile run = tiny_run();
