@@ -130,11 +130,11 @@ ModelOptions options_of(const spec::ModelTable& table) {
 
 Model make_model(const Shape& shape, const ModelOptions& options) { return DecoderBuilder(shape, options).build(); }
 
-Model make_model(const Shape& shape, const spec::ModelTable& table, int place, at::Device device) {
+Model make_model(const Shape& shape, const spec::ModelTable& table, RankPlace place, at::Device device) {
   if (table.is_split()) return make_split_decoder(shape, table, place, device);
   ModelOptions options = options_of(table);
   options.device = device;
-  if (table.ep > 1) options.expert_place = place;
+  options.expert_place = place.experts;
   Model model = make_model(shape, options);
   for (size_t b = 0; b < model.blocks.size(); ++b) model.blocks[b]->set_layer(table.blocks.at(b).layer);
   return model;

@@ -34,14 +34,18 @@ struct ModelOptions {
 // Returns the options with which make_model() builds a table that is not split.
 ModelOptions options_of(const spec::ModelTable& table);
 
+// Says which part of a model a rank holds: its places on the axes of tensor parallelism and of the ranks that hold
+// experts.
+struct RankPlace {
+  int tensor = 0, experts = 0;
+};
+
 // Builds a model with the blocks and groups of the table. Calls make_split_decoder() where table.is_split(), else
-// make_model(shape, options_of(table)). Its parameters are on `device`. `place` is the rank's on the axis of tensor
-// parallelism, or, where table.ep > 1, on that of the ranks that hold experts.
-Model make_model(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place,
+// make_model(shape, options_of(table)). Its parameters are on `device`.
+Model make_model(const spec::RunFile::Model& shape, const spec::ModelTable& table, RankPlace place,
                  at::Device device = at::kCPU);
-// Builds the part of the rank at `place` of the tensor-parallel axis, with initial weights of the whole. REQUIRES
-// table.is_split().
-Model make_split_decoder(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place,
+// Builds the part of the rank at `place`, with initial weights of the whole. REQUIRES table.is_split().
+Model make_split_decoder(const spec::RunFile::Model& shape, const spec::ModelTable& table, RankPlace place,
                          at::Device device = at::kCPU);
 
 // Builds the whole model. Throws kBadConfig for a kind that this version doesn't build, and for shapes that can't be.

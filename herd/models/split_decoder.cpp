@@ -18,12 +18,15 @@ using Shape = spec::RunFile::Model;
 // Builds the part of a tensor parallel model that one rank holds, as the model table describes it.
 class SplitDecoderBuilder {
  public:
-  SplitDecoderBuilder(const Shape& shape, const spec::ModelTable& table, int place, at::Device device)
+  SplitDecoderBuilder(const Shape& shape, const spec::ModelTable& table, RankPlace place, at::Device device)
       : shape_(shape),
         table_(table),
-        place_(place),
+        place_(place.tensor),
+        expert_place_(place.experts),
         device_(device),
-        layer_(layer_shape(shape, table.recomputes_attention)) {}
+        layer_(layer_shape(shape, table.recomputes_attention)) {
+    if (layer_.mixture) layer_.mixture->ranks = table.ep;
+  }
 
   Model build() {
     describe_parameters();
@@ -44,8 +47,11 @@ class SplitDecoderBuilder {
     };
     add({token_embedding(shape_), position_embedding(shape_), output_projection(shape_)});
     add(final_norm(layer_));
-    for (int64_t l = 0; l < shape_.layers; ++l)
-      add(nn::transformer_parameters("h." + std::to_string(l) + ".", layer_, shape_.layers));
+    for (int64_t l = 0; l < shape_.layers; ++l) {
+      const std::string prefix = "h." + std::to_string(l) + ".";
+      add(nn::transformer_parameters(prefix, layer_, shape_.layers));
+      if (layer_.mixture) add(nn::expert_parameters(prefix, layer_, shape_.layers));
+    }
   }
 
   std::shared_ptr<nn::ParameterGroup> make_group(const spec::ParameterGroupShape& group) const {
@@ -57,6 +63,11 @@ class SplitDecoderBuilder {
       std::vector<nn::Span> spans;
       for (const spec::IndexSpan& span : cut_spans(parameter, table_.tp, place_))
         spans.push_back({span.begin, span.end});
+      if (group.of_experts) {
+        const int64_t held = shape_.experts / table_.ep, first = held * expert_place_;
+        specs.push_back(nn::cut(std::move(spec), 0, {{first, first + held}}));
+        continue;
+      }
       is_cut = is_cut || !spans.empty();
       specs.push_back(spans.empty() ? spec : nn::cut(std::move(spec), parameter.cut_dim, std::move(spans)));
     }
@@ -66,10 +77,12 @@ class SplitDecoderBuilder {
                          .gradient_dtype = scalar_type_of(table_.gradient_dtype),
                          .device = device_,
                          .frozen = group.frozen,
-                         .place = is_cut ? part : 0});
+                         .place = group.of_experts ? expert_place_
+                                  : is_cut         ? part
+                                                   : 0});
   }
 
-  std::shared_ptr<nn::Block> make_block(const spec::BlockShape& block) const {
+  std::shared_ptr<nn::Block> make_block(const spec::BlockShape& block) {
     GroupList groups;
     for (const int g : block.groups) groups.push_back(model_.groups[static_cast<size_t>(g)]);
     const auto parameter = [&](const std::string& name) -> Parameter& { return nn::find(groups, name); };
@@ -121,6 +134,11 @@ class SplitDecoderBuilder {
           nn::FeedForwardParameters{
               parameter_if(layer_.gated, layer + "mlp.gate.weight"), parameter(layer + "mlp.up.weight"),
               parameter_if(layer_.biases, layer + "mlp.up.bias"), parameter(layer + "mlp.down.weight"), nullptr});
+    if (part == "experts") {
+      const auto experts = std::make_shared<nn::RoutedExperts>(block.name, groups, layer, *layer_.mixture);
+      model_.routers.push_back(experts->router_state());
+      return experts;
+    }
     HERD_CHECK(part == "add_1" || part == "add_2", "no block is called " + block.name);
     Parameter* bias = parameter_if(layer_.biases, layer + (part == "add_1" ? "attn.proj.bias" : "mlp.down.bias"));
     return std::make_shared<nn::AddResidual>(
@@ -130,7 +148,8 @@ class SplitDecoderBuilder {
 
   const Shape& shape_;
   const spec::ModelTable& table_;
-  int place_;  // of this rank along axis tp
+  int place_;         // of this rank along axis tp
+  int expert_place_;  // of this rank among those that hold experts
   at::Device device_;
   nn::TransformerShape layer_;
   std::map<std::string, ParameterSpec> whole_specs_;  // by name, before they are cut
@@ -139,7 +158,7 @@ class SplitDecoderBuilder {
 
 }  // namespace
 
-Model make_split_decoder(const Shape& shape, const spec::ModelTable& table, int place, at::Device device) {
+Model make_split_decoder(const Shape& shape, const spec::ModelTable& table, RankPlace place, at::Device device) {
   return SplitDecoderBuilder(shape, table, place, device).build();
 }
 

@@ -117,6 +117,9 @@ CutFeedForward::CutFeedForward(std::string name, GroupList groups, const FeedFor
 
 Tuple CutFeedForward::forward(const Tuple& n_RD, const Context&) { return {feed_forward(n_RD.at(0), parameters_)}; }
 
+RoutedExperts::RoutedExperts(std::string name, GroupList groups, const std::string& prefix, const MixtureShape& shape)
+    : Block(std::move(name), std::move(groups)), mixture_(this->groups(), prefix, shape) {}
+
 CutHead::CutHead(GroupList groups, Parameter& projection_VD)
     : LossBlock("head", std::move(groups)), projection_VD_(projection_VD) {}
 

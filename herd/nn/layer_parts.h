@@ -9,6 +9,7 @@
 //     attention       n_RD    -> y_RD partial: its heads, through their columns of the output projection, without bias
 //     add             x_SD, y_SD -> x + dropout(y + bias)
 //     feed forward    n_RD    -> y_RD partial: its columns of the second matrix without its bias
+//     experts         n_SD    -> y_SD: a mixture of whole experts, of this rank's rows
 //     head            n_RD    -> loss, and dn_RD partial
 // Dropout draws what the whole layer would. Threads: one at a time. Sources: those of strategies/tensor_parallel.h.
 #pragma once
@@ -16,6 +17,7 @@
 #include "herd/nn/block.h"
 #include "herd/nn/dropout.h"
 #include "herd/nn/feed_forward.h"
+#include "herd/nn/mixture.h"
 #include "herd/nn/norm.h"
 #include "herd/nn/self_attention.h"
 
@@ -86,6 +88,19 @@ class CutFeedForward final : public Block {
 
  private:
   FeedForwardParameters parameters_;
+};
+
+class RoutedExperts final : public Block {
+ public:
+  RoutedExperts(std::string name, GroupList groups, const std::string& prefix, const MixtureShape& shape);
+  Tuple forward(const Tuple& n_SD, const Context& context) override {
+    return {mixture_.forward(n_SD.at(0), context).y};
+  }
+  std::vector<Buffer> buffers() const override { return mixture_.buffers(); }
+  const std::shared_ptr<RouterState>& router_state() const { return mixture_.state(); }
+
+ private:
+  Mixture mixture_;
 };
 
 class CutHead final : public LossBlock {

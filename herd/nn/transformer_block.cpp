@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/nn/dropout.h"
-#include "herd/nn/experts.h"
-#include "herd/nn/experts_of_ranks.h"
 #include "herd/nn/feed_forward.h"
 
 namespace herd::nn {
@@ -86,11 +83,10 @@ LayerWeights::LayerWeights(const GroupsOfLayer& groups, const std::string& prefi
   qkv = find_pair("attn.qkv", shape.biases);
   out = find_pair("attn.proj", shape.biases);
   ln_2 = find_pair("ln_2", shape.norm.has_bias());
-  if (shape.mixture && shape.mixture->shared_ffn == 0) return;
-  const std::string feed = shape.mixture ? "shared." : "mlp.";
-  if (shape.gated) gate = find_pair(feed + "gate", false);
-  up = find_pair(feed + "up", shape.biases);
-  down = find_pair(feed + "down", shape.biases);
+  if (shape.mixture) return;
+  if (shape.gated) gate = find_pair("mlp.gate", false);
+  up = find_pair("mlp.up", shape.biases);
+  down = find_pair("mlp.down", shape.biases);
 }
 
 TransformerBlock::TransformerBlock(std::string name, GroupsOfLayer groups, const std::string& prefix,
@@ -99,19 +95,7 @@ TransformerBlock::TransformerBlock(std::string name, GroupsOfLayer groups, const
       shape_(shape),
       attention_(attention_shape(shape, shape.heads)),
       weights_(this->groups(), prefix, shape) {
-  if (!shape.mixture) return;
-  const auto find = [&](const char* weight) { return &nn::find(this->groups(), prefix + weight + ".weight"); };
-  router_ = find("router");
-  expert_gates_ = find("experts.gate");
-  expert_ups_ = find("experts.up");
-  expert_downs_ = find("experts.down");
-  router_state_ =
-      std::make_shared<RouterState>(prefix + "router.bias", shape.mixture->experts, shape.mixture->bias_balancing);
-}
-
-std::vector<Buffer> TransformerBlock::buffers() const {
-  if (!router_state_ || !router_state_->bias_E().defined()) return {};
-  return {{router_state_->name(), router_state_->bias_E()}};
+  if (shape.mixture) mixture_.emplace(this->groups(), prefix, *shape.mixture);
 }
 
 Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
@@ -123,23 +107,13 @@ Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
       add_and_norm(shape_.norm, x, dropout(attended, shape_.dropout, DropoutSite::kAttentionOutput, context),
                    *ln_2.weight, ln_2.bias);
   const at::Tensor &h = added.first, &n2 = added.second;
-  const auto feed = [&] {
-    return feed_forward(
-        n2, {weights_.gate.weight, *weights_.up.weight, weights_.up.bias, *weights_.down.weight, weights_.down.bias});
-  };
-  if (!shape_.mixture) return {h + dropout(feed(), shape_.dropout, DropoutSite::kFeedForward, context)};
-  RouterStyle style = shape_.mixture->router;
-  if (context.cache != nullptr) style.capacity_factor = 0;  // a text that grows has no length to share
-  const Routing routing = route(style, n2, *router_, router_state_->bias_E());
-  if (context.updates_buffers) router_state_->count(routing.experts_Nk, context.samples);
-  const ExpertParameters own = {*expert_gates_, *expert_ups_, *expert_downs_};
-  const bool shares_experts = shape_.mixture->ranks > 1;
-  HERD_CHECK(!shares_experts || context.tensor_ranks != nullptr, "ranks that hold experts have a group");
-  at::Tensor fed = shares_experts ? experts_of_ranks(n2, routing, own, shape_.mixture->experts, *context.tensor_ranks)
-                                  : experts(n2, routing, own);
-  if (up.weight != nullptr) fed = fed + feed();
+  if (!mixture_) {
+    const at::Tensor fed = feed_forward(n2, {gate.weight, *up.weight, up.bias, *down.weight, down.bias});
+    return {h + dropout(fed, shape_.dropout, DropoutSite::kFeedForward, context)};
+  }
+  const auto [fed, losses_B2] = mixture_->forward(n2, context);
   Tuple out = {h + dropout(fed, shape_.dropout, DropoutSite::kFeedForward, context)};
-  if (routing.losses_B2.defined()) out.push_back(x_BTD.size() > 1 ? x_BTD[1] + routing.losses_B2 : routing.losses_B2);
+  if (losses_B2.defined()) out.push_back(x_BTD.size() > 1 ? x_BTD[1] + losses_B2 : losses_B2);
   return out;
 }
 

@@ -2,11 +2,10 @@
 //   h = x + dropout(attention(ln_1(x)));  y = h + dropout(feed_forward(ln_2(h)))      self_attention.h, feed_forward.h
 //   Forward takes 8*B*T*D^2 + 4*B*T*D*F + 4*B*T^2*D FLOP for GPT, and 4*B*T*D*(H + K)*d + 6*B*T*D*F + 4*B*T^2*H*d for
 //   Llama; backward takes twice that.
-//   With a mixture, experts (experts.h) that a router chooses (router.h) stand in place of the feed-forward layer, and
-//   beside them one that all tokens go through, if there are shared experts. With the router's losses the block also
-//   takes those of the layers before it, (B, 2), if there are any, and gives the sum with its own.
-//   The graph keeps per token, in elements: D of the input, 2D of the norms' outputs, (H + 2K)d of qkv, Hd of
-//   attention, D of h, and 2F around gelu or 4F around the gate.
+//   With a mixture, experts stand in place of the feed-forward layer (mixture.h). With the router's losses the block
+//   also takes those of the layers before it, (B, 2), if there are any, and gives the sum with its own. The graph keeps
+//   per token, in elements: D of the input, 2D of the norms' outputs, (H + 2K)d of qkv, Hd of attention, D of h, and 2F
+//   around gelu or 4F around the gate.
 // Source: Radford et al. 2019 (GPT-2); Touvron et al. 2023, arXiv:2302.13971 (Llama); Xiong et al. 2020,
 // arXiv:2002.04745 for pre-norm.
 // Threads: one at a time.
@@ -15,21 +14,12 @@
 #include <optional>
 
 #include "herd/nn/block.h"
+#include "herd/nn/mixture.h"
 #include "herd/nn/norm.h"
 #include "herd/nn/rotary.h"
-#include "herd/nn/router.h"
-#include "herd/nn/router_state.h"
 #include "herd/nn/self_attention.h"
 
 namespace herd::nn {
-
-struct MixtureShape {
-  int64_t experts = 0, ffn = 0;  // ffn: width of an expert
-  int64_t shared_ffn = 0;        // width of the shared experts together
-  int ranks = 1;                 // ranks that hold equal parts of the experts (experts_of_ranks.h)
-  RouterStyle router = {};
-  double bias_balancing = 0;  // speed of the router's bias (router_state.h); 0 = none
-};
 
 struct TransformerShape {
   int64_t width = 0, heads = 1, ffn = 0;
@@ -53,15 +43,15 @@ AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int
 using GroupsOfLayer = std::vector<std::shared_ptr<ParameterGroup>>;
 
 // Finds the parameters of a layer: prefix + {ln_1, attn.qkv, attn.proj, ln_2, mlp.gate, mlp.up, mlp.down} + {.weight,
-// .bias}, as far as transformer_parameters() has them; of a mixture the last three are the shared experts'. It borrows
-// them.
+// .bias}, as far as transformer_parameters() has them. It borrows them.
 struct LayerWeights {
   struct Pair {
     Parameter* weight = nullptr;
     Parameter* bias = nullptr;  // null where there is none
   };
   LayerWeights(const GroupsOfLayer& groups, const std::string& prefix, const TransformerShape& shape);
-  Pair ln_1, qkv, out, ln_2, gate, up, down;
+  Pair ln_1, qkv, out, ln_2;
+  Pair gate, up, down;  // null with a mixture
 };
 
 class TransformerBlock final : public Block {
@@ -69,15 +59,14 @@ class TransformerBlock final : public Block {
   // `groups` hold the LayerWeights, and expert_parameters() where there is a mixture.
   TransformerBlock(std::string name, GroupsOfLayer groups, const std::string& prefix, const TransformerShape& shape);
   Tuple forward(const Tuple& x_BTD, const Context& context) override;  // of x, and losses (B, 2) where there are any
-  std::vector<Buffer> buffers() const override;                        // the router's bias, where it has one
-  const std::shared_ptr<RouterState>& router_state() const { return router_state_; }  // null without a mixture
+  std::vector<Buffer> buffers() const override { return mixture_ ? mixture_->buffers() : std::vector<Buffer>(); }
+  std::shared_ptr<RouterState> router_state() const { return mixture_ ? mixture_->state() : nullptr; }
 
  private:
   TransformerShape shape_;
   AttentionShape attention_;
   LayerWeights weights_;
-  std::shared_ptr<RouterState> router_state_ = nullptr;
-  Parameter *router_ = nullptr, *expert_gates_ = nullptr, *expert_ups_ = nullptr, *expert_downs_ = nullptr;
+  std::optional<Mixture> mixture_;
 };
 
 // Returns the parameters of one block in order, without those of experts. `layers` is the depth of the whole model,

@@ -17,6 +17,8 @@ std::optional<spec::Unsupported> beyond_equations(const spec::RunFile& run, cons
                                                                      {"strategy.partition_bytes", {}},
                                                                      {"strategy.credit", {}}};
   if (auto setting = strategies::first_setting_without_equations(run, without_rewrite)) return setting;
+  if (run.model.is_moe() && layout.tp > 1)
+    return spec::Unsupported{"mesh.tp = " + std::to_string(layout.tp) + " of a mixture of experts", "mesh.tp = 1"};
   const bool one_stage_a_rank = layout.pipeline.stages_per_rank == 1 && spec::order_file_of(run).empty();
   if (layout.pp == 1 || one_stage_a_rank) return std::nullopt;
   return spec::Unsupported{"strategy.pipeline = \"" + run.strategy.pipeline + "\"",

@@ -12,9 +12,9 @@
 namespace herd::program {
 
 // Names one contribution. For norms it is (group, shard, shards, part), for all else (block, micro-batch, data rank,
-// part). `part` is the place on the tensor axis if the contribution is of one of its ranks alone, or for experts the
-// place on the expert axis, else 0. For gradients
-// of weights the data rank is the place on Model::gradient_axis().
+// part). `part` is the place on the tensor axis if the contribution is of one of its ranks alone, else 0; for experts
+// it counts on from Model::first_contribution_of(). For gradients of weights the data rank is the place on
+// Model::gradient_axis().
 using Atom = std::tuple<int, int, int, int>;
 
 // Says which part of an activation a rank holds along an axis.
@@ -84,7 +84,10 @@ class Model {
   bool has_experts(int group) const;       // tells whether ranks of the expert axis hold parts of the group, so far
   int parts_of(int group) const;           // returns the number of parts that an axis cuts the group into
   int part_of(int group, int rank) const;  // returns the index of the part that the rank holds
-  bool trains(int rank) const;             // tells whether the rank updates a group, which it runs a block with
+  // Returns the first part that names contributions to the part of the experts that the rank holds: each has as many
+  // as the tensor axis has ranks. Returns 0 for other groups.
+  int first_contribution_of(int group, int rank) const;
+  bool trains(int rank) const;  // tells whether the rank updates a group, which it runs a block with
   // Returns the place on the shard axis of the only rank that updates the group; kNoOwner where ranks have shards of
   // it.
   int owner_of(int group) const;

@@ -114,6 +114,10 @@ int Model::part_of(int group, int rank) const {
          (is_copied(group) ? expected_.mesh.size(expected_.copies_axis) : 1);
 }
 
+int Model::first_contribution_of(int group, int rank) const {
+  return has_experts(group) ? part_of(group, rank) * expected_.mesh.size(expected_.tensor_axis) : 0;
+}
+
 bool Model::trains(int rank) const {
   const std::set<int> groups = groups_of(rank);
   return std::any_of(groups.begin(), groups.end(), [&](int group) { return updates(group, rank); });
@@ -167,7 +171,7 @@ std::set<Atom> Model::contributions(int group, int rank) const {
       first = expected_.proof.copies_summed ? own_part / copies * copies : own_part;
       last = expected_.proof.copies_summed ? first + copies - 1 : own_part;
     }
-    if (has_experts(group)) first = last = part_of(group, rank);
+    first += first_contribution_of(group, rank), last += first_contribution_of(group, rank);
     for (int m = 0; m < expected_.micro_batches; ++m) {
       for (const int member : members) {
         for (int part = first; part <= last; ++part) out.insert({b, m, gradient_rank(member), part});

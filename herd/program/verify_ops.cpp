@@ -296,9 +296,7 @@ class LocalOp {
       symbol.atoms = context_.reads[i].atoms;
     }
     const bool part = model_.split_of(context_.op.block) == spec::Split::kSequence || model_.is_copied(value.index);
-    const int own_part = part                              ? context_.tensor_rank
-                         : model_.has_experts(value.index) ? model_.part_of(value.index, context_.rank)
-                                                           : 0;
+    const int own_part = (part ? context_.tensor_rank : 0) + model_.first_contribution_of(value.index, context_.rank);
     for (const int rank : model_.contributors(value.index, context_.rank)) {
       const Atom own = {context_.op.block, context_.op.micro_batch, model_.gradient_rank(rank), own_part};
       if (!symbol.atoms.insert(own).second) wrong("adds " + blocks_text({own}) + " to " + name(value) + " twice");

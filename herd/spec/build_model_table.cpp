@@ -66,12 +66,28 @@ void refuse_empty_vocabulary(int64_t tp, int64_t vocab) {
                   " or less, or model.vocab = " + std::to_string(tp) + " or more");
 }
 
+// Ranks of a tensor axis route the rows that each of them has, which are parts of sequences.
+void check_experts_of_rows(const RunFile& run) {
+  const auto& m = run.model;
+  const std::string tensor_ranks = "mesh.tp = " + std::to_string(run.mesh.tp);
+  if (!run.strategy.sequence_parallel)
+    throw Error(Code::kBadConfig, "model.kind = \"moe\" with " + tensor_ranks +
+                                      " runs experts on each rank's own rows, which strategy.sequence_parallel = false "
+                                      "makes all rows\n  fix: strategy.sequence_parallel = true, or mesh.tp = 1");
+  if (m.has_router_losses())
+    throw Error(Code::kBadConfig, "model.balance_loss and model.z_loss are of whole sequences, of which " +
+                                      tensor_ranks +
+                                      " gives each rank a part\n  fix: model.balance_loss = 0 and model.z_loss = 0, "
+                                      "with model.bias_balancing = 0.001 in their place, or mesh.tp = 1");
+  if (m.capacity_factor > 0)
+    throw Error(Code::kBadConfig, "model.capacity_factor counts the choices of whole sequences, of which " +
+                                      tensor_ranks +
+                                      " gives each rank a part\n  fix: model.capacity_factor = 0, or mesh.tp = 1");
+}
+
 void check_shares(const RunFile& run) {
   const auto& m = run.model;
-  if (m.is_moe() && run.mesh.tp > 1)
-    throw Error(Code::kBadConfig,
-                "model.kind = \"moe\" has no layers that ranks of a tensor axis share, got mesh.tp = " +
-                    std::to_string(run.mesh.tp) + "\n  fix: mesh.tp = 1, with mesh.fsdp or mesh.pp in its place");
+  if (m.is_moe() && run.mesh.tp > 1) check_experts_of_rows(run);
   if (m.is_moe() && run.mesh.cp > 1)
     throw Error(Code::kBadConfig,
                 "model.kind = \"moe\" counts its router's losses over whole sequences, of which mesh.cp = " +
@@ -84,7 +100,7 @@ void check_shares(const RunFile& run) {
   if (m.is_moe()) check_divides("mesh.ep", run.mesh.ep, "model.experts", m.experts);
   check_divides("mesh.tp", run.mesh.tp, "model.heads", m.heads);
   if (m.kv_heads > 0 && m.kv_heads % run.mesh.tp != 0 && run.mesh.tp % m.kv_heads != 0) refuse_key_heads(run);
-  if (m.ffn > 0) check_divides("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
+  if (m.ffn > 0 && !m.is_moe()) check_divides("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
   if (m.vocab < run.mesh.tp) refuse_empty_vocabulary(run.mesh.tp, m.vocab);
   if (run.mesh.cp > m.context)
     throw Error(Code::kBadConfig, "mesh.cp must not exceed model.context, of whose tokens each rank has a part: " +
@@ -113,7 +129,7 @@ ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels)
 }
 
 ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
-  const bool decoder = run.model.kind == "gpt" || run.model.kind == "llama";
+  const bool decoder = run.model.kind == "gpt" || run.model.kind == "llama" || run.model.is_moe();
   if ((run.mesh.tp == 1 && run.mesh.cp == 1) || !decoder) return model_table(run, micro_batch, kernels);
   check_shares(run);
   check_exchanged_heads(run);

@@ -152,6 +152,39 @@ BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& sty
 }
 
 // The block computes the logits of this rank's words, a chunk of rows at a time.
+// Each rank runs whole experts on its own rows, so ranks of a tensor axis exchange nothing for them.
+BlockShape TableBuilder::experts_of_rows(const std::string& name, const LayerStyle& style) const {
+  BlockShape block = part(name + ".experts", Split::kSequence);
+  LayerSizes sizes = sizes_of(style);
+  sizes.R = rows_of_rank(), sizes.F = F_;
+  const LayerMemory memory(sizes);
+  const int64_t rd = sizes.R * D_ * element_, rf = sizes.R * expert_terms() * F_ * element_;
+  block.graph_bytes = rd + feeds(style) * sizes.R * m_.shared_experts * F_ * element_ + memory.kept_of_routing() +
+                      memory.kept_of_experts();
+  block.pending_bytes = 2 * rd + 3 * rf + memory.pending_of_routing() + memory.pending_of_exchange();
+  const double products = static_cast<double>(sizes.R) * feed_weights(style);
+  block.forward.matmul_flops = 2 * products;
+  block.forward.memory_bytes = static_cast<double>((2 + 4 * m_.top_k) * rd + 4 * rf);
+  block.backward.matmul_flops = 4 * products;
+  block.backward.memory_bytes = static_cast<double>((3 + 8 * m_.top_k) * rd + 6 * rf);
+  HeldBytes forward, backward, first_half;
+  memory.feed_forward(forward);
+  memory.feed_backward(backward, Halves::kTogether, {});
+  memory.feed_backward(first_half, Halves::kApart, {});
+  block.forward.scratch_bytes = forward.most() - forward.held();
+  block.backward.scratch_bytes = backward.most() - rd;
+  block.first_half_scratch_bytes = first_half.most() - rd - block.pending_bytes;
+  block.second_half_scratch_bytes = memory.second_half_of_feed();
+  block.without_graph = without_graph(block.forward, sizes.R * elements_in_mixture());
+  block.exchanges_rows = ep_ > 1;
+  if (ep_ > 1) {
+    block.without_graph.scratch_bytes += memory.kept_of_exchange();
+    block.inner = {exchange_of_rows(sizes.R)};
+  }
+  if (m_.bias_balancing > 0) block.buffers = {{name + ".router.bias", {m_.experts}}};
+  return block;
+}
+
 BlockShape TableBuilder::cut_head() const {
   BlockShape block = part("head", Split::kCut);
   const int64_t rd = block.input_bytes, vocab = (V_ + tp_ - 1) / tp_;
@@ -237,7 +270,10 @@ ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels 
     }
     const int sum = add(table.add(name + ".add_1"), layer, biases, {{x}, {attended}});
     add(table.norm(name + ".norm_2", true), layer, {whole_group});
-    const int fed = add(table.cut_feed(name + ".mlp", style), layer, {cut_group});
+    const int fed = m.is_moe()
+                        ? add(table.experts_of_rows(name, style), layer,
+                              {whole_group, table.add_experts(name + ".experts", table.expert_parameters(name + "."))})
+                        : add(table.cut_feed(name + ".mlp", style), layer, {cut_group});
     x = add(table.add(name + ".add_2"), layer, biases, {{sum}, {fed}});
   }
   const int last = static_cast<int>(m.layers) + 1;

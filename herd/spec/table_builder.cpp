@@ -289,6 +289,11 @@ int64_t TableBuilder::backward_most(const LayerMemory& memory, const LayerStyle&
          (2 * whole - shard + (gathers_again_ ? whole - shard : 0)) * element_;
 }
 
+int64_t TableBuilder::elements_in_mixture() const {
+  return (5 + m_.top_k) * D_ + 3 * std::max<int64_t>(1, m_.shared_experts) * F_ +
+         (m_.experts * 4 + m_.top_k * 28) / element_ + kSmallTensors;
+}
+
 BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style) const {
   BlockShape block{.name = name};
   const int64_t rd = R_ * D_, rf = R_ * expert_terms() * F_ / tp_, attentions = style.memory ? 2 : 1;
@@ -328,9 +333,8 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.first_half_scratch_bytes = backward_most(memory, style, Halves::kApart) - rd * element_ - block.pending_bytes;
   block.second_half_scratch_bytes = std::max(memory.second_half_of_attention(), memory.second_half_of_feed());
   const int64_t in_attention = (2 * A_ + 2 * K_) / tp_ + D_;
-  const int64_t in_feed = m_.is_moe() ? (5 + m_.top_k) * D_ + 3 * std::max<int64_t>(1, m_.shared_experts) * F_ +
-                                            (m_.experts * 4 + m_.top_k * 28) / element_ + kSmallTensors
-                                      : 4 * D_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * F_ / tp_;
+  const int64_t in_feed =
+      m_.is_moe() ? elements_in_mixture() : 4 * D_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * F_ / tp_;
   block.without_graph = without_graph(block.forward, R_ * std::max({in_attention, in_feed, 5 * D_}));
   block.exchanges_rows = ep_ > 1;
   add_cache(block, style);
@@ -448,16 +452,18 @@ std::vector<InnerCollective> TableBuilder::inner(int inputs, int sums, const Lay
                    .times_backward = 2,
                    .times_recompute = 1});
   }
-  // Rows go to their experts and outputs come back; so do their gradients.
-  if (ep_ > 1 && layer) {
-    out.push_back({.axis = "ep",
-                   .is_all_reduce = false,
-                   .bytes = m_.top_k * R_ * D_ * element_,
-                   .times_forward = 2,
-                   .times_backward = 2,
-                   .times_recompute = 2});
-  }
+  if (ep_ > 1 && layer) out.push_back(exchange_of_rows(R_));
   return out;
+}
+
+// Rows go to their experts and outputs come back; so do their gradients.
+InnerCollective TableBuilder::exchange_of_rows(int64_t rows) const {
+  return {.axis = "ep",
+          .is_all_reduce = false,
+          .bytes = m_.top_k * rows * D_ * element_,
+          .times_forward = 2,
+          .times_backward = 2,
+          .times_recompute = 2};
 }
 
 }  // namespace herd::spec

@@ -55,7 +55,7 @@ class TableBuilder {
   BlockShape embedding(int64_t rows, bool norm) const;
   BlockShape layer(const std::string& name, const LayerStyle& style) const;  // returns a whole transformer layer
   std::map<LayerTensor, int64_t> kept(const LayerStyle& style) const;        // returns what it keeps for backward
-  // The next seven return the blocks of a decoder that tensor-parallel ranks share (program_table()).
+  // The next eight return the blocks of a decoder that tensor-parallel ranks share (program_table()).
   BlockShape cut_embedding() const;
   BlockShape positions() const;
   // `adds` says whether the gradient of its input is added to another one, that of the residual.
@@ -67,6 +67,7 @@ class TableBuilder {
   BlockShape cut_output(const std::string& name, const LayerStyle& style) const;
   BlockShape add(const std::string& name) const;
   BlockShape cut_feed(const std::string& name, const LayerStyle& style) const;
+  BlockShape experts_of_rows(const std::string& name, const LayerStyle& style) const;  // in its place in a mixture
   BlockShape cut_head() const;
   // Returns the two tensors of a layer that gives the losses of routers beside the activation.
   std::vector<TensorShape> with_router_losses() const;
@@ -100,7 +101,9 @@ class TableBuilder {
   std::vector<TensorShape> by_rank(int64_t width) const;  // a tensor with a slice of its tokens for each context rank
   int64_t backward_most(const LayerMemory& memory, const LayerStyle& style, Halves halves) const;  // of a whole layer
   double feed_weights(
-      const LayerStyle& style) const;  // elements of feed-forward matrices that a row is multiplied with
+      const LayerStyle& style) const;   // elements of feed-forward matrices that a row is multiplied with
+  int64_t elements_in_mixture() const;  // that a token needs while its experts run without a graph
+  InnerCollective exchange_of_rows(int64_t rows) const;         // of so many tokens, among expert-parallel ranks
   BlockShape part(const std::string& name, Split split) const;  // returns a block of rows of D, without costs
   // Returns the rows that norms, sums and dropout work on; with sequence parallel, the longest shard of them.
   int64_t rows_of_rank() const { return sequence_ ? (R_ + tp_ - 1) / tp_ : R_; }

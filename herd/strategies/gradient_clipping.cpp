@@ -24,13 +24,12 @@ std::string GradientClipping::name() const { return "clip"; }
 bool GradientClipping::counts(const program::Program& step, int group) const {
   const int stage = step.mesh.index(axes_.stages, step.rank);
   const bool on_this_stage = groups_by_stage_.empty() || groups_by_stage_[static_cast<size_t>(stage)].contains(group);
-  if (axes_.experts != kNoAxis) {
-    // Shards are summed over all data ranks, of which each has others of experts; wholes over the ranks that hold the
-    // experts together.
-    if (of_experts_.contains(group)) return on_this_stage;
-    const int same = axes_.shards == kNoAxis ? axes_.experts : axes_.replicas;  // axis of ranks with the same gradient
-    return on_this_stage && step.mesh.index(same, step.rank) == 0;
-  }
+  // Where ranks hold parts of the experts, shards are summed over all data ranks, of which each has others of experts;
+  // wholes over the ranks that hold the experts together.
+  const int same = axes_.experts == kNoAxis || of_experts_.contains(group) ? kNoAxis
+                   : axes_.shards == kNoAxis                               ? axes_.experts
+                                                                           : axes_.replicas;
+  if (step.mesh.index(same, step.rank) != 0) return false;  // of ranks with the same gradient along that axis
   if (!cut_.contains(group)) return on_this_stage && step.mesh.index(axes_.tensor, step.rank) == 0;
   return on_this_stage && (!copied_.contains(group) || step.mesh.index(axes_.copies, step.rank) == 0);
 }

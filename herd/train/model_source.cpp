@@ -33,9 +33,9 @@ class FamilySource final : public ModelSource {
   spec::RunFile complete(spec::RunFile run, Communicator&) const override { return run; }
   models::Model make(const spec::RunFile& run, const spec::ModelTable& table, const program::Program& step,
                      at::Device device) const override {
-    const int axis =
-        table.ep > 1 ? spec::resolve_mesh(run, step.mesh.world_size).expert_axis : step.tensor_axis;  // of `place`
-    return models::make_model(run.model, table, step.mesh.index(axis, step.rank), device);
+    const int experts = spec::resolve_mesh(run, step.mesh.world_size).expert_axis;
+    return models::make_model(
+        run.model, table, {step.mesh.index(step.tensor_axis, step.rank), step.mesh.index(experts, step.rank)}, device);
   }
   std::unique_ptr<Samples> open(const spec::RunFile& run, Split split, Communicator&) const override {
     return token_samples(open_samples(run, split));

@@ -38,7 +38,7 @@ TEST_P(FamilyByTrace, HasTheNamesShapesFlopsAndBytesOfItsTable) {
   const spec::RunFile run = run_of(GetParam());
   const int64_t B = 2, T = run.model.context;
   const spec::ModelTable table = spec::program_table(run, B);
-  const models::TrainingRun training(models::make_model(run.model, table, 0));
+  const models::TrainingRun training(models::make_model(run.model, table, models::RankPlace{}));
   const models::Model& model = training.model();
 
   ASSERT_EQ(model.groups.size(), table.groups.size());

@@ -90,7 +90,7 @@ struct Line {
 
 std::vector<Line> lines_of(const spec::RunFile& run, int64_t B) {
   const spec::ModelTable table = spec::program_table(run, B);
-  const TrainingRun training(make_model(run.model, table, 0));
+  const TrainingRun training(make_model(run.model, table, RankPlace{}));
   const int64_t T = run.model.context, D = run.model.width, R = B * T;
   const bool split = run.mesh.tp > 1;
   nn::Context context{.training = true, .samples = {}, .tokens = T};

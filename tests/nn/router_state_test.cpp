@@ -10,8 +10,8 @@ namespace {
 TEST(RouterState, CountsChoicesAndDroppedOnesSinceItWasAsked) {
   RouterState state("h.0.router.bias", 3, 0);
   EXPECT_FALSE(state.bias_E().defined());
-  state.count(at::tensor({0, 2, ~2, 1, 1, 1}, at::kLong), {4, -1});
-  state.count(at::tensor({2}, at::kLong), {0});
+  state.count(at::tensor({0, 2, ~2, 1, 1, 1}, at::kLong), {4, -1}, 3);
+  state.count(at::tensor({2}, at::kLong), {0}, 1);
   EXPECT_EQ(state.take_load(), (std::vector<int64_t>{1, 0, 3, 1}));
   EXPECT_EQ(state.take_load(), (std::vector<int64_t>{0, 0, 0, 0}));
 }

@@ -67,6 +67,59 @@ TEST(ExpertParallel, ProvesWithEveryTechnique) {
   EXPECT_GT(proved, 3);
 }
 
+// Ranks of a tensor axis share attention, and run experts on their own rows, whoever holds these.
+spec::RunFile with_tensor_ranks(spec::RunFile run, int tp) {
+  run.mesh.tp = tp;
+  run.model.balance_loss = 0, run.model.bias_balancing = 0.001;
+  return run;
+}
+
+TEST(ExpertParallel, ProvesBesideTensorParallel) {
+  int index = 0;
+  for (const auto& [tp, ep, copies, pp] : {std::tuple(2, 1, 2, 1), {2, 2, 1, 1}, {2, 2, 2, 1}, {2, 2, 1, 2}}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      if (++index % one_in(3, 7) != 0) continue;
+      const int data = ep * copies;
+      spec::RunFile run = with_tensor_ranks(expert_run(ep, 1 + index % 2, data, 2), tp);
+      run.mesh.pp = pp, run.strategy.zero = zero;
+      run.model.kv_heads = index % 3 == 0 ? 1 : 2;
+      run.strategy.recompute = index % 2 == 0 ? "full" : "none";
+      run.strategy.keep_gathered = index % 4 < 2;
+      if (pp > 1 && zero < 2) run.strategy.pipeline = "zero_bubble_h1";
+      if (pp == 1 && index % 2 == 1) run.strategy.interleave_micro_batches = 2;
+      steps_of(run, data * tp * pp);
+    }
+  }
+}
+
+TEST(ExpertParallel, FindsMutantsOfSumsBesideTensorParallel) {
+  const spec::RunFile run = with_tensor_ranks(expert_run(2, 1, 4, 1), 2);
+  const std::set<int> experts = groups_of_experts(spec::program_table(run, 1));
+  const Steps steps = steps_of(run, 8);
+  const program::Expectation expected = expectation_of(run, 8);
+  EXPECT_EQ(first_finding(steps, expected), "");
+  std::set<std::string> axes;  // of the sums of experts
+  for (size_t i = 0; i < steps[0].ops.size(); ++i) {
+    const Op& op = steps[0].ops[i];
+    const bool sums = is_collective(op) && op.writes[0].kind == ValueKind::kGradient &&
+                      std::ranges::any_of(op.writes, [&](const auto& v) { return experts.contains(v.index); });
+    if (!sums) continue;
+    axes.insert(program::axis_name(steps[0].mesh, op.axis));
+    for (const char* other : {"", "tp", "dp", "ep", "edp"}) {  // "" = no sum
+      Steps mutant = steps;
+      for (Program& step : mutant) {
+        if (*other == '\0')
+          step.ops.erase(step.ops.begin() + static_cast<long>(i));
+        else
+          step.ops[i].axis = step.mesh.find(other);
+      }
+      if (mutant[0].ops.size() == steps[0].ops.size() && mutant[0].ops[i].axis == op.axis) continue;
+      EXPECT_NE(first_finding(mutant, expected), "") << describe(steps[0], op) << " along " << other;
+    }
+  }
+  EXPECT_EQ(axes, (std::set<std::string>{"edp", "tp"}));
+}
+
 TEST(ExpertParallel, IsReadByPeople) {
   testing_support::expect_golden("tests/strategies/golden/expert_parallel_ep2.txt",
                                  to_text(steps_of(expert_run(2, 1, 4, 1), 4)[0]));

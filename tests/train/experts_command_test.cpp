@@ -36,6 +36,14 @@ TEST(ExpertsCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
   }
 }
 
+TEST(ExpertsCommand, ResumesWhereTensorRanksShareAttention) {
+  RunFolder folder;
+  const std::vector<std::string> run = with(kRun, {"model.balance_loss=0"});
+  ASSERT_EQ(folder.train("one", 1, run).status, 0);
+  expect_moves(folder, "move", run, metrics_of(folder.root / "one"),
+               {{4, {"mesh.tp=2", "mesh.ep=2", "strategy.zero=1"}}, {2, {"mesh.ep=2"}}});
+}
+
 // A capacity drops, a bias balances, and both are told.
 TEST(ExpertsCommand, TellsHowTokensAreSharedAmongExperts) {
   RunFolder folder;

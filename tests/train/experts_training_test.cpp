@@ -183,14 +183,49 @@ TEST(ExpertsTraining, DropsTheSameChoicesInAnyLayout) {
   }
 }
 
-TEST(ExpertsTraining, TensorParallelIsRefusedWithItsFix) {
-  try {
-    train_in_threads(with(moe_run(), {"mesh.tp=2"}), 2, 1);
-    ADD_FAILURE() << "trained";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::kBadConfig);
-    EXPECT_NE(error.message().find("mesh.tp = 2\n  fix: mesh.tp = 1"), std::string::npos) << error.message();
+// Tensor ranks share attention and cut rows before the router, whose losses would be of whole sequences.
+TEST(ExpertsTraining, RanksThatShareAttentionTrainAsOneRankDoes) {
+  constexpr int kFewSteps = 8;
+  for (const char* shared : {"model.shared_experts=0", "model.shared_experts=1"}) {
+    const spec::RunFile run = with(moe_run(), {"model.balance_loss=0", "model.z_loss=0", "model.bias_balancing=0.001",
+                                               "model.experts=6", "model.context=7", shared});
+    const Trained one = train_in_threads(with(run, {"train.micro_batch=12"}), 1, kFewSteps);
+    int index = 0;
+    for (const LayoutCase& layout :
+         {LayoutCase{"Two", 2, {"mesh.tp=2"}},
+          LayoutCase{"DataZero3", 4, {"mesh.tp=2", "strategy.zero=3", "strategy.keep_gathered=false"}},
+          LayoutCase{"ExpertsOfRanks", 4, {"mesh.tp=2", "mesh.ep=2", "train.micro_batch=3"}},
+          LayoutCase{"ExpertsOfRanksZero3", 8, {"mesh.tp=2", "mesh.ep=2", "strategy.zero=3"}},
+          LayoutCase{"Stages", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.recompute=full"}},
+          LayoutCase{"ZeroBubble", 8, {"mesh.tp=2", "mesh.ep=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1"}}}) {
+      if (++index % one_in(3, 6) != (run.model.shared_experts == 0 && one_in(3, 6) > 1 ? 1 : 0)) continue;
+      const Trained many = train_in_threads(with(run, layout.overrides), layout.ranks, kFewSteps);
+      EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << layout.name << first_apart(many.losses, one.losses);
+      EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << layout.name << first_apart(many.norms, one.norms);
+      EXPECT_EQ(many.expert_load, one.expert_load) << layout.name;
+      EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation) << layout.name;
+      for (const auto& [name, bias] : one.buffers)
+        EXPECT_TRUE(at::equal(many.buffers.at(name), bias)) << layout.name << " " << name;
+    }
   }
+}
+
+TEST(ExpertsTraining, WhatIsOfWholeSequencesIsRefusedBesideTensorRanks) {
+  const auto refusal = [](const std::vector<std::string>& keys) -> std::string {
+    try {
+      train_in_threads(with(with(moe_run(), {"mesh.tp=2", "model.balance_loss=0", "model.z_loss=0"}), keys), 2, 1);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_NE(refusal({"model.z_loss=0.001"}).find("fix: model.balance_loss = 0 and model.z_loss = 0, with"),
+            std::string::npos);
+  EXPECT_NE(refusal({"model.capacity_factor=1"}).find("fix: model.capacity_factor = 0, or mesh.tp = 1"),
+            std::string::npos);
+  EXPECT_NE(refusal({"strategy.sequence_parallel=false"}).find("fix: strategy.sequence_parallel = true"),
+            std::string::npos);
 }
 
 }  // namespace

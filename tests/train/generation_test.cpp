@@ -56,7 +56,7 @@ class Generator {
     const spec::Layout layout = strategies::trainable_layout(run, comm.size());
     programs_ = strategies::compile_generation(run, layout, tokens).at(static_cast<size_t>(comm.rank()));
     const spec::ModelTable table = spec::program_table(run, 1);
-    make(models::make_model(run.model, table, layout.mesh.index(layout.tensor_axis, comm.rank())), comm);
+    make(models::make_model(run.model, table, {layout.mesh.index(layout.tensor_axis, comm.rank())}), comm);
   }
   // The parts of layers that ranks would share, on one rank.
   static Generator in_parts(const spec::RunFile& run, Communicator& comm) { return Generator(run, comm); }
@@ -90,7 +90,7 @@ class Generator {
       return out;
     };
     programs_ = {pass(run.model.context, program::Caches::kBegun), pass(1, program::Caches::kContinued)};
-    make(models::make_model(run.model, whole, 0), comm);
+    make(models::make_model(run.model, whole, models::RankPlace{}), comm);
   }
   void make(models::Model model, Communicator& comm) {
     model_ = std::move(model);

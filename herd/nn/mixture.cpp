@@ -1,0 +1,42 @@
+#include "herd/nn/mixture.h"
+
+#include "herd/base/check.h"
+#include "herd/nn/experts_of_ranks.h"
+
+namespace herd::nn {
+
+Mixture::Mixture(const std::vector<std::shared_ptr<ParameterGroup>>& groups, const std::string& prefix,
+                 const MixtureShape& shape)
+    : shape_(shape),
+      router_(find(groups, prefix + "router.weight")),
+      experts_{find(groups, prefix + "experts.gate.weight"), find(groups, prefix + "experts.up.weight"),
+               find(groups, prefix + "experts.down.weight")},
+      state_(std::make_shared<RouterState>(prefix + "router.bias", shape.experts, shape.bias_balancing)) {
+  if (shape.shared_ffn == 0) return;
+  shared_gate_ = &find(groups, prefix + "shared.gate.weight");
+  shared_up_ = &find(groups, prefix + "shared.up.weight");
+  shared_down_ = &find(groups, prefix + "shared.down.weight");
+}
+
+std::vector<Buffer> Mixture::buffers() const {
+  if (!state_->bias_E().defined()) return {};
+  return {{state_->name(), state_->bias_E()}};
+}
+
+Mixture::Output Mixture::forward(const at::Tensor& n, const Context& context) const {
+  const bool whole = n.dim() == 3;
+  RouterStyle style = shape_.router;
+  if (context.cache != nullptr) style.capacity_factor = 0;  // a text that grows has no length to share
+  HERD_CHECK(whole || (!style.with_losses && style.capacity_factor == 0), "a router of whole sequences");
+  const Routing routing = route(style, whole ? n : n.unsqueeze(0), router_, state_->bias_E());
+  if (context.updates_buffers)
+    state_->count(routing.experts_Nk, context.samples, whole ? n.size(1) : context.tokens, context.first_row);
+  const bool shares_experts = shape_.ranks > 1;
+  HERD_CHECK(!shares_experts || context.tensor_ranks != nullptr, "ranks that hold experts have a group");
+  at::Tensor y = shares_experts ? experts_of_ranks(n, routing, experts_, shape_.experts, *context.tensor_ranks)
+                                : experts(n, routing, experts_);
+  if (shared_up_ != nullptr) y = y + feed_forward(n, {shared_gate_, *shared_up_, nullptr, *shared_down_, nullptr});
+  return {y, routing.losses_B2};
+}
+
+}  // namespace herd::nn

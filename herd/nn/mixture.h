@@ -1,0 +1,55 @@
+// A mixture of experts in place of a layer's feed-forward network: a router (router.h) chooses experts for each row,
+// which run here (experts.h) or on the ranks that hold them (experts_of_ranks.h); shared experts, one network, take all
+// rows beside them.
+// Threads: one at a time. Source: Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Dai et al. 2024, arXiv:2401.06066 for
+// shared experts.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "herd/nn/block.h"
+#include "herd/nn/experts.h"
+#include "herd/nn/feed_forward.h"
+#include "herd/nn/router.h"
+#include "herd/nn/router_state.h"
+
+namespace herd::nn {
+
+struct MixtureShape {
+  int64_t experts = 0, ffn = 0;  // ffn: width of an expert
+  int64_t shared_ffn = 0;        // width of the shared experts together
+  int ranks = 1;                 // ranks that hold equal parts of the experts
+  RouterStyle router = {};
+  double bias_balancing = 0;  // speed of the router's bias (router_state.h); 0 = none
+};
+
+class Mixture {
+ public:
+  // `groups` have prefix + {router, experts.gate, experts.up, experts.down} + .weight, and shared.{gate, up, down}
+  // where there are shared experts. It borrows these parameters.
+  Mixture(const std::vector<std::shared_ptr<ParameterGroup>>& groups, const std::string& prefix,
+          const MixtureShape& shape);
+
+  struct Output {
+    at::Tensor y;          // of the shape of n
+    at::Tensor losses_B2;  // as Routing has them
+  };
+  // Runs rows of whole sequences (B, T, D), or any part of a micro-batch's rows (S, D), which begins with
+  // context.first_row. Counts the choices where context.updates_buffers. REQUIRES context.tensor_ranks where several
+  // ranks hold experts, and a router without losses and capacity for part of the rows.
+  Output forward(const at::Tensor& n, const Context& context) const;
+
+  std::vector<Buffer> buffers() const;  // the router's bias, where it has one
+  const std::shared_ptr<RouterState>& state() const { return state_; }
+
+ private:
+  MixtureShape shape_;
+  Parameter& router_;
+  ExpertParameters experts_;
+  Parameter *shared_gate_ = nullptr, *shared_up_ = nullptr, *shared_down_ = nullptr;
+  std::shared_ptr<RouterState> state_;
+};
+
+}  // namespace herd::nn
