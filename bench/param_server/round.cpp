@@ -33,7 +33,8 @@ int main(int count, char** arguments) {
       const std::chrono::duration<double> pushed = std::chrono::steady_clock::now() - begin;
       for (int64_t key = 0; key < num_keys; ++key) client.pull(key, gradients[static_cast<size_t>(key)]);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      if (world.rank() == 0) std::printf("{\"round\":%d,\"push_s\":%.4f,\"s\":%.4f}\n", round, pushed.count(), took.count());
+      if (world.rank() == 0)
+        std::printf("{\"round\":%d,\"push_s\":%.4f,\"s\":%.4f}\n", round, pushed.count(), took.count());
       std::fflush(stdout);
     }
   }

@@ -75,7 +75,8 @@ ServerClient::ServerClient(const comm::Communicator& world, const ServerLayout& 
     servers_.push_back(std::move(server));
   }
   // Workers begin with different servers, so that none has to serve all at once, and end with their own.
-  for (size_t i = 0; i < servers_.size(); ++i) order_.push_back((static_cast<size_t>(worker) + 1 + i) % servers_.size());
+  for (size_t i = 0; i < servers_.size(); ++i)
+    order_.push_back((static_cast<size_t>(worker) + 1 + i) % servers_.size());
 }
 
 ServerClient::~ServerClient() {
