@@ -6,6 +6,7 @@
 
 #include "herd/storage/checkpoint_reader.h"
 #include "herd/storage/residual_name.h"
+#include "herd/storage/waiting_gradient_name.h"
 
 namespace herd::cli {
 namespace {
@@ -21,8 +22,8 @@ std::vector<float> read_tensor(CheckpointReader& reader, const std::string& name
 
 // Tells whether a tensor is an fp32 weight: optimizer states are not compared.
 bool is_compared(const std::string& name, const CheckpointTensor& tensor) {
-  return tensor.dtype == DType::kF32 && !is_residual_name(name) && !name.ends_with(".exp_avg") &&
-         !name.ends_with(".exp_avg_sq") && !name.ends_with(".momentum");
+  return tensor.dtype == DType::kF32 && !is_residual_name(name) && !is_waiting_gradient_name(name) &&
+         !name.ends_with(".exp_avg") && !name.ends_with(".exp_avg_sq") && !name.ends_with(".momentum");
 }
 
 // Returns max |x - y| / max(scale, max |x|). It is not finite if a weight or a difference is not finite.

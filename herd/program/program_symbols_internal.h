@@ -29,7 +29,7 @@ struct Symbol {
   int index = 0;                 // parameter group, for weights, gradients and states
   int version = 0;               // version of weights, states and caches; for others the step that made them
   int shard = 0, shards = 1;     // which shard of weights, gradients and states it is, of how many; 0 of 1 for a whole
-  int oldest = 0;                // weights of servers lack no push of another rank before this step
+  int oldest = 0;                // weights lack no gradient before this step, or of servers no push of another rank
   bool partial = false;          // true for a partial sum of an activation or a gradient
   std::set<Atom> atoms = {};     // contributions that it holds
   int tensor = 0;                // which tensor of its block it is, for activations and their gradients

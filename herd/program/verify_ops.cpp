@@ -132,6 +132,8 @@ class LocalOp {
     return symbol;
   }
 
+  int update_delay() const { return model_.expected().proof.update_delay; }
+
   // Tells whether the group's weights come from parameter servers.
   bool is_served(int group) const { return model_.expected().proof.num_servers > 0 && model_.version(group, 1) > 0; }
 
@@ -164,9 +166,12 @@ class LocalOp {
         if (symbol.version != model_.version(symbol.index, context_.step)) {
           wrong("runs on " + name(op.reads[i]) + " of version " + std::to_string(symbol.version) + " in step " +
                 std::to_string(context_.step));
-        } else if (is_served(symbol.index) &&
-                   !within_staleness(model_.expected().proof, symbol.oldest, context_.step)) {
-          wrong("runs on " + name(op.reads[i]) + ", which may lack pushes of step " + std::to_string(symbol.oldest) +
+        } else if (is_served(symbol.index)) {
+          if (!within_staleness(model_.expected().proof, symbol.oldest, context_.step))
+            wrong("runs on " + name(op.reads[i]) + ", which may lack pushes of step " + std::to_string(symbol.oldest) +
+                  " in step " + std::to_string(context_.step));
+        } else if (model_.version(symbol.index, 1) > 0 && symbol.oldest < context_.step - update_delay()) {
+          wrong("runs on " + name(op.reads[i]) + ", which lacks the gradient of step " + std::to_string(symbol.oldest) +
                 " in step " + std::to_string(context_.step));
         }
         const bool direct = model_.expected().proof.direct_blocks.contains(op.block);
@@ -304,8 +309,9 @@ class LocalOp {
     return symbol;
   }
 
-  void check_complete(const Value& value, const Symbol& symbol) {
-    if (symbol.version != context_.step)
+  // Checks a gradient that must hold all contributions of the step `delay` steps ago.
+  void check_complete(const Value& value, const Symbol& symbol, int delay = 0) {
+    if (symbol.version != context_.step - delay)
       wrong("reads " + name(value) + " of step " + std::to_string(symbol.version) + " in step " +
             std::to_string(context_.step));
     const std::set<Atom> all = model_.contributions(symbol.index, context_.rank);
@@ -374,7 +380,7 @@ class LocalOp {
       ++counts[context_.op.reads[i].kind];
       if (context_.op.reads[i].kind == ValueKind::kGradient) {
         gradient = &context_.reads[i];
-        check_complete(context_.op.reads[i], context_.reads[i]);
+        check_complete(context_.op.reads[i], context_.reads[i], update_delay());
       }
     }
     if (model_.expected().proof.num_servers > 0) wrong("updates weights, which parameter servers do");
@@ -393,7 +399,8 @@ class LocalOp {
     for (size_t i = 0; i < context_.op.reads.size(); ++i) {
       const Symbol& symbol = context_.reads[i];
       const std::string read = name(context_.op.reads[i]);
-      if (symbol.version != context_.step)
+      const bool waits = symbol.kind == ValueKind::kGradient || symbol.kind == ValueKind::kFactor;
+      if (symbol.version != context_.step - (waits ? update_delay() : 0))
         wrong("reads " + read + " of version " + std::to_string(symbol.version) + " in step " +
               std::to_string(context_.step));
       if (symbol.kind != ValueKind::kFactor && symbol.index != gradient->index)
@@ -413,6 +420,7 @@ class LocalOp {
         wrong("writes " + name(value) + " with the gradient of group " + std::to_string(gradient->index));
       out.push_back({value.kind, gradient->index, context_.step + 1, gradient->shard, gradient->shards});
       out.back().owned = gradient->owned;
+      out.back().oldest = gradient->version + 1;
     }
     if (kinds != std::multiset<ValueKind>{ValueKind::kWeight, ValueKind::kState})
       wrong("must write one weight and one state");

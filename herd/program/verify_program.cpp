@@ -127,6 +127,7 @@ class SymbolicMachine {
         add_finding(rank, -1, "keeps " + name(value) + ", where shards are cut along " + axis_name(mesh, axis));
       state.memory[value] = {symbol, true};  // counts as read before the first step
     }
+    add_waiting(rank, state);
     for (int block = 0; block < model_.num_blocks(); ++block) {
       const bool held = model_.keeps_cache(block) && state.step->values.contains(cache(block));
       if (!held || !model_.expected().continues_caches) continue;
@@ -134,6 +135,26 @@ class SymbolicMachine {
       state.memory[cache(block)] = {symbol, true};
     }
     ranks_.push_back(std::move(state));
+  }
+
+  // Adds what an update of the first step finds where updates are delayed: gradients and the factor of the step before.
+  void add_waiting(int rank, RankState& state) const {
+    const Proof& proof = model_.expected().proof;
+    if (proof.update_delay == 0) return;
+    const Mesh& mesh = model_.expected().mesh;
+    for (const auto& [value, info] : state.step->values) {
+      const bool waits = value.kind == ValueKind::kGradient || value.kind == ValueKind::kFactor;
+      if (!info.persistent || !waits || value.tier != Tier::kHost) continue;
+      Symbol symbol{.kind = value.kind, .index = value.index, .version = -proof.update_delay};
+      if (value.kind == ValueKind::kGradient) symbol.atoms = model_.contributions(value.index, rank);
+      const bool has_experts = value.kind == ValueKind::kGradient && model_.has_experts(value.index);
+      const int axis = has_experts ? proof.expert_shard_axis : proof.shard_axis;
+      if (value.placement == kWhole.owned_on(axis) && axis != kNoAxis)
+        symbol.owned = true;
+      else if (value.placement == kWhole.shard_on(axis))
+        symbol.shard = mesh.index(axis, rank), symbol.shards = mesh.size(axis);
+      state.memory[value] = {std::move(symbol), true};
+    }
   }
 
   std::string name(const Value& value) const { return value_name(model_.expected().mesh, value); }

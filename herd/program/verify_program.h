@@ -4,6 +4,8 @@
 //   weight      is a version. Uses in step t must see version t, and the step leaves t+1. A frozen one stays at 0. What
 //               an encode makes of it has lost something, and so has what is decoded of that. Passes may use it where
 //               the proof says so; updates, and what stays from step to step, must be exact.
+//               The version counts updates; where they are delayed, the symbol also says from which step on it lacks
+//               gradients, and a pass may lack as many as the proof says.
 //   gradient    is a set of contributions (block, micro-batch, data rank). kStep and kNorm must see the expected set.
 //   Where
 //               ranks share the tokens of samples, each of them counts as a data rank of its own. Where ranks hold
@@ -66,6 +68,9 @@ struct Proof {
   std::set<int> direct_blocks = {};  // blocks whose passes may read weights on the host
   int num_servers = 0;               // of the ranks along shard_axis, so many of the first are parameter servers, too
   int staleness = 0;                 // steps that a weight's version may be behind in other ranks' pushes, or kNoBound
+  // Steps from a gradient to the update that it makes. With 1, the update in step t is of the gradient of step t - 1,
+  // so passes of step t + 1 lack that of step t. What waits stays on the host from step to step.
+  int update_delay = 0;
   // True: what encoding gradients loses is kept in residuals; false: it is lost, and shards are summed of encoded
   // terms.
   bool losses_kept = true;

@@ -226,6 +226,7 @@ void ModelBindings::begin_step(StepInput input) {
     device_->totals.zero_();
     device_->has_norm = device_->is_copied = device_->is_read = false;
   }
+  ++steps_begun_;
   input_ = std::move(input);
   output_ = {};
   loaded_.clear();
@@ -741,7 +742,9 @@ void ModelBindings::fetch(const Op& op) {
   const at::Tensor from = parameters_.update_weights(group);
   copy_over_link(from, parameters_.memory(op.writes[0]).narrow(0, 0, from.numel()));
   // What a window fetches again is the same as before, and graphs still refer to it.
-  if (!parameters_.stays_on_host(group)) parameters_.group(group).mark_weights_written();
+  // Nor does the shard of a delayed update touch what passes have gathered and still use.
+  const bool is_beside_passes = options_.delays_updates && !parameters_.keeps_whole(group);
+  if (!parameters_.stays_on_host(group) && !is_beside_passes) parameters_.group(group).mark_weights_written();
 }
 
 at::Tensor ModelBindings::waiting_on_host(const program::Value& value) const {
@@ -897,7 +900,26 @@ void ModelBindings::check_norm(double norm) {
   throw Error(Code::kBadConfig, "the norm of the gradient is " + std::to_string(norm));
 }
 
+void ModelBindings::set_waiting_gradient(float factor) {
+  has_waiting_gradient_ = true;
+  factor_ = factor;
+  if (device_) device_->host_factor.fill_(factor);
+}
+
+float ModelBindings::waiting_factor() const {
+  return device_ ? device_->host_factor.const_data_ptr<float>()[0] : factor_;
+}
+
 void ModelBindings::step(const Op& op, int64_t step) {
+  if (options_.delays_updates) {
+    if (!first_update_) first_update_ = step;
+    if (step == *first_update_ && !has_waiting_gradient_) {  // the weights are fetched all the same
+      for (const int group : indices(op.writes, ValueKind::kWeight))
+        at::Tensor(parameters_.update_weights(group)).copy_(parameters_.own_weights(group));
+      return;
+    }
+    --step;  // the update is that of the step before
+  }
   const float* const on_host = device_ ? device_->host_factor.const_data_ptr<float>() : &factor_;
   for (const int group : indices(op.writes, ValueKind::kWeight)) {
     if (!parameters_.update_weights(group).is_cpu())

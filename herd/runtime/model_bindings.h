@@ -95,6 +95,7 @@ class ModelBindings {
     int algorithm_axis = kNoAxis;
     EncodedGradients* encoded = nullptr;  // what the step's codec keeps; null where its gradients have none
     ServedParameters* served = nullptr;   // the step's parameter servers; null where ranks update by themselves
+    bool delays_updates = false;          // true: kStep works on the gradients of the step before (delayed_update.h)
     int64_t width = 0;                    // elements of an activation for each token; only receives need it
     double link_bytes_per_us = 0;         // rate to which copies between device and host are slowed; 0 = not slowed
     // Shapes of tensors whose extents it lists; null where `width` says those of all. It must outlive the bindings.
@@ -124,6 +125,11 @@ class ModelBindings {
   at::Tensor empty(const program::Value& value) const;
   // Returns the lanes that these bindings run a program on: those of the parameters' device.
   LaneFactory lanes_of(const program::Program& step) const { return runtime::lanes_of(step, parameters_.device()); }
+  // These are of bindings that delay updates: whether a gradient waits for its update, and the factor that clips it. A
+  // run begins without one. Set before the first step; read after drain().
+  bool has_waiting_gradient() const { return has_waiting_gradient_ || (options_.delays_updates && steps_begun_ > 0); }
+  float waiting_factor() const;
+  void set_waiting_gradient(float factor);
   const std::optional<optim::LossScale>& loss_scale() const { return options_.loss_scale; }
   void set_loss_scale(const optim::LossScale& scale) { options_.loss_scale = scale; }
 
@@ -216,7 +222,10 @@ class ModelBindings {
   // Factor of the newest clip; negative: fp16 gradients overflowed, and kStep updates nothing. A kStep on another lane
   // may read it while the next step begins.
   float factor_ = 1;
-  int64_t skipped_ = 0;  // steps that overflowed before the newest clip
+  bool has_waiting_gradient_ = false;  // where updates are delayed: the first step finds a gradient to update with
+  int64_t steps_begun_ = 0;
+  std::optional<int64_t> first_update_;  // step of the first kStep; used by the lane of updates alone
+  int64_t skipped_ = 0;                  // steps that overflowed before the newest clip
 
   // The numbers of a step on a device, where passes and updates use them without a wait of the host.
   struct DeviceStep {

@@ -36,7 +36,9 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
       at::parallel_for(0, own.size(), kElementsPerThread, update);
     else if (own.size() > 0)
       update(0, own.size());
-    parameters.group(index).mark_weights_written();
+    // What the host updates reaches the tensors with a fetch. Until then graphs may still need the weights as they are.
+    if (weights.const_data_ptr() == parameters.own_weights(index).const_data_ptr())
+      parameters.group(index).mark_weights_written();
   };
 }
 

@@ -99,7 +99,8 @@ struct RunFile {
     bool keep_gathered = true;                     // with sequence_parallel: blocks keep gathered inputs for backward
     int64_t prefetch = kAuto;                      // block passes ahead of their use at which ZeRO-3 gathers weights
     int64_t keep_whole = kAuto;                    // parameter groups whose weights ZeRO-3 keeps whole through a step
-    std::string offload_activations = "none";      // where borders of recomputed blocks wait for backward
+    std::string offload_activations = "none";      // where inputs of recomputed blocks wait for backward
+    bool delayed_update = false;                   // with offload: a step's update runs beside the next step's passes
     int64_t window = kAuto;                   // block passes whose weights are on the device with offload = "window"
     std::string direct_host = "none";         // blocks whose passes read weights on the host, with offload = "window"
     int64_t stages_per_rank = kAuto;          // of a pipeline

@@ -277,6 +277,9 @@ std::vector<Key> make_keys() {
            {"none", "host", "nvme"},
            "where inputs of recomputed blocks wait from their forward to their backward: none = on the device; host = "
            "in the host's memory; nvme = in a file of each rank"),
+      flag("strategy", "delayed_update", Effect::kTraining, HERD_FIELD(strategy.delayed_update),
+           "with strategy.offload = states or nvme: the host updates beside the next step's passes, which read weights "
+           "that lack the newest update: other losses"),
       text("strategy", "context", Effect::kLayout, HERD_FIELD(strategy.context), {"all_to_all", "ring", "hybrid"},
            "how mesh.cp ranks share attention; all_to_all = each works on all tokens of its heads; ring = each on its "
            "own tokens, keys and values pass around"),

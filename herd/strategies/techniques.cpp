@@ -7,6 +7,7 @@
 #include "herd/strategies/compression.h"
 #include "herd/strategies/context_parallel.h"
 #include "herd/strategies/data_parallel.h"
+#include "herd/strategies/delayed_update.h"
 #include "herd/strategies/direct_host.h"
 #include "herd/strategies/expert_parallel.h"
 #include "herd/strategies/gather_codec.h"
@@ -65,6 +66,7 @@ std::vector<Technique>& table() {
       gradient_clipping_row(),
       priority_row(),
       host_states_row(),
+      delayed_update_row(),
       weight_window_row(),
       direct_host_row(),
       gather_codec_row(),

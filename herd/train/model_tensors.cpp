@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "herd/storage/residual_name.h"
+#include "herd/storage/waiting_gradient_name.h"
 
 namespace herd::train {
 namespace {
@@ -89,7 +90,25 @@ std::vector<NamedTensor> tensors_of(const runtime::FlatParameters& parameters, c
   return tensors;
 }
 
+std::vector<NamedTensor> waiting_gradients(const runtime::FlatParameters& parameters, PartOf part_of) {
+  std::vector<NamedTensor> tensors;
+  for (int g = 0; g < parameters.num_groups(); ++g) {
+    if (!parameters.holds(g) || parameters.group(g).frozen()) continue;
+    add_pieces(parameters, g, (parameters.*part_of)(g), parameters.part(g).begin, parameters.update_gradient(g), {},
+               waiting_gradient_name, tensors);
+  }
+  return tensors;
+}
+
 }  // namespace
+
+std::vector<NamedTensor> own_waiting_gradients(const runtime::FlatParameters& parameters) {
+  return waiting_gradients(parameters, &runtime::FlatParameters::part);
+}
+
+std::vector<NamedTensor> saved_waiting_gradients(const runtime::FlatParameters& parameters) {
+  return waiting_gradients(parameters, &runtime::FlatParameters::saved_part);
+}
 
 std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters) {
   return weights_of(parameters, &runtime::FlatParameters::part);

@@ -24,6 +24,10 @@ std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, 
 std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 // Returns the weights among own_tensors().
 std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters);
+// Returns the gradients that wait on the host for their update: of what this rank updates, or of the part that it
+// saves.
+std::vector<NamedTensor> own_waiting_gradients(const runtime::FlatParameters& parameters);
+std::vector<NamedTensor> saved_waiting_gradients(const runtime::FlatParameters& parameters);
 // Returns what this rank has lost by encoding gradients, each a tensor of its own (storage/residual_name.h).
 std::vector<NamedTensor> residual_tensors(const runtime::EncodedGradients& encoded,
                                           const runtime::FlatParameters& parameters, int rank);

@@ -16,6 +16,7 @@
 #include "herd/spec/same_model.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/residual_name.h"
+#include "herd/storage/waiting_gradient_name.h"
 #include "herd/train/check_finite.h"
 #include "herd/train/data_identity.h"
 #include "herd/train/loss_scale_notes.h"
@@ -30,6 +31,22 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kUpdatesNote = "server updates";
+constexpr const char* kFactorNote = "factor of the waiting gradient";
+
+// Returns digits that give the same number back.
+std::string text_of(float number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
+}
+
+float factor_of(const std::string& note, const std::string& checkpoint) {
+  float factor = 0;
+  const char* const end = note.data() + note.size();
+  const auto parsed = std::from_chars(note.data(), end, factor);
+  if (parsed.ptr == end && parsed.ec == std::errc() && factor >= 0 && factor <= 1) return factor;
+  throw Error(Code::kCorruptFile, checkpoint + ": the note \"" + kFactorNote + "\" is \"" + note +
+                                      "\", which is no factor in [0, 1]\n  fix: resume from another checkpoint");
+}
 
 std::optional<int64_t> updates_of(const Manifest& manifest, const std::string& checkpoint) {
   const auto note = manifest.notes.find(kUpdatesNote);
@@ -123,7 +140,7 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint, const std::stri
   std::vector<NamedTensor> tensors = own_tensors(states_.parameters, states_.optimizer);
   std::set<std::string> names = tensor_names(states_.parameters, states_.optimizer);
   for (const auto& [name, tensor] : reader.manifest().tensors) {
-    if (is_residual_name(name)) names.insert(name);
+    if (is_residual_name(name) || is_waiting_gradient_name(name)) names.insert(name);
   }
   if (states_.served != nullptr) {
     const auto served = served_tensors(*states_.served, states_.parameters, states_.optimizer);
@@ -132,7 +149,8 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint, const std::stri
   std::set<std::string> available;
   for (const auto& [name, tensor] : reader.manifest().tensors) available.insert(name);
   add_buffers(available, tensors, names);
-  const std::string residuals = add_residuals(reader.manifest(), tensors);
+  const std::string left_out = add_residuals(reader.manifest(), tensors) +
+                               add_waiting_gradients(reader.manifest(), checkpoint.string(), tensors);
   load_tensors(reader, tensors, names);
   if (run_.health.check_finite) check_finite(tensors, "the checkpoint " + checkpoint.string());
   states_.weights.refresh();
@@ -140,7 +158,7 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint, const std::stri
   if (states_.bindings.loss_scale())
     states_.bindings.set_loss_scale(loss_scale_of(reader.manifest().notes, checkpoint.string()));
   say("resumed from " + checkpoint.string() + ", step " + std::to_string(reader.manifest().step) +
-      (changes.empty() ? "" : "; changed: " + changes) + residuals);
+      (changes.empty() ? "" : "; changed: " + changes) + left_out);
   return {reader.manifest().step, reader.manifest().samples, updates_of(reader.manifest(), checkpoint.string())};
 }
 
@@ -172,6 +190,18 @@ std::string RunCheckpoints::add_residuals(const Manifest& manifest, std::vector<
   return "";
 }
 
+std::string RunCheckpoints::add_waiting_gradients(const Manifest& manifest, const std::string& checkpoint,
+                                                  std::vector<NamedTensor>& tensors) const {
+  const auto factor = manifest.notes.find(kFactorNote);
+  if (factor == manifest.notes.end()) return "";
+  if (!run_.strategy.delayed_update)
+    return "; the gradient that waits for its update is left out, since updates are no longer delayed";
+  const std::vector<NamedTensor> own = own_waiting_gradients(states_.parameters);
+  tensors.insert(tensors.end(), own.begin(), own.end());
+  states_.bindings.set_waiting_gradient(factor_of(factor->second, checkpoint));
+  return "";
+}
+
 // Keeps what a checkpoint says of its tokens, and its tokenizer, for the checkpoints of this run.
 void RunCheckpoints::inherit(const Manifest& manifest, const fs::path& folder) {
   for (const char* name : {"tokenizer", "begin_of_text", "end_of_text"}) {
@@ -193,6 +223,11 @@ void RunCheckpoints::save(const Position& done) {
   if (states_.served != nullptr) {
     const auto served = served_tensors(*states_.served, states_.parameters, states_.optimizer);
     tensors.insert(tensors.end(), served.begin(), served.end());
+  }
+  if (states_.bindings.has_waiting_gradient()) {
+    const auto waiting = saved_waiting_gradients(states_.parameters);
+    tensors.insert(tensors.end(), waiting.begin(), waiting.end());
+    notes[kFactorNote] = text_of(states_.bindings.waiting_factor());
   }
   std::map<std::string, std::string> shard_notes;
   if (states_.served != nullptr) {

@@ -70,6 +70,10 @@ class RunCheckpoints {
   std::string add_residuals(const Manifest& manifest, std::vector<NamedTensor>& tensors) const;
   void begin_with_weights();
   Position load(const std::string& changes);
+  // Adds the gradients that wait for a delayed update to what is read, and the factor that clips them. Returns what to
+  // say where the run does not delay updates.
+  std::string add_waiting_gradients(const Manifest& manifest, const std::string& checkpoint,
+                                    std::vector<NamedTensor>& tensors) const;
   // Takes over notes and tokenizer files of the checkpoint or folder that the run begins with.
   void inherit(const Manifest& manifest, const std::filesystem::path& folder);
   void note_data();

@@ -398,6 +398,7 @@ runtime::ModelBindings::Options Trainer::State::options() const {
           .algorithm_axis = strategies::all_reduced_axis(run, layout),
           .encoded = encoded.get(),
           .served = served.get(),
+          .delays_updates = run.strategy.delayed_update,
           .width = run.model.width,
           .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
           .table = &table};

@@ -46,7 +46,7 @@ TEST(ActivationOffload, Proves_WithEveryTechnique) {
               for (const bool sequence : {true, false}) {
                 if ((dp == 1 && zero > 0) || (pp == 1 && std::string_view(order) != "1f1b") || (tp == 1 && sequence))
                   continue;
-                if (++index % one_in(5, 67) != 0) continue;
+                if (++index % one_in(17, 67) != 0) continue;
                 spec::RunFile run = evicting_run(5, index % 2 == 0 ? "host" : "nvme", dp, recompute, 3);
                 run.mesh.pp = pp, run.mesh.tp = tp;
                 run.strategy.zero = zero, run.strategy.pipeline = order, run.strategy.sequence_parallel = sequence;

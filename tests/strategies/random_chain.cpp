@@ -153,6 +153,8 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   run.strategy.recompute = one_of<std::string>(random, {"none", "full", "sqrt", "every:2", "every:3"});
   run.strategy.precision = one_of<std::string>(random, {"fp32", "bf16", "fp16"});
   run.strategy.offload = one_of<std::string>(random, {"none", "none", "none", "none", "states", "nvme"});
+  run.strategy.delayed_update =
+      run.strategy.offload != "none" && run.strategy.precision != "fp16" && chance(random, 0.5);
   if (run.strategy.recompute != "none")
     run.strategy.offload_activations = one_of<std::string>(random, {"none", "host", "nvme"});
   run.strategy.compression = run.strategy.precision == "fp32" && fsdp == 1 && chance(random, 0.2) ? "bf16" : "none";
@@ -187,6 +189,7 @@ program::Expectation expectation_of(const ChainRun& run, const spec::ModelTable&
                                             layout.mesh.size(expected.proof.shard_axis));
   expected.proof.weight_codec = weight_codec(run.run, layout);
   expected.proof.losses_kept = zero_stage(run.run, layout) < 2;
+  expected.proof.update_delay = run.run.strategy.delayed_update ? 1 : 0;
   expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;
   return expected;
 }

@@ -47,6 +47,7 @@ inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) 
   expected.proof.weight_codec = weight_codec(run, layout);
   expected.proof.losses_kept = zero_stage(run, layout) < 2;
   expected.proof.direct_blocks = direct_blocks(run, model);
+  expected.proof.update_delay = run.strategy.delayed_update ? 1 : 0;
   expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;
   return expected;
 }

@@ -123,7 +123,26 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{3, "[strategy]\ncompression = \"topk\"\ncompression_ratio = 1\n"},
                     Layout{4,
                            "[mesh]\npp = 2\n[strategy]\ncompression = \"topk\"\ncompression_ratio = 1\n"
-                           "compression_exclude = \"left.*\"\n"}));
+                           "compression_exclude = \"left.*\"\n"},
+                    Layout{1, "[strategy]\noffload = \"states\"\ndelayed_update = true\n"},
+                    Layout{1, "clip = 0\n[strategy]\noffload = \"nvme\"\ndelayed_update = true\n"},
+                    Layout{2, "[strategy]\noffload = \"nvme\"\nzero = 2\ndelayed_update = true\n"},
+                    Layout{4,
+                           "clip = 0.1\n[mesh]\npp = 2\n[strategy]\noffload = \"states\"\nzero = 3\n"
+                           "delayed_update = true\nrecompute = \"full\"\noffload_activations = \"host\"\n"},
+                    Layout{2,
+                           "clip = 0\n[strategy]\noffload = \"states\"\nschedule = \"priority\"\n"
+                           "delayed_update = true\n[health]\ncheck_finite = false\n"}));
+
+// Delayed updates follow other weights, to about the same loss.
+TEST(ChainTraining, WithDelayedUpdatesLosesNearlyAsWithout) {
+  const std::vector<double> plain = plain_losses(branched_chain(), points, run_file(), kSteps);
+  const std::vector<double> delayed = plain_losses(
+      branched_chain(), points, run_file("[strategy]\noffload = \"states\"\ndelayed_update = true\n"), kSteps);
+  EXPECT_EQ(delayed[0], plain[0]);
+  EXPECT_GT(most_apart(delayed, plain), 1e-5);
+  EXPECT_LT(most_apart(delayed, plain), 0.1);
+}
 
 // Encoding loses much of gradients as small as these; the residual brings it back.
 TEST(ChainTraining, InACodecLearnsNearlyAsOneRankDoes) {

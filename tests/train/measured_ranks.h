@@ -76,6 +76,7 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
                                      .loss_scale = loss_scale,
                                      .encoded = encoded.get(),
                                      .served = served.get(),
+                                     .delays_updates = run.strategy.delayed_update,
                                      .width = run.model.width,
                                      .table = &table});
     // Measured against a budget: what a rank holds beyond it for a moment, where it has none, is no harm.

@@ -61,6 +61,48 @@ TEST(OffloadCommand, LeavesTheDeviceWhatIsPredicted_WithTheSameBits) {
   }
 }
 
+// With as little else on the device as may be, what 8 layers keep shows.
+TEST(OffloadCommand, MovesActivations_WithTheSameBits_AndLeavesTheDeviceWhatIsPredicted) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  RunFolder folder;
+  const std::vector<std::string> run = {"model.width=64",          "model.context=256",  "model.layers=8",
+                                        "model.vocab=64",          "train.batch=16",     "train.micro_batch=8",
+                                        "train.steps=3",           "train.eval_every=0", "log.trace_steps=1",
+                                        "strategy.recompute=full", "checkpoint.every=-1"};
+  ASSERT_EQ(folder.train("kept", 1, run).status, 0);
+  const auto kept = metrics_of(folder.root / "kept");
+  for (const std::string where : {"host", "nvme"}) {
+    const Ended ended = folder.train(where, 1, with(run, {"strategy.offload_activations=" + where}));
+    ASSERT_EQ(ended.status, 0) << ended.output;
+    const auto moved = metrics_of(folder.root / where);
+    ASSERT_EQ(moved.size(), kept.size());
+    for (size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(moved[i].loss, kept[i].loss) << where << " step " << i;
+    const double predicted = static_cast<double>(moved.back().predicted_device_bytes_peak);
+    EXPECT_NEAR(static_cast<double>(moved.back().device_bytes_peak), predicted, 0.03 * predicted) << where;
+    constexpr int64_t kInput = 8 * 256 * 64 * 4;
+    EXPECT_LE(moved.back().device_bytes_peak, kept.back().device_bytes_peak - 3 * kInput) << where;
+  }
+}
+
+// The gradient that waits for its update is part of a checkpoint, which any layout goes on from.
+TEST(OffloadCommand, DelaysUpdatesInTheSameWayInAnyLayout_AndAcrossCheckpoints) {
+  RunFolder folder;
+  const auto fast = with(kRun, {"optimizer.lr=3e-3", "optimizer.warmup_steps=0"});
+  const auto delayed = with(fast, {"strategy.delayed_update=true"});
+  ASSERT_EQ(folder.train("plain", 1, fast).status, 0);
+  ASSERT_EQ(folder.train("delayed", 1, with(delayed, {kOffload})).status, 0);
+  const auto plain = metrics_of(folder.root / "plain"), expected = metrics_of(folder.root / "delayed");
+  EXPECT_NEAR(expected[0].loss, plain[0].loss, 1e-6 * plain[0].loss);
+  EXPECT_GT(std::abs(expected.back().loss - plain.back().loss), 1e-4 * plain.back().loss);
+  const std::pair<Layout, Layout> moves[] = {{{2, {kOffload}}, {1, {kFiles}}},
+                                             {{2, {kFiles, "strategy.zero=3"}}, {2, {kOffload, "mesh.pp=2"}}}};
+  for (int index = 0; const auto& move : moves)
+    expect_moves(folder, "move" + std::to_string(index++), delayed, expected, move);
+  const Ended ended = folder.train("delayed", 1, with(fast, {kOffload, "train.steps=12"}));
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  EXPECT_THAT(ended.output, testing::HasSubstr("the gradient that waits for its update is left out"));
+}
+
 std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder))

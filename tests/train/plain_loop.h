@@ -30,7 +30,8 @@ inline Trained train_chain_in_threads(const Chain& chain, const ChainData& data,
   return train_in_threads(completed(*source, run), ranks, steps, {}, source);
 }
 
-// Trains the modules of a chain with torch's own optimizer and autograd, without anything of herd's runtime.
+// Trains the modules of a chain with torch's own optimizer and autograd, without anything of herd's runtime. A delayed
+// update is w(t+1) = update(w(t), g(w(t-1))), with w(-1) = w(0).
 class PlainLoop {
  public:
   PlainLoop(const Chain& chain, ReadBatch read, const spec::RunFile& run)
@@ -64,6 +65,8 @@ class PlainLoop {
   double step(int64_t step) {
     std::vector<int64_t> samples;
     for (int64_t i = 0; i < run_.train.batch; ++i) samples.push_back(step * run_.train.batch + i);
+    const std::vector<at::Tensor> newest = copies();
+    if (run_.strategy.delayed_update && step > 0) set(older_);
     const Tensors out = forward(read_(samples));
     const at::Tensor loss = out[0] / out[1];
     optimizer_->zero_grad();
@@ -71,6 +74,8 @@ class PlainLoop {
     for (const at::Tensor& parameter : trained_)  // one that no loss depends on decays alone
       if (!parameter.grad().defined()) parameter.mutable_grad() = at::zeros_like(parameter);
     clip();
+    set(newest);
+    older_ = newest;
     optimizer_->step();
     return loss.item<double>();
   }
@@ -78,6 +83,16 @@ class PlainLoop {
   torch::nn::Module& module(size_t block) const { return *modules_.at(block); }
 
  private:
+  std::vector<at::Tensor> copies() const {
+    std::vector<at::Tensor> out;
+    for (const at::Tensor& parameter : trained_) out.push_back(parameter.detach().clone());
+    return out;
+  }
+  void set(const std::vector<at::Tensor>& weights) {
+    const torch::NoGradGuard no_record;
+    for (size_t i = 0; i < trained_.size(); ++i) trained_[i].copy_(weights[i]);
+  }
+
   Tensors forward(const Batch& batch) {
     std::map<spec::TensorId, at::Tensor> tensors;
     const std::vector<std::string> names = chain_.batch_names();
@@ -109,6 +124,7 @@ class PlainLoop {
   const spec::RunFile& run_;
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;  // by block
   std::vector<at::Tensor> trained_;
+  std::vector<at::Tensor> older_;  // weights before the newest update
   std::unique_ptr<torch::optim::AdamW> optimizer_;
 };
 

@@ -82,6 +82,7 @@ DrawnRun drawn_run(uint64_t seed) {
   run.strategy.compression_ratio = seed % 2 == 0 ? 0.01 : 0.2;
   run.strategy.offload = data * run.mesh.tp * run.mesh.pp <= 2 ? one_of("none", "none", "nvme", "states") : "none";
   if (servers) run.strategy.offload = "none";
+  run.strategy.delayed_update = run.strategy.offload != "none" && run.strategy.precision != "fp16" && seed % 2 == 0;
   const bool recomputes = run.strategy.recompute == "full" || run.strategy.recompute == "sqrt";
   if (recomputes && seed % 5 < 3) run.strategy.offload_activations = seed % 2 == 0 ? "host" : "nvme";
   if (run.strategy.zero == 3 && seed % 2 == 1) run.strategy.gather_codec = "int8";

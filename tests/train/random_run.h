@@ -197,6 +197,8 @@ inline spec::RunFile drawn(const Combination& c) {
   draw_owners(c, run);
   if (c.recompute != "none" && c.recompute != "selective" && c.seed % 4 < 3)
     run.strategy.offload_activations = c.seed % 4 == 0 ? "nvme" : "host";
+  run.strategy.delayed_update =
+      (c.offload == "states" || c.offload == "nvme") && c.precision != "fp16" && c.seed % 2 == 0;
   if (c.kind != "moe" && c.seed % 3 == 2) run.data.packing = "documents";
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   if (c.ep == 1 && c.seed % 2 == 0) draw_schedule(c, run);
@@ -216,8 +218,8 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          run.strategy.gather_codec + (run.strategy.secondary_shard ? " inside hosts" : "") + ", sync " +
          run.strategy.sync + " of " + std::to_string(run.strategy.servers) + ", " + run.strategy.schedule + " " +
          std::to_string(run.strategy.partition_bytes) + " " + std::to_string(run.strategy.credit) + ", offload " +
-         c.offload + " and activations " + run.strategy.offload_activations + ", " + std::to_string(c.micro_batches) +
-         " micro-batches | " + m.kind +
+         c.offload + (run.strategy.delayed_update ? " delayed" : "") + " and activations " +
+         run.strategy.offload_activations + ", " + std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
          (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts" : "") +
          ", layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
          std::to_string(m.heads) + " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) +
@@ -252,6 +254,8 @@ inline spec::RunFile of_one_rank(const spec::RunFile& run, const Combination& c)
   plain.strategy = {};
   plain.strategy.precision = run.strategy.precision;
   plain.strategy.gradient_precision = run.strategy.gradient_precision;
+  plain.strategy.delayed_update = run.strategy.delayed_update;
+  if (run.strategy.delayed_update) plain.strategy.offload = "states";
   // In 32 bits one rank takes the batch whole. Sums of 16 bits over micro-batches round at each of them, and overflow
   // or not: there it has as many.
   const int64_t parts = c.precision == "fp32" ? 1 : c.micro_batches;

@@ -114,6 +114,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                                   .loss_scale = loss_scale,
                                                   .encoded = encoded.get(),
                                                   .served = served.get(),
+                                                  .delays_updates = run.strategy.delayed_update,
                                                   .width = run.model.width,
                                                   .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
                                                   .table = &table};
@@ -121,7 +122,8 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                     runtime::parameter_update(parameters, *optimizer, rate), options);
     runtime::Executor executor(step, bindings.table(), {}, bindings.lanes_of(step));
     // Updates that run beside the next step do so here, too, but for the last step, whose bytes are counted.
-    const bool overlaps = std::any_of(step.ops.begin(), step.ops.end(),
+    const bool overlaps = run.strategy.delayed_update ||
+                          std::any_of(step.ops.begin(), step.ops.end(),
                                       [](const program::Op& op) { return op.lane == program::Lane::kUpdate; });
     for (int64_t s = 0; s < steps; ++s) {
       if (overlaps && s + 1 == steps) executor.drain();
