@@ -91,7 +91,7 @@ class Measurements {
     const auto figures = passes.block_times_us();
     const double slowest = passes.slowest_rank_ratio(figures);
     for (const auto& [op, us] : figures) machine.measured_us[op] = us * core_share * slowest;
-    machine.update_us_per_element = mean_over_ranks(midmean(update_), comm_) * core_share;
+    machine.update_us_per_element = mean_of_measured(midmean(update_), comm_) * core_share;  // a rank may own nothing
     machine.norm_us_per_element = mean_over_ranks(midmean(norm_), comm_) * core_share;
     machine.reduce_us_per_byte = comm_.size() > 1 ? mean_over_ranks(midmean(reduce_), comm_) * core_share : 0;
     if (on_cpu)
