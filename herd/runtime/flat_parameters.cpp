@@ -432,7 +432,8 @@ void FlatParameters::allocate(Region& region, ValueKind kind, at::ScalarType typ
                               Communicator& comm) {
   const MemoryLabel label = kind == ValueKind::kWeight ? MemoryLabel::kWeights : MemoryLabel::kGradients;
   const at::TensorOptions options = at::TensorOptions(type).device(device());
-  if (!symmetric) {
+  const bool counts_pool = symmetric || (device().is_cpu() && lies_apart(region));  // with the workspace
+  if (!counts_pool) {
     const MemoryLabelGuard guard(label);
     region.memory = zeros ? at::zeros({region.elements}, options) : at::empty({region.elements}, options);
     if (!device().is_cpu())
@@ -443,6 +444,10 @@ void FlatParameters::allocate(Region& region, ValueKind kind, at::ScalarType typ
   const int64_t bytes = region.elements * element_size, pool = region.pool_elements * element_size;
   region.counted = std::make_unique<CountedMemory>(label, bytes - pool);
   region.counted_pool = std::make_unique<CountedMemory>(MemoryLabel::kWorkspace, pool);
+  if (!symmetric) {
+    region.memory = host_zeros(region.elements, type);
+    return;
+  }
   region.shared = comm.allocate_symmetric(bytes, {.name = memory_label_name(label)});
   region.memory = at::from_blob(
       region.shared->data(), {region.elements}, [keep = region.shared->keep_alive()](void*) {}, options);

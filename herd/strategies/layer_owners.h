@@ -4,8 +4,10 @@
 //   It rewrites reduce_scatter(g -> g.shard) -> reduce(g -> g.owned at the owner), all_gather(w.shard -> w) ->
 //   broadcast(w.owned at the owner -> w), and step(w.shard, s.shard) -> step(w.owned, s.owned) at the owner. Other
 //   ranks have no step. A bucket of gradients becomes a reduce for each owner. What the owner has lies in the slot of
-//   the whole, as a shard does. All ranks together send as much as with shards: (n-1)/n of a message each, on average.
-//   A rank keeps the states of its groups, at most those of the mean plus the largest group.
+//   the whole, as a shard does.
+//   All ranks together send as much as with shards: (n-1)/n of a message each, on average, and where a reduce is summed
+//   in memory that all map, an n-th of it more. A rank keeps the states of its groups, at most those of the mean plus
+//   the largest group.
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5, with whole groups in place of equal parts; Graham 1969,
 // doi:10.1137/0117039 (longest first).   Threads: pure.
 #pragma once

@@ -6,9 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <set>
+#include <sstream>
 
+#include "herd/base/units.h"
 #include "herd/program/collective_message.h"
 #include "herd/program/memory_bound.h"
 #include "herd/program/program_names.h"
@@ -127,6 +131,34 @@ TEST(LayerOwners, SendAsManyBytesTogetherAsShards) {
     slices.strategy.shard = "slices";
     const auto by_layer = steps_of(run, 4), by_slice = steps_of(slices, 4);
     for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(sent(by_layer[rank]), sent(by_slice[rank])) << zero;
+  }
+}
+
+// The table of docs/guide/memory.md, of examples/gpt_kjv.toml with two layers on four ranks.
+TEST(LayerOwners, KeepAndSendWhatTheGuideSays) {
+  spec::RunFile run = spec::parse_run_file(std::string(std::getenv("HERD_SOURCE_DIR")) + "/examples/gpt_kjv.toml",
+                                           std::vector<std::string>{"model.layers=2", "strategy.keep_whole=0"});
+  std::ostringstream guide;
+  guide << std::ifstream(std::string(std::getenv("HERD_SOURCE_DIR")) + "/docs/guide/memory.md").rdbuf();
+  for (const int64_t zero : {1, 2, 3}) {
+    for (const char* shard : {"slices", "layers"}) {
+      run.strategy.zero = zero, run.strategy.shard = shard;
+      std::string kept;
+      double sent = 0;
+      for (const Program& step : steps_of(run, 4)) {
+        int64_t bytes = 0;
+        for (const ValueKind kind : {ValueKind::kWeight, ValueKind::kGradient, ValueKind::kState})
+          bytes += kept_bytes(step, kind);
+        kept += (kept.empty() ? "" : ", ") + format_bytes(static_cast<double>(bytes));
+        for (const Op& op : step.ops) {
+          const bool norms = !op.writes.empty() && op.writes[0].kind == ValueKind::kNorm;
+          if (is_collective(op) && !norms) sent += static_cast<double>(message_bytes(step, op)) * 3 / 4 / 4;
+        }
+      }
+      const std::string row =
+          "| " + std::to_string(zero) + " | " + shard + " | " + kept + " | " + format_bytes(sent) + " |";
+      EXPECT_NE(guide.str().find(row), std::string::npos) << row;
+    }
   }
 }
 

@@ -29,10 +29,18 @@ TEST(ZeroCommand, ResumesFromAnyStageAndNumberOfRanks_AtAnyOther) {
   const auto expected = metrics_of(folder.root / "whole");
   struct Layout {
     int stage, ranks, fsdp = 1;
-    std::vector<std::string> overrides() const { return zero(stage, {"mesh.fsdp=" + std::to_string(fsdp)}); }
+    std::string shard = "slices";
+    std::vector<std::string> overrides() const {
+      return zero(stage, {"mesh.fsdp=" + std::to_string(fsdp), "strategy.shard=" + shard});
+    }
   };
-  const std::pair<Layout, Layout> moves[] = {
-      {{3, 3}, {0, 1}}, {{0, 1}, {3, 4}}, {{2, 4}, {1, 3}}, {{3, 4, 2}, {0, 2}}, {{0, 2}, {3, 4, 2}}};
+  const std::pair<Layout, Layout> moves[] = {{{3, 3}, {0, 1}},
+                                             {{0, 1}, {3, 4}},
+                                             {{2, 4}, {1, 3}},
+                                             {{3, 4, 2}, {0, 2}},
+                                             {{0, 2}, {3, 4, 2}},
+                                             {{3, 4, 1, "layers"}, {2, 3, 1, "layers"}},
+                                             {{1, 4}, {3, 2, 1, "layers"}}};
   int index = 0;
   for (const auto& [from, to] : moves) {
     const std::string name = "move" + std::to_string(index++);

@@ -345,6 +345,38 @@ TEST(Zero, HoldsAndSendsWhatItsProgramStates) {
   }
 }
 
+// Rank by rank, for each owns other groups.
+TEST(LayerOwners, HoldWhatTheirProgramsState_AndSendAsManyBytesTogetherAsSlices) {
+  for (const int zero : {1, 2, 3}) {
+    for (const int ranks : {2, 3}) {
+      spec::RunFile run = run_of({zero, ranks, 2, "none", true});
+      run.model.width = run.model.vocab = 64, run.model.head_width = 32, run.model.ffn = 256;
+      run.strategy.keep_whole = 0;
+      const Trained slices = train_in_threads(run, ranks, 2);
+      run.strategy.shard = "layers";
+      const Trained layers = train_in_threads(run, ranks, 2);
+      const spec::Layout layout = strategies::trainable_layout(run, ranks);
+      int64_t weights = 0, gradients = 0, states = 0, pools = 0;
+      for (const program::Program& step :
+           strategies::compile_and_verify(run, spec::program_table(run, layout.micro_batch), layout)) {
+        weights += stated(step, ValueKind::kWeight), gradients += stated(step, ValueKind::kGradient);
+        states += stated(step, ValueKind::kState);
+        pools += stated(step, ValueKind::kWeight, true) + stated(step, ValueKind::kGradient, true);
+      }
+      EXPECT_EQ(layers.held.at(MemoryLabel::kWeights), weights) << zero << " " << ranks;
+      EXPECT_EQ(layers.held.at(MemoryLabel::kGradients), gradients) << zero << " " << ranks;
+      EXPECT_EQ(layers.held.at(MemoryLabel::kStates), states) << zero << " " << ranks;
+      EXPECT_EQ(layers.held.at(MemoryLabel::kWorkspace), pools) << zero << " " << ranks;
+      const auto sent = [](const Trained& trained) {
+        return static_cast<double>(std::accumulate(trained.sent.begin(), trained.sent.end(), int64_t{0}));
+      };
+      // In memory that all map, ranks sum a part each and write it to the owner: of a reduce n-th more than is read.
+      const double all = zero == 1 ? sent(slices) * (1 + 0.5 / ranks) : sent(slices);
+      EXPECT_NEAR(sent(layers), all, 0.02 * all) << zero << " " << ranks;
+    }
+  }
+}
+
 // Bytes that all ranks send for the collectives of a step that pass `counts`.
 template <class Counts>
 int64_t stated_sent(const program::Program& step, int ranks, const Counts& counts) {
