@@ -547,7 +547,7 @@ TEST(Predict, UsesEquationsForMoreRanksOfAHostThanItCanSimulate) {
 }
 
 TEST(Predict, SaysWhyItUsesEquations) {
-  const std::vector<std::string> beside_experts = {"mesh.ep=2", "mesh.fsdp=2"};
+  const std::vector<std::string> beside_experts = {"mesh.ep=2", "strategy.schedule=priority"};
   EXPECT_ERROR(predict(known("mixtral-8x7b", beside_experts), 4, devices()), Code::kBadConfig,
                "has no rewrite, and no equation covers", "fix:");
   EXPECT_TRUE(predict(known("gpt2", {"strategy.offload=window"}), 1, devices()).simulated);
