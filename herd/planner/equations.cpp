@@ -2,6 +2,7 @@
 // Memory is that of the pipeline stage that holds most, and time that of the stage that takes longest.
 #include "herd/planner/equations_internal.h"
 #include "herd/planner/prediction.h"
+#include "herd/spec/compute.h"
 #include "herd/spec/pipeline.h"
 
 namespace herd::planner {
@@ -25,6 +26,7 @@ Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& clus
   out.layout = layout;
   out.parameters = cut.model.parameters();
   out.frozen = cut.model.frozen_parameters();
+  out.active = spec::active_parameters(cut.model);
   for (int stage = 0; stage < layout.pp; ++stage) {
     Prediction of_stage;
     add_memory(cut, stage, of_stage);

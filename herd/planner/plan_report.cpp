@@ -45,11 +45,11 @@ PaperFormulas Plan::paper_formulas() const {
 
 double Plan::sustained_flops() const {
   if (flops > 0) return flops;
-  return spec::training_flops(static_cast<double>(prediction.parameters), prediction.tokens_per_s()) / ranks;
+  return spec::training_flops(static_cast<double>(prediction.active), prediction.tokens_per_s()) / ranks;
 }
 
 double Plan::devices_needed() const {
-  return spec::devices_needed(static_cast<double>(prediction.parameters), tokens, sustained_flops(), days * 86400);
+  return spec::devices_needed(static_cast<double>(prediction.active), tokens, sustained_flops(), days * 86400);
 }
 
 namespace {
@@ -99,6 +99,7 @@ std::string plan_json(const Plan& plan) {
               {"kind", plan.run.model.kind},
               {"parameters", plan.prediction.parameters},
               {"frozen_parameters", plan.prediction.frozen},
+              {"active_parameters", plan.prediction.active},
               {"precision", plan.run.strategy.precision},
               {"gradient_precision", plan.run.strategy.gradient_precision},
               {"ranks", plan.ranks},
@@ -111,7 +112,7 @@ std::string plan_json(const Plan& plan) {
   if (plan.tokens > 0) {
     out["training_tokens"] = plan.tokens;
     out["training_days"] = plan.tokens / plan.prediction.tokens_per_s() / 86400;
-    out["training_flops"] = spec::training_flops(static_cast<double>(plan.prediction.parameters), plan.tokens);
+    out["training_flops"] = spec::training_flops(static_cast<double>(plan.prediction.active), plan.tokens);
     if (plan.days > 0) {
       out["days_allowed"] = plan.days;
       out["flops_per_s"] = plan.sustained_flops();

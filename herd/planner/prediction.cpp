@@ -14,6 +14,7 @@
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 #include "herd/spec/build_model_table.h"
+#include "herd/spec/compute.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 
@@ -201,6 +202,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   out.layout = layout;
   out.parameters = model.parameters();
   out.frozen = model.frozen_parameters();
+  out.active = spec::active_parameters(model);
   out.simulated = true;
   out.simulation = simulate_on(programs, model, sized_cluster, machine, ranks_of_host.size(), largest);
   out.step_us = out.simulation->step_us;

@@ -30,6 +30,7 @@ struct Prediction {
   spec::Layout layout;
   int64_t parameters = 0;
   int64_t frozen = 0;         // number of parameters that are not trained
+  int64_t active = 0;         // number of parameters that a token uses: less than all of a mixture of experts
   bool simulated = false;     // false: by equations
   std::string why_equations;  // why no Program was simulated
   TierBytes device, host, nvme;

@@ -43,6 +43,9 @@ std::string headline(const Plan& plan) {
                      : ", " + std::to_string(model.layers) + " layers of width " + std::to_string(model.width);
   return printable(plan.name) + ": " + model.kind + blocks + ", " +
          format_count(static_cast<double>(plan.prediction.parameters)) + " parameters, " +
+         (plan.prediction.active < plan.prediction.parameters
+              ? format_count(static_cast<double>(plan.prediction.active)) + " of which a token uses, "
+              : "") +
          (plan.prediction.frozen > 0 ? format_count(static_cast<double>(plan.prediction.frozen)) + " of them frozen, "
                                      : "") +
          plan.run.strategy.precision +
@@ -115,7 +118,7 @@ std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan) {
     const double days = plan.tokens / p.tokens_per_s() / 86400;
     char text[160];
     std::snprintf(text, sizeof text, "%.3g days, %.3g device-days; 6PT = %.3g FLOP", days, days * plan.ranks,
-                  spec::training_flops(static_cast<double>(p.parameters), plan.tokens));
+                  spec::training_flops(static_cast<double>(p.active), plan.tokens));
     rows.emplace_back(format_count(plan.tokens) + " tokens", text);
   }
   if (plan.tokens > 0 && plan.days > 0) {

@@ -1,6 +1,16 @@
 #include "herd/spec/compute.h"
 
+#include <cmath>
+
 namespace herd::spec {
+
+int64_t active_parameters(const ModelTable& model) {
+  double sum = 0;
+  for (const ParameterGroupShape& group : model.groups)
+    for (const ParameterShape& parameter : group.parameters)
+      sum += parameter.used * static_cast<double>(parameter.elements());
+  return std::llround(sum);
+}
 
 double decoder_parameters(double vocab, double width, double layers) {
   return decoder_parameters(vocab, width, layers, 1, width, 4 * width);

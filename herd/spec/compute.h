@@ -1,7 +1,14 @@
 // Counts the parameters of a decoder and the arithmetic to train it. Threads: pure.
 #pragma once
 
+#include "herd/spec/model_table.h"
+
 namespace herd::spec {
+
+// Returns the parameters that a token uses, those of the embedding included: all of them, but of a mixture of E experts
+// top_k/E of each layer's, and the shared ones.
+// Check: Mixtral 8x7B, 12.9e9 of 46.7e9.   Source: Jiang et al. 2024, arXiv:2401.04088, section 2.
+int64_t active_parameters(const ModelTable& model);
 
 // Returns V*d + L(12d^2 + 5d): the embedding, and L layers of four attention matrices and two of a feed-forward layer
 // 4d wide.
@@ -27,8 +34,8 @@ double model_step_flops(const StepShape& step);
 double selective_recompute_step_flops(const StepShape& step);
 double full_recompute_step_flops(const StepShape& step);
 
-// Returns 6*P*T FLOP for P parameters and T tokens: 2 forward, 4 backward. Source: Kaplan et al. 2020,
-// arXiv:2001.08361, section 2.1.
+// Returns 6*P*T FLOP for P parameters that a token uses and T tokens: 2 forward, 4 backward. Source: Kaplan et al.
+// 2020, arXiv:2001.08361, section 2.1.
 double training_flops(double parameters, double tokens);
 
 // Returns 6PT / (FLOP/s * seconds). Check: 175e9 parameters, 300e9 tokens, 160e12 FLOP/s and 30 days need about 760
