@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "herd/program/passes.h"
-#include "herd/strategies/first_contributions.h"
 
 namespace herd::strategies {
 
@@ -50,7 +49,6 @@ program::Program LayerMajor::rewrite(program::Program step) const {
   for (size_t visit = 0; visit < micro_batches[0].size(); ++visit) {
     for (LayerVisits& micro_batch : micro_batches) std::ranges::move(micro_batch[visit], std::back_inserter(ops));
   }
-  let_first_contributions_write(ops);
   std::ranges::move(rest, std::back_inserter(ops));
   step.ops = std::move(ops);
   return step;

@@ -56,11 +56,14 @@ TEST(OverlapPicture, CopiesWeightsOnceAPass_AndNoneBeforeThePassesThatReadThemOn
     }
   }
   const Overlap direct = overlap_of({.schedule = "direct_host", .layers = 4, .units = 2, .micro_batches = 2});
+  int copies = 0;  // of layer 1, one of them before the step begins
   for (const sim::Span& span : direct.timeline.spans) {
+    copies += span.name == "w1" && span.end_us - span.start_us == 2 ? 1 : 0;
     EXPECT_TRUE(span.name != "F0.0" || span.start_us == 0);
     EXPECT_NE(span.name, "w0");
     EXPECT_NE(span.name, "w3");
   }
+  EXPECT_EQ(copies, 2);
 }
 
 TEST(OverlapPicture, RefusesWhatItCannotDraw) {
