@@ -89,7 +89,7 @@ TEST(Presence, NamesTheRankThatDoesNotAnswer_AndTheFix) {
   one.incoming = {{0, FrameKind::kHello}, {0, FrameKind::kAcknowledge}, {2, FrameKind::kHello}};
   const std::string error = error_of_joining(one);
   EXPECT_THAT(error, HasSubstr("kTimeout: rank 2 can't be reached from rank 1 by a recording wire: no answer"));
-  EXPECT_THAT(error, HasSubstr("fix: HERD_NETWORK"));
+  EXPECT_THAT(error, HasSubstr("fix: the same HERD_TOKEN on every rank, and HERD_NETWORK"));
 }
 
 TEST(Presence, NamesTheRankWhoseConnectionEnded_WhileItJoins) {
