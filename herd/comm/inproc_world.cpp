@@ -73,6 +73,23 @@ class MeetingPlace {
   const std::vector<int>& host_of_;
 };
 
+// Returns the error of the first rank that failed for a reason of its own, and not since another one was lost.
+std::exception_ptr cause_of(const std::vector<std::exception_ptr>& errors) {
+  std::exception_ptr first;
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    if (!first) first = error;
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& failure) {
+      if (failure.code() != Code::kPeerLost) return error;
+    } catch (...) {
+      return error;
+    }
+  }
+  return first;
+}
+
 }  // namespace
 
 void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body, const std::vector<int>& host_of) {
@@ -95,9 +112,7 @@ void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body, c
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  if (const std::exception_ptr error = cause_of(errors)) std::rethrow_exception(error);
 }
 
 Communicator world_of_one() {

@@ -37,7 +37,8 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
     else if (own.size() > 0)
       update(0, own.size());
     // What the host updates reaches the tensors with a fetch. Until then graphs may still need the weights as they are.
-    if (weights.const_data_ptr() == parameters.own_weights(index).const_data_ptr())
+    // An empty part has no address to tell by, and nothing was written.
+    if (own.size() > 0 && weights.const_data_ptr() == parameters.own_weights(index).const_data_ptr())
       parameters.group(index).mark_weights_written();
   };
 }

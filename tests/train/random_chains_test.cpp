@@ -71,7 +71,9 @@ double check(const DrawnTraining& drawn) {
     expected = train_chain_in_threads(drawn.model.chain, drawn.model.data, plain, 1, kSteps).losses;
   }
   const double apart = most_apart(losses, expected);
-  EXPECT_LT(apart, tolerance(run)) << drawn.text;
+  // Layer by layer, the parts of a shared group's gradient are summed in another order, each sum rounded to 16 bits.
+  const bool sums_in_another_order = run.strategy.order == "layer_major" && run.strategy.precision != "fp32";
+  EXPECT_LT(apart, tolerance(run) * (sums_in_another_order ? 3 : 1)) << drawn.text;
   return apart;
 }
 
@@ -116,10 +118,13 @@ TEST(RandomChains, HoldWhatIsPredicted_AndNeverMore) {
     const std::vector<MeasuredRank> ranks =
         measured_ranks(run, drawn.layout.ranks, chain_source(drawn.model.chain, drawn.model.data));
     const bool has_segments = run.strategy.recompute != "none" && run.strategy.recompute != "full";
+    // The scratch of one block is counted beside what other lanes still hold, of all micro-batches or of owned groups.
+    const bool has_more_in_flight = run.strategy.order == "layer_major" || run.strategy.shard == "layers";
+    const int percent = has_segments ? 8 : has_more_in_flight ? 5 : 3;
     for (const MeasuredRank& rank : ranks) {
       EXPECT_LE(rank.peak, rank.bound) << drawn.text;
       if (run.mesh.pp > 1) continue;
-      EXPECT_GE(rank.peak, rank.bound - rank.bound * (has_segments ? 8 : 3) / 100 - 8192) << drawn.text;
+      EXPECT_GE(rank.peak, rank.bound - rank.bound * percent / 100 - 8192) << drawn.text;
       ++near;
     }
   }
