@@ -60,9 +60,9 @@ program::Program Zero3::rewrite(program::Program step) const {
   }
   step.values.merge(shards);
   std::erase_if(step.ops, [&](const Op& op) {
+    if (op.kind != OpKind::kAllGather) return false;
     const Value& value = op.writes[0];
-    return op.kind == OpKind::kAllGather && value.kind == ValueKind::kWeight && op.axis == axes_.of(value.index) &&
-           is_gathered(value.index);
+    return value.kind == ValueKind::kWeight && op.axis == axes_.of(value.index) && is_gathered(value.index);
   });
   std::vector<Op> ops;
   const auto gather = [&](const Value& value) {
