@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <random>
 
 namespace herd {
@@ -100,9 +100,9 @@ TEST(TensorSlice, CoverOfManyBoxesTakesTimeInProportion) {
     for (int64_t column = 0; column < kColumns; ++column)
       slices.push_back({{{2 * row, 2 * row + 2}, {3 * column, 3 * column + 3}}, {0, 6}});
   }
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of the processor, whatever else runs
   EXPECT_EQ(find_cover_fault(slices, shape), "");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_LT((std::clock() - start) / CLOCKS_PER_SEC, 5);
   slices.back().box[1].begin -= 1;
   slices.back().elements.end = 8;
   EXPECT_EQ(find_cover_fault(slices, shape), "two boxes overlap");
