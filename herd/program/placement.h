@@ -26,9 +26,8 @@ struct Placement {
   uint32_t owned = 0;    // bit i is set if one rank along axis i holds the value, and the others nothing
   auto operator<=>(const Placement&) const = default;
 
-  constexpr bool is_whole() const {
-    return (shard | partial | owned) == 0;
-  }  // tells whether it is whole along every axis
+  // Tells whether it is whole along every axis.
+  constexpr bool is_whole() const { return (shard | partial | owned) == 0; }
   constexpr bool is_shard(int axis) const { return (shard & bit(axis)) != 0; }
   constexpr bool is_partial(int axis) const { return (partial & bit(axis)) != 0; }
   constexpr bool is_owned(int axis) const { return (owned & bit(axis)) != 0; }

@@ -177,16 +177,7 @@ TEST(ActivationOffload, MutantsAreFound) {
       ops[i].reads[0].index += ops[i].reads[0].index == 1 ? 1 : -1;
       return true;
     });
-    mutants.expect_found("after its use", [](std::vector<Op>& ops, size_t i) {
-      const Value value = ops[i].writes[0];
-      for (size_t use = i + 1; use < ops.size(); ++use) {
-        if (std::find(ops[use].reads.begin(), ops[use].reads.end(), value) == ops[use].reads.end()) continue;
-        std::rotate(ops.begin() + static_cast<long>(i), ops.begin() + static_cast<long>(i) + 1,
-                    ops.begin() + static_cast<long>(use) + 1);
-        return true;
-      }
-      return false;
-    });
+    mutants.expect_found("after its use", move_after_use);
     EXPECT_GT(mutants.count(), 60);
   }
 }

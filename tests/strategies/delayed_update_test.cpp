@@ -28,11 +28,8 @@ using program::Value;
 using program::ValueKind;
 
 spec::RunFile delayed_run(int dp, int zero, int64_t layers = 3, const std::string& offload = "states") {
-  spec::RunFile run = small_run(layers, "none", 2 * dp, true);
-  run.strategy.zero = zero;
-  run.strategy.offload = offload;
+  spec::RunFile run = offload_run(dp, zero, layers, offload);
   run.strategy.delayed_update = true;
-  run.strategy.bucket = 4096;
   return run;
 }
 

@@ -27,14 +27,6 @@ using program::Tier;
 using program::Value;
 using program::ValueKind;
 
-spec::RunFile offload_run(int dp, int zero, int64_t layers = 3, const std::string& offload = "states") {
-  spec::RunFile run = small_run(layers, "none", 2 * dp, true);
-  run.strategy.zero = zero;
-  run.strategy.offload = offload;
-  run.strategy.bucket = 4096;
-  return run;
-}
-
 TEST(HostStates, Prove_WithEveryTechnique) {
   int index = 0;
   for (const int dp : {1, 2, 4}) {

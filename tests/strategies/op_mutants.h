@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -40,6 +41,17 @@ class OpMutants {
   std::function<bool(const program::Op&)> is_chosen_;
   int count_ = 0;
 };
+
+// Moves op i behind the next one that reads what it writes; false: none does.
+inline bool move_after_use(std::vector<program::Op>& ops, size_t i) {
+  const program::Value value = ops[i].writes[0];
+  const auto op = ops.begin() + static_cast<std::ptrdiff_t>(i);
+  const auto use = std::find_if(op + 1, ops.end(),
+                                [&](const program::Op& other) { return std::ranges::count(other.reads, value) > 0; });
+  if (use == ops.end()) return false;
+  std::rotate(op, op + 1, use + 1);
+  return true;
+}
 
 // Changes op i of one rank, and of two ranks alike, for each i. REQUIRES steps that prove, of two ranks or more.
 inline void expect_mutants_found(const std::vector<program::Program>& steps, const program::Expectation& expected,

@@ -28,6 +28,15 @@ inline spec::RunFile small_run(int64_t layers, const std::string& recompute, int
   return run;
 }
 
+// A run whose states leave the device.
+inline spec::RunFile offload_run(int dp, int zero, int64_t layers = 3, const std::string& offload = "states") {
+  spec::RunFile run = small_run(layers, "none", 2 * dp, true);
+  run.strategy.zero = zero;
+  run.strategy.offload = offload;
+  run.strategy.bucket = 4096;
+  return run;
+}
+
 inline std::vector<program::Program> steps_of(const spec::RunFile& run, int ranks) {
   return compile_and_verify(run, spec::program_table(run, 1), trainable_layout(run, ranks));
 }

@@ -142,16 +142,7 @@ TEST(WeightWindow, MutantsAreFound) {
     ops[i].writes[0].index = ops[i].writes[0].index == 0 ? 1 : 0;
     return true;
   });
-  mutants.expect_found("after its use", [](std::vector<Op>& ops, size_t i) {
-    const Value weight = ops[i].writes[0];
-    for (size_t use = i + 1; use < ops.size(); ++use) {
-      if (std::find(ops[use].reads.begin(), ops[use].reads.end(), weight) == ops[use].reads.end()) continue;
-      std::rotate(ops.begin() + static_cast<long>(i), ops.begin() + static_cast<long>(i) + 1,
-                  ops.begin() + static_cast<long>(use) + 1);
-      return true;
-    }
-    return false;
-  });
+  mutants.expect_found("after its use", move_after_use);
   EXPECT_GT(mutants.count(), 40);
 }
 
