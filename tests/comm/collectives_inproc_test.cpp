@@ -117,5 +117,16 @@ TEST(CollectivesInprocTypes, TheLecturesExamplesHold) {
   });
 }
 
+// Rank 0 fails, too, since it lost rank 1: what ended rank 1 is what a test wants to read.
+TEST(RunInproc, RethrowsWhatARankFailedOfItself) {
+  const auto fails = [] {
+    run_inproc(2, [](Communicator& comm) {
+      if (comm.rank() == 1) throw Error(Code::kBadConfig, "of itself");
+      comm.barrier();
+    });
+  };
+  EXPECT_ERROR(fails(), Code::kBadConfig, "of itself");
+}
+
 }  // namespace
 }  // namespace herd
