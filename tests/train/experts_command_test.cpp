@@ -60,35 +60,39 @@ TEST(ExpertsCommand, TellsHowTokensAreSharedAmongExperts) {
   EXPECT_THAT(slurp(folder.root / "told" / "report.html"), HasSubstr("Load of the experts"));
 }
 
-// The text that scripts/train tokenizes, with HERD_FULL_TESTS=1 where it is there: biases keep experts busy alike that
-// nothing else balances, and cost no loss. Means of the last tenth of the steps.
+// Biases keep experts busy alike that nothing else balances, and cost no loss: means of the last tenth of the steps.
+// With HERD_FULL_TESTS=1 300 steps on the text that scripts/train tokenizes, where it is there; else a short run of
+// this file, whose load need only come nearer to even.
 TEST(ExpertsCommand, BiasesBalanceExpertsOfRealText) {
-  if (std::getenv("HERD_FULL_TESTS") == nullptr) GTEST_SKIP() << "300 steps, with HERD_FULL_TESTS=1";
+  const bool full = one_in(2, 2) == 1;
   const fs::path source = std::getenv("HERD_SOURCE_DIR"), text = source / "data/kjv";
-  if (!fs::exists(text)) GTEST_SKIP() << "no " << text.string() << ", which scripts/train makes";
   RunFolder folder;
-  fs::copy_file(source / "examples/moe_kjv.toml", folder.root / "run.toml", fs::copy_options::overwrite_existing);
+  std::vector<std::string> run = with(kRun, {"model.balance_loss=0", "train.steps=60", "optimizer.lr=3e-3"});
+  if (full) {
+    if (!fs::exists(text)) GTEST_SKIP() << "no " << text.string() << ", which scripts/train makes";
+    fs::copy_file(source / "examples/moe_kjv.toml", folder.root / "run.toml", fs::copy_options::overwrite_existing);
+    run = {"train.steps=300",     "train.eval_every=0",         "train.threads=1",
+           "checkpoint.every=-1", "data.path=" + text.string(), "log.dir=" + folder.root.string(),
+           "model.balance_loss=0"};
+  }
   const auto end_of = [&](const std::string& speed) {
-    const Ended ended = folder.train(speed, 2,
-                                     {"train.steps=300", "train.eval_every=0", "train.threads=1", "checkpoint.every=-1",
-                                      "data.path=" + text.string(), "log.dir=" + folder.root.string(),
-                                      "model.balance_loss=0", "model.bias_balancing=" + speed});
+    const Ended ended = folder.train(speed, 2, with(run, {"model.bias_balancing=" + speed}));
     EXPECT_EQ(ended.status, 0) << ended.output;
     const std::vector<StepMetrics> steps = metrics_of(folder.root / speed);
-    constexpr size_t kLast = 30;
+    const size_t last = std::max<size_t>(steps.size() / 10, 1);
     std::pair<double, double> means;  // of imbalance and loss
-    for (size_t i = steps.size() - std::min(kLast, steps.size()); i < steps.size(); ++i) {
-      means.first += *steps[i].expert_imbalance / kLast;
-      means.second += steps[i].loss / kLast;
+    for (size_t i = steps.size() - std::min(last, steps.size()); i < steps.size(); ++i) {
+      means.first += *steps[i].expert_imbalance / static_cast<double>(last);
+      means.second += steps[i].loss / static_cast<double>(last);
     }
     return means;
   };
   const auto [unbalanced, loss] = end_of("0");
-  const auto [balanced, loss_with_bias] = end_of("0.002");
+  const auto [balanced, loss_with_bias] = end_of(full ? "0.002" : "0.01");
   std::printf("imbalance %.2f, with a bias %.2f; loss %.4f, with a bias %.4f\n", unbalanced, balanced, loss,
               loss_with_bias);
-  EXPECT_GT(unbalanced, 2);
-  EXPECT_LT(balanced, 1.3);
+  EXPECT_LT(balanced, full ? 1.3 : 0.9 * unbalanced);
+  EXPECT_GT(unbalanced, full ? 2 : 1);
   EXPECT_NEAR(loss_with_bias, loss, 0.01 * loss);
 }
 
