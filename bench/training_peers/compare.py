@@ -23,11 +23,13 @@ torch reducer    torch's data parallelism from C++, c10d::Reducer over gloo, on 
 torch ...        torch's own over gloo, from Python, each with its fused AdamW: see torch_peers.py
 deepspeed bf16   DeepSpeed's ZeRO-3, where --python has it
 one rank, torch eager   one process each
+states, window, nvme    zero2 with what strategy.offload names away from the device; window and nvme as `herd train` has them
 pp ORDER         a pipeline of two ranks, --micro-batches of --batch, strategy.pipeline = ORDER; `unclipped`: without norms
 torch ... over herd, over fake    the same program over herd's process group, or over torch's that moves nothing
 torch pp_ORDER   torch.distributed.pipelining, the same, its stages cut by hand
 torch tp, torch tp_sequence    layers that ranks share, by DTensor; with sequence and loss parallel
 tp, tp sequence  layers that two ranks share, --batch on both together: half of the work of `train alone` for each
+cp, cp all_to_all    sequences that all ranks share, --batch on all together: the work of `train alone` by their number for each
 
 The first two turns are left out: memory is read in them, the sum of the PSS of a contender's processes at its highest.
 Ranks that work together wait for the slower one at every step, runs side by side do not: hence also the ratio to the
@@ -62,6 +64,8 @@ PIPELINES = [["pp 1f1b", "torch pp_1f1b", "pp zero_bubble_v", "torch pp_zero_bub
              ["pp gpipe", "torch pp_gpipe", "pp interleaved", "torch pp_interleaved"],
              ["train alone", "tp", "tp sequence", "torch tp", "torch tp_sequence"],
              ["pp zero_bubble_h1", *(f"pp {order} unclipped" for order in ORDERS)]]
+# Not in a sitting by default; the first is worth its time from --context 4096 --batch 1 on.
+CONTEXT_AND_TIERS = [["train alone", "cp", "cp all_to_all"], ["zero2", "states"], ["herd train", "window", "nvme"]]
 # PyTorch's programs over herd, and over nothing: not in a sitting by default.
 PYTORCH = [[f"torch {kind}", f"torch {kind} over herd", f"torch {kind} over fake"] for kind in ("ddp", "fsdp2", "tp")]
 
@@ -247,6 +251,11 @@ CONTENDERS = {
     **{f"pp {order} unclipped": herd_train(1, 2, *PIPELINE, f"strategy.pipeline={order}", "optimizer.clip=0",
                                            "health.check_finite=false") for order in ORDERS},
     **{f"torch pp_{order}": torch_together(f"pp_{order}") for order in ORDERS if order != "zero_bubble_h1"},
+    **{name: herd_train(1, args.ranks, f"mesh.cp={args.ranks}", f"train.batch={args.batch}", f"strategy.context={context}")
+       for name, context in (("cp", "ring"), ("cp all_to_all", "all_to_all"))},
+    "states": herd_train(1, args.ranks, "strategy.zero=2", "strategy.offload=states"),
+    **{name: herd_train(1, args.ranks, f"strategy.offload={name}")
+       for name in ("window", "nvme")},
     "tp": herd_train(1, 2, "mesh.tp=2", f"train.batch={args.batch}", "strategy.sequence_parallel=false"),
     "tp sequence": herd_train(1, 2, "mesh.tp=2", f"train.batch={args.batch}"),
 }
