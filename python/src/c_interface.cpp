@@ -44,6 +44,37 @@ int guarded(const Body& body) {
 
 std::string text_of(const char* text) { return text == nullptr ? "" : text; }
 
+// Runs an operation on this thread, as far as it can, and returns when it is done; false = no such form of it exists.
+bool run_here(Communicator& c, std::string_view call, const Buffer& x, const Buffer& y, int peer, int tag,
+              const OpOptions& options) {
+  if (call == "barrier") return c.barrier(options), true;
+  if (call == "all_reduce") return c.all_reduce(x, options), true;
+  if (call == "broadcast") return c.broadcast(x, peer, options), true;
+  if (call == "reduce") return c.reduce(x, peer, options), true;
+  if (call == "all_gather") return c.all_gather(x, y, options), true;
+  if (call == "reduce_scatter") return c.reduce_scatter(x, y, options), true;
+  if (call == "gather") return c.gather(x, y, peer, options), true;
+  if (call == "scatter") return c.scatter(x, y, peer, options), true;
+  if (call == "all_to_all") return c.all_to_all(x, y, options), true;
+  if (call == "send") return c.send(x, peer, tag, options), true;
+  return false;
+}
+
+Work start(Communicator& c, std::string_view call, const Buffer& x, const Buffer& y, int peer, int tag,
+           const OpOptions& options) {
+  if (call == "all_reduce") return c.all_reduce_async(x, options);
+  if (call == "broadcast") return c.broadcast_async(x, peer, options);
+  if (call == "reduce") return c.reduce_async(x, peer, options);
+  if (call == "all_gather") return c.all_gather_async(x, y, options);
+  if (call == "reduce_scatter") return c.reduce_scatter_async(x, y, options);
+  if (call == "gather") return c.gather_async(x, y, peer, options);
+  if (call == "scatter") return c.scatter_async(x, y, peer, options);
+  if (call == "all_to_all") return c.all_to_all_async(x, y, options);
+  if (call == "send") return c.send_async(x, peer, tag, options);
+  if (call == "receive") return c.receive_async(x, peer < 0 ? kAnySource : peer, tag, options);
+  throw Error(Code::kBug, "no operation is called " + std::string(call));
+}
+
 }  // namespace
 
 extern "C" {
@@ -167,32 +198,8 @@ int herd_operate(HerdComm* comm, const char* what, const HerdBuffer* in, const H
     Communicator& c = comm->comm;
     const std::string_view call = what;
     const Buffer x = in == nullptr ? Buffer{} : buffer(*in), y = out == nullptr ? Buffer{} : buffer(*out);
-    Work started;
-    if (call == "barrier") {
-      c.barrier(options);
-    } else if (call == "all_reduce") {
-      started = c.all_reduce_async(x, options);
-    } else if (call == "broadcast") {
-      started = c.broadcast_async(x, peer, options);
-    } else if (call == "reduce") {
-      started = c.reduce_async(x, peer, options);
-    } else if (call == "all_gather") {
-      started = c.all_gather_async(x, y, options);
-    } else if (call == "reduce_scatter") {
-      started = c.reduce_scatter_async(x, y, options);
-    } else if (call == "gather") {
-      started = c.gather_async(x, y, peer, options);
-    } else if (call == "scatter") {
-      started = c.scatter_async(x, y, peer, options);
-    } else if (call == "all_to_all") {
-      started = c.all_to_all_async(x, y, options);
-    } else if (call == "send") {
-      started = c.send_async(x, peer, tag, options);
-    } else if (call == "receive") {
-      started = c.receive_async(x, peer < 0 ? kAnySource : peer, tag, options);
-    } else {
-      throw Error(Code::kBug, "no operation is called " + std::string(call));
-    }
+    if (work == nullptr && run_here(c, call, x, y, peer, tag, options)) return;
+    Work started = start(c, call, x, y, peer, tag, options);
     if (work != nullptr) {
       *work = new HerdWork{std::move(started)};
       return;
