@@ -64,12 +64,16 @@ draw::Section cost_section(const Plan& plan) {
 
 draw::Section suggestion_section(const Plan& plan) {
   std::string html;
-  if (!plan.variants.fitting.empty()) html += draw::html_table(variant_rows(plan));
-  if (plan.variants.built > 0) html += "<p>" + draw::escape(variant_remark(plan)) + ".</p>\n";
+  const Variants& variants = plan.variants;
+  if (!variants.fitting.empty()) html += draw::html_table(variant_rows(plan, variants.fitting));
+  if (variants.built > 0) html += "<p>" + draw::escape(variant_remark(plan)) + ".</p>\n";
+  if (!variants.by_one_more.empty())
+    html += draw::html_table(variant_rows(plan, variants.by_one_more)) +
+            "<p>With one more technique, by its program.</p>\n";
   if (!plan.suggestions.empty()) {
     html += draw::html_table(suggestion_rows(plan)) +
             "<p>Cheapest first, in device-seconds a step; predicted by equations.</p>\n";
-  } else if (plan.variants.fitting.empty()) {
+  } else if (variants.fitting.empty() && variants.by_one_more.empty()) {
     html += "<p>" + draw::escape(nothing_fits(plan)) + "</p>\n";
   }
   if (!plan.not_looked_at.empty()) html += "<p>" + draw::escape(search_remark(plan)) + ".</p>\n";

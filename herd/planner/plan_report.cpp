@@ -82,14 +82,17 @@ std::string plan_text(const Plan& plan) {
   out += draw::text_table(costs) + "predicted " + method(plan) + "\n" + schedule_remark(plan);
   const std::string stopped = plan.not_looked_at.empty() ? "" : "\n" + search_remark(plan) + "\n";
   if (plan.fits()) return out + stopped;
-  if (plan.variants.fitting.empty() && plan.suggestions.empty())
+  const Variants& variants = plan.variants;
+  if (variants.fitting.empty() && variants.by_one_more.empty() && plan.suggestions.empty())
     out += "\n" + nothing_fits(plan) + "\n";
   else
     out += "\nwhat would make it fit, cheapest first:\n";
-  if (!plan.variants.fitting.empty()) out += draw::text_table(variant_rows(plan));
-  if (plan.variants.built > 0) out += variant_remark(plan) + "\n";
+  if (!variants.fitting.empty()) out += draw::text_table(variant_rows(plan, variants.fitting));
+  if (variants.built > 0) out += variant_remark(plan) + "\n";
+  if (!variants.by_one_more.empty())
+    out += "\nwith one more technique, by its program:\n" + draw::text_table(variant_rows(plan, variants.by_one_more));
   if (!plan.suggestions.empty())
-    out += (plan.variants.built > 0 ? "\nor, by equations:\n" : "") + draw::text_table(suggestion_rows(plan));
+    out += (variants.built > 0 ? "\nor, by equations:\n" : "") + draw::text_table(suggestion_rows(plan));
   return out + stopped;
 }
 
@@ -121,11 +124,14 @@ std::string plan_json(const Plan& plan) {
   }
   out["equations"] = paper_json(plan.paper_formulas());
   out["choice"] = plan.automatic_choice;
-  out["rewrites"] = Json::array();
-  for (const Variant& variant : plan.variants.fitting) {
-    Json entry = {{"changes", variant.changes}};
-    entry.update(prediction_json(variant.prediction));
-    out["rewrites"].push_back(std::move(entry));
+  for (const auto& [name, variants] : {std::pair("rewrites", &plan.variants.fitting),
+                                       std::pair("with_one_more_technique", &plan.variants.by_one_more)}) {
+    out[name] = Json::array();
+    for (const Variant& variant : *variants) {
+      Json entry = {{"changes", variant.changes}};
+      entry.update(prediction_json(variant.prediction));
+      out[name].push_back(std::move(entry));
+    }
   }
   out["programs_built"] = plan.variants.built;
   if (const auto& nearest = plan.variants.least_memory) {

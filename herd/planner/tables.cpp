@@ -140,9 +140,9 @@ std::string method(const Plan& plan) {
   return "by equations: " + p.why_equations;
 }
 
-draw::Table variant_rows(const Plan& plan) {
+draw::Table variant_rows(const Plan& plan, const std::vector<Variant>& variants) {
   draw::Table table{{{"change"}, {"device", true}, {"step", true}, {"of today's", true}}, {}};
-  for (const Variant& variant : plan.variants.fitting) {
+  for (const Variant& variant : variants) {
     const Prediction& p = variant.prediction;
     table.rows.push_back({joined(variant.changes), format_bytes(p.device_bound), format_us(p.step_us),
                           percent(p.step_us / plan.variants.unchanged.step_us)});

@@ -16,7 +16,7 @@ draw::Table memory_rows(const Plan& plan);
 std::string verdict(const Plan& plan);
 std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan);
 std::string method(const Plan& plan);  // says how the figures were computed
-draw::Table variant_rows(const Plan& plan);
+draw::Table variant_rows(const Plan& plan, const std::vector<Variant>& variants);
 // Says what the rows rest on, or what comes nearest; empty without programs.
 std::string variant_remark(const Plan& plan);
 draw::Table suggestion_rows(const Plan& plan);

@@ -14,14 +14,14 @@ struct Dimension {
   std::vector<const Alternatives*> rows;
 };
 
-// Returns the keys of all techniques' alternatives for which accepts() is true.
+// Returns the keys of all techniques' alternatives for which accepts(technique, key, alternatives) is true.
 template <class Accepts>
 std::vector<Dimension> dimensions(const Accepts& accepts) {
   std::vector<Dimension> out;
   for (const strategies::Technique& row : strategies::techniques()) {
     for (const Alternatives& alternatives : row.alternatives) {
       const spec::Key* key = &spec::run_key(alternatives.key);
-      if (!accepts(*key, alternatives)) continue;
+      if (!accepts(row, *key, alternatives)) continue;
       const auto existing = std::ranges::find(out, key, &Dimension::key);
       (existing == out.end() ? out.emplace_back(Dimension{key, {}}) : *existing).rows.push_back(&alternatives);
     }
@@ -30,6 +30,26 @@ std::vector<Dimension> dimensions(const Accepts& accepts) {
 }
 
 bool is_layout(const spec::Key& key) { return key.section == "mesh"; }
+
+// Sets what depends on the layout as techniques allow it.
+spec::RunFile adapted(spec::RunFile run) {
+  for (const strategies::Technique& row : strategies::techniques()) {
+    if (row.adapt != nullptr) row.adapt(run);
+  }
+  return run;
+}
+
+// Visits the run with each value of these alternatives other than its own.
+void visit_values(const Alternatives& alternatives, const spec::RunFile& run, const strategies::RankCounts& ranks,
+                  const VisitRun& visit) {
+  const spec::Key& key = spec::run_key(alternatives.key);
+  for (const spec::KeyValue& value : alternatives.values(run, ranks)) {
+    if (value == value_of(key, run)) continue;
+    spec::RunFile changed = run;
+    set_value(key, changed, value);
+    visit(changed);
+  }
+}
 
 // Visits every combination of values from dimension `at` on. The values of a dimension may depend on those before it.
 void visit_combinations(const std::vector<Dimension>& all, size_t at, const spec::RunFile& run,
@@ -52,22 +72,28 @@ void visit_combinations(const std::vector<Dimension>& all, size_t at, const spec
 }  // namespace
 
 void each_layout(const spec::RunFile& run, const strategies::RankCounts& ranks, const VisitRun& visit) {
-  const auto layouts = dimensions([](const spec::Key& key, const Alternatives&) { return is_layout(key); });
-  visit_combinations(layouts, 0, run, ranks, [&](const spec::RunFile& changed) {
-    spec::RunFile adapted = changed;
-    for (const strategies::Technique& row : strategies::techniques()) {
-      if (row.adapt != nullptr) row.adapt(adapted);
-    }
-    visit(adapted);
+  const auto layouts = dimensions([](const strategies::Technique& row, const spec::Key& key, const Alternatives&) {
+    return is_layout(key) && row.in_equations;
   });
+  visit_combinations(layouts, 0, run, ranks, [&](const spec::RunFile& changed) { visit(adapted(changed)); });
 }
 
 void each_variant(const spec::RunFile& run, const strategies::RankCounts& ranks, bool automatic_only,
                   const VisitRun& visit) {
-  const auto keys = dimensions([&](const spec::Key& key, const Alternatives& alternatives) {
-    return !is_layout(key) && (alternatives.automatic || !automatic_only);
-  });
+  const auto keys =
+      dimensions([&](const strategies::Technique& row, const spec::Key& key, const Alternatives& alternatives) {
+        return !is_layout(key) && (alternatives.automatic || (row.in_equations && !automatic_only));
+      });
   visit_combinations(keys, 0, run, ranks, visit);
+}
+
+void each_without_equations(const spec::RunFile& run, const strategies::RankCounts& ranks, const VisitRun& visit) {
+  for (const strategies::Technique& row : strategies::techniques()) {
+    for (const Alternatives& alternatives : row.alternatives) {
+      if (row.in_equations || alternatives.automatic || !alternatives.result_change.empty()) continue;
+      visit_values(alternatives, run, ranks, [&](const spec::RunFile& changed) { visit(adapted(changed)); });
+    }
+  }
 }
 
 void each_result_change(
@@ -76,19 +102,15 @@ void each_result_change(
   for (const strategies::Technique& row : strategies::techniques()) {
     for (const Alternatives& alternatives : row.alternatives) {
       if (alternatives.result_change.empty()) continue;
-      const spec::Key& key = spec::run_key(alternatives.key);
-      for (const spec::KeyValue& value : alternatives.values(run, ranks)) {
-        if (value == value_of(key, run)) continue;
-        spec::RunFile changed = run;
-        set_value(key, changed, value);
-        visit(changed, alternatives.result_change);
-      }
+      visit_values(alternatives, run, ranks,
+                   [&](const spec::RunFile& changed) { visit(changed, alternatives.result_change); });
     }
   }
 }
 
 bool only_automatic(const std::vector<std::string>& changes) {
-  const auto automatic = dimensions([](const spec::Key&, const Alternatives& row) { return row.automatic; });
+  const auto automatic =
+      dimensions([](const strategies::Technique&, const spec::Key&, const Alternatives& row) { return row.automatic; });
   return std::ranges::all_of(changes, [&](const std::string& change) {
     return std::ranges::any_of(
         automatic, [&](const Dimension& dimension) { return change.starts_with(dimension.key->full_name() + "="); });

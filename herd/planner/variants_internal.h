@@ -13,14 +13,17 @@ namespace herd::planner {
 
 using VisitRun = std::function<void(const spec::RunFile& changed)>;
 
-// Returns the run with each value of the keys of [mesh], its own first, whether they cover the ranks or not. It adapts
-// what depends on the layout.
+// Returns the run with each value of the keys of [mesh] that equations know, its own first, whether they cover the
+// ranks or not. It adapts what depends on the layout.
 void each_layout(const spec::RunFile& run, const strategies::RankCounts& ranks, const VisitRun& visit);
 
-// Returns the run as it is, then with each other combination of values of all other keys, or of the automatic ones
-// alone.
+// Returns the run as it is, then with each other combination of values of all other keys that equations know, or of the
+// automatic ones alone.
 void each_variant(const spec::RunFile& run, const strategies::RankCounts& ranks, bool automatic_only,
                   const VisitRun& visit);
+
+// Returns the run with each value of which no equation knows, one at a time.
+void each_without_equations(const spec::RunFile& run, const strategies::RankCounts& ranks, const VisitRun& visit);
 
 // Returns the run with each value that changes results (Alternatives::result_change) in place of its own, and says how.
 void each_result_change(const spec::RunFile& run, const strategies::RankCounts& ranks,

@@ -19,6 +19,7 @@ namespace {
 constexpr double kEqualTimeRatio = 1.01;  // steps within this factor count as equally fast
 constexpr double kShorter = 0.9995;       // a step within this factor counts as no shorter
 constexpr size_t kMaxShown = 4;           // variants that are shown at most
+constexpr size_t kMaxWithOneMore = 12;  // runs with one more technique of which the search looks for the shortest step
 
 // Holds a changed run whose memory is known, but not its time.
 struct Candidate {
@@ -100,6 +101,7 @@ class Candidates {
       out.least_memory = Variant{least->changes, least->run, {}};
       out.least_memory->prediction.device_bound = static_cast<double>(least->device);
       out.least_memory->prediction.host.buffers = static_cast<double>(least->host);
+      out.by_one_more = by_one_more(all);
     }
     out.with_other_results = with_other_results();
     return out;
@@ -107,7 +109,7 @@ class Candidates {
 
  private:
   // Shares of a limited time after which the search has built programs, predicted and proved them.
-  static constexpr double kBuilding = 0.35, kPredicting = 0.6, kProving = 0.7;
+  static constexpr double kBuilding = 0.35, kPredicting = 0.6, kProving = 0.7, kOneMore = 0.85;
 
   void give_time_until(double share) const {
     if (limit_ != nullptr) limit_->allow_until(share);
@@ -117,6 +119,23 @@ class Candidates {
   }
 
   strategies::RankCounts ranks() const { return {ranks_, cluster_.topology.hosts[0].ranks}; }
+
+  // Gives the smallest of all candidates one more key each (each_without_equations), and returns what fits.
+  std::vector<Variant> by_one_more(std::vector<Candidate> bases) const {
+    std::ranges::stable_sort(bases, {}, &Candidate::device);
+    std::vector<spec::RunFile> runs;
+    for (const Candidate& base : bases)
+      each_without_equations(base.run, ranks(), [&](const spec::RunFile& changed) { runs.push_back(changed); });
+    give_time_until(kOneMore);
+    std::vector<Variant> fitting;
+    for (size_t i = 0; i < runs.size() && fitting.size() < kMaxWithOneMore &&
+                       may_go_on("programs with one more technique", i, runs.size());
+         ++i) {
+      const std::optional<Candidate> one = build_candidate(runs[i]);
+      if (one && fits(*one, budget_)) fitting.push_back(predict_variant(one->run, one->layout));
+    }
+    return within_budget(cheapest_first(std::move(fitting)));
+  }
 
   std::vector<Variant> with_other_results() const {
     std::vector<std::pair<spec::RunFile, std::string_view>> all;
@@ -413,6 +432,8 @@ std::string advice(const Variants& variants, const Budget& budget) {
     if (missing > 0) out += ", " + format_bytes(missing) + " too much";
     const double host = p.host.total() - static_cast<double>(budget.host);
     if (budget.host > 0 && host > 0) out += "; " + format_bytes(host) + " too much of host memory";
+    if (!variants.by_one_more.empty()) out += "\nwhat fits with one more technique, cheapest first:";
+    for (const Variant& one : variants.by_one_more) out += "\n  " + text_of(one, today);
   }
   for (const Variant& one : variants.with_other_results) {
     const Prediction& p = one.prediction;

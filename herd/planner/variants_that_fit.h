@@ -31,6 +31,9 @@ struct Variants {
   std::vector<Variant> fitting;
   // Holds the variant that needs least device memory, where none fits; its times are not known.
   std::optional<Variant> least_memory;
+  // Where none of these fits: variants that do by one more key, of a technique that no equation covers (weights in a
+  // window, activations on the host, experts on several ranks), in the same order.
+  std::vector<Variant> by_one_more;
   // Lists variants that change one key to a value that changes results (strategy.precision=bf16), fitting or not.
   std::vector<Variant> with_other_results;
   int built = 0;  // how many programs the search has built

@@ -170,7 +170,11 @@ Technique activation_offload_row() {
             return std::make_unique<ActivationOffload>(
                 step.layers, strategy.offload_activations == "nvme" ? Tier::kNvme : Tier::kHost);
           },
-          .supports = {{"strategy.offload_activations", {"host", "nvme"}}}};
+          .supports = {{"strategy.offload_activations", {"host", "nvme"}}},
+          .alternatives = {
+              {.key = "strategy.offload_activations", .values = [](const spec::RunFile& run, const RankCounts&) {
+                 return values_if(run.strategy.offload_activations == "none", "host");
+               }}}};
 }
 
 }  // namespace herd::strategies

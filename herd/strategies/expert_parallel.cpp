@@ -1,5 +1,7 @@
 #include "herd/strategies/expert_parallel.h"
 
+#include <numeric>
+
 namespace herd::strategies {
 
 using program::Op;
@@ -44,6 +46,21 @@ std::optional<spec::Unsupported> unsupported_with_expert_ranks(const spec::RunFi
   return std::nullopt;
 }
 
+namespace {
+
+// Lists the numbers of ranks that can share the experts: each holds as many.
+std::vector<spec::KeyValue> expert_ranks(const spec::RunFile& run, const RankCounts& ranks) {
+  std::vector<spec::KeyValue> out;
+  if (!run.model.is_moe() || run.mesh.ep > 1) return out;
+  const int64_t most = std::gcd(run.model.experts, data_ranks(run, ranks));
+  for (int64_t ep = 2; ep <= most; ++ep) {
+    if (most % ep == 0) out.emplace_back(ep);
+  }
+  return out;
+}
+
+}  // namespace
+
 Technique expert_parallel_row() {
   return {.name = "expert parallel",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
@@ -51,7 +68,8 @@ Technique expert_parallel_row() {
             return std::make_unique<ExpertParallel>(step.layout.expert_axis, step.model);
           },
           .extend_proof = [](const StepContext&, program::Proof& proof) { proof.experts_cut = true; },
-          .supports = {{"mesh.ep", {}}}};
+          .supports = {{"mesh.ep", {}}},
+          .alternatives = {{.key = "mesh.ep", .values = expert_ranks}}};
 }
 
 }  // namespace herd::strategies

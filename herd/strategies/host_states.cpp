@@ -169,7 +169,10 @@ Technique host_states_row() {
           .supports = {{"strategy.offload", {"states", "nvme"}}},
           .in_equations = true,
           .alternatives = {{.key = "strategy.offload", .values = [](const spec::RunFile& run, const RankCounts&) {
-                              return values_if(run.strategy.offload == "none", "states");
+                              std::vector<spec::KeyValue> tiers = values_if(run.strategy.offload == "none", "states");
+                              const bool host_is_limited = !tiers.empty() && run.memory.host_budget > 0;
+                              if (host_is_limited) tiers.emplace_back("nvme");
+                              return tiers;
                             }}}};
 }
 

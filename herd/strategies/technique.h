@@ -39,7 +39,8 @@ struct RankCounts {
 };
 
 // Lists what a search may try in place of a run's own value of a key. A key's values may be spread over the
-// Alternatives of several techniques.
+// Alternatives of several techniques. Where equations do not know the technique (Technique::in_equations), searches try
+// one such value at a time, and build its program.
 struct Alternatives {
   std::string_view key;    // "strategy.recompute"; with a key of [mesh] each value is another layout
   bool automatic = false;  // true: strategy.auto may choose a value, since results change only by the order of sums

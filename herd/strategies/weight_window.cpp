@@ -65,6 +65,11 @@ Technique weight_window_row() {
         return std::make_unique<WeightWindow>(step.layers);
       },
       .supports = {{"strategy.offload", {"window"}}, {"strategy.window", {}}},
+      .alternatives = {{.key = "strategy.offload",
+                        .values =
+                            [](const spec::RunFile& run, const RankCounts&) {
+                              return values_if(run.strategy.offload == "none", "window");
+                            }}},
       .auto_numbers = {{.key = "strategy.window",
                         .applies = [](const spec::RunFile& run, const spec::Layout&) { return has_window(run); },
                         .value_if_inapplicable = kDefaultWindow,

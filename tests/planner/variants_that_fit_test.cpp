@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "herd/base/error.h"
 #include "herd/planner/partitioned_model_internal.h"
+#include "herd/planner/variants_internal.h"
 #include "herd/program/memory_bound.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/strategies/strategy_table.h"
@@ -102,6 +104,35 @@ TEST(Variants, SayWhatComesNearest_AndByHowManyBytesItMisses) {
   EXPECT_THAT(text, HasSubstr("nothing fits"));
   EXPECT_THAT(text, HasSubstr(" too much"));
   EXPECT_THAT(text, HasSubstr("strategy.precision=bf16"));
+}
+
+// Where the automatic keys do not suffice, techniques that no equation covers are tried one at a time, by their
+// programs.
+TEST(Variants, TryOneMoreTechnique_WhereNothingFits) {
+  const auto keys_of = [](const std::vector<Variant>& variants) {
+    std::set<std::string> keys;
+    for (const Variant& one : variants) keys.insert(one.changes.begin(), one.changes.end());
+    return keys;
+  };
+  const Budget budget{.device = kGiB};
+  const Variants dense = variants_that_fit(gpt(), 2, small_server(2), budget);
+  EXPECT_THAT(keys_of(dense.by_one_more), testing::Contains("strategy.offload=window"));
+  for (const Variant& one : dense.by_one_more) {
+    EXPECT_LE(one.prediction.device_bound, static_cast<double>(budget.device));
+    EXPECT_TRUE(one.prediction.simulated);
+  }
+  EXPECT_THAT(advice(dense, budget), HasSubstr("with one more technique"));
+  const Variants roomy = variants_that_fit(gpt(), 2, small_server(2), {.device = 8 * kGiB});
+  EXPECT_THAT(roomy.by_one_more, testing::IsEmpty());
+}
+
+TEST(Variants, ShareExpertsAmongAllNumbersOfRanksThatDivideThem) {
+  spec::RunFile run = gpt({"model.kind=moe", "model.experts=12", "model.top_k=2", "model.norm=rmsnorm"});
+  std::vector<int64_t> ranks;
+  each_without_equations(run, {8, 8}, [&](const spec::RunFile& changed) {
+    if (changed.mesh.ep > 1) ranks.push_back(changed.mesh.ep);
+  });
+  EXPECT_THAT(ranks, ElementsAre(2, 4));
 }
 
 // A row's value that changes results is offered beside what changes none, with what the row says of it.
