@@ -33,17 +33,19 @@ std::vector<KnownFile> known_files(const std::string& kind) {
   return out;
 }
 
-fs::path find_file(const std::string& path_or_name, const std::string& kind) {
+fs::path find_file(const std::string& path_or_name, const std::string& kind, const std::vector<std::string>& others) {
   if (is_file(path_or_name)) return path_or_name;
   std::vector<std::string> names;
   for (const KnownFile& known : known_files(kind)) names.push_back(known.name);
   if (std::find(names.begin(), names.end(), path_or_name) != names.end())
     return share_folder() / kind / (path_or_name + ".toml");
+  names.insert(names.end(), others.begin(), others.end());
   std::string known_names;
   for (const std::string& name : names) known_names += (known_names.empty() ? "" : ", ") + name;
   throw Error(Code::kBadConfig, "\"" + path_or_name + "\" is no file, and herd knows no " +
-                                    (kind == "models" ? "model" : "cluster") + " of that name\n  fix: did you mean " +
-                                    spec::nearest_name(path_or_name, names) + "? It knows " + known_names);
+                                    (kind == "models" ? "model" : "cluster or device") +
+                                    " of that name\n  fix: did you mean " + spec::nearest_name(path_or_name, names) +
+                                    "? It knows " + known_names);
 }
 
 }  // namespace herd::cli

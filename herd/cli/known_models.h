@@ -18,7 +18,8 @@ struct KnownFile {
 std::vector<KnownFile> known_files(const std::string& kind);  // `kind` is "models" or "clusters"; sorted by name
 
 // Returns the path itself where a file is there, else the known file of that name. Throws kBadConfig with the nearest
-// one.
-std::filesystem::path find_file(const std::string& path_or_name, const std::string& kind);
+// one, or the nearest of `others`, names that the caller knows.
+std::filesystem::path find_file(const std::string& path_or_name, const std::string& kind,
+                                const std::vector<std::string>& others = {});
 
 }  // namespace herd::cli

@@ -9,6 +9,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/cli/known_devices.h"
 #include "herd/cli/known_models.h"
 #include "herd/cli/plan_matrix.h"
 #include "herd/cli/progress_line.h"
@@ -33,12 +34,17 @@ constexpr char kPlanHelp[] =
   herd plan llama3-8b strategy.zero=3 --cluster a100-80gb  what if?
   herd plan gpt3-175b --tokens 300e9 --days 30 --flops 160e12   how many devices does that need?
   herd plan run.toml --cluster runs/NAME/cluster.toml      with the rates that a run of herd train measured
-  herd plan --models                                       models and clusters that herd knows
+  herd plan --models                                       models, clusters, devices and links that herd knows
   herd plan --matrix --ranks 64 --cluster a100-80gb        which of them fit which devices, at which ZeRO stage)";
 
-planner::Cluster read_cluster(const std::string& path_or_name) {
-  if (path_or_name.empty()) return planner::small_server(launch::usable_cores());
-  const auto path = find_file(path_or_name, "clusters");
+planner::Cluster read_cluster(const std::string& words) {
+  if (words.empty()) return planner::small_server(launch::usable_cores());
+  const planner::DeviceTable devices = known_devices();
+  const bool is_device = devices.device(words.substr(0, words.find(':'))) != nullptr;
+  if (is_device && !std::filesystem::exists(words)) return planner::cluster_of_devices(devices, words);
+  std::vector<std::string> names;
+  for (const planner::KnownDevice& device : devices.devices) names.push_back(device.name);
+  const auto path = find_file(words, "clusters", names);
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return planner::parse_cluster(text.str(), path.string());
@@ -58,7 +64,10 @@ void list_known() {
   std::fputs((draw::text_table(table) + "\n").c_str(), stdout);
   table = {{{"cluster"}, {"is"}}, {}};
   for (const KnownFile& known : known_files("clusters")) table.rows.push_back({known.name, known.about});
-  std::fputs(draw::text_table(table).c_str(), stdout);
+  std::fputs((draw::text_table(table) + "\n").c_str(), stdout);
+  const planner::DeviceTable devices = known_devices();
+  std::fputs((draw::text_table(planner::device_rows(devices)) + "\n").c_str(), stdout);
+  std::fputs(draw::text_table(planner::link_rows(devices)).c_str(), stdout);
 }
 
 void list_sizes() {
@@ -146,8 +155,10 @@ void add_plan_command(CLI::App& app) {
   command->add_option("overrides", options->overrides, "section.key=value, as for herd train");
   command->add_option("--ranks", options->ranks,
                       "processes that train together; default: what [mesh] states, and more if that does not fit");
-  command->add_option("--cluster", options->cluster,
-                      "file or name of the machines (docs/formats/cluster.md); default: this one, rates assumed");
+  command->add_option(
+      "--cluster", options->cluster,
+      "file or name of the machines (docs/formats/cluster.md), or of a device, h200 or h200:100gbit; default: "
+      "this machine, rates assumed");
   command->add_option("--budget", options->budget,
                       "memory of a rank's device, 80GiB; default: memory.device_budget, else the cluster's");
   CLI::Option* tokens =
@@ -174,12 +185,12 @@ void add_plan_command(CLI::App& app) {
   CLI::Option* matrix = command->add_flag(
       "--matrix", options->matrix,
       "models x devices: what fits where, at which ZeRO stage; of all known models, or of those named");
-  command->add_option("--devices", options->devices, "memory of the matrix's devices")
+  command->add_option("--devices", options->devices, "memory of the matrix's devices, or their names")
       ->delimiter(',')
       ->needs(matrix)
       ->capture_default_str();
   command->add_option("--svg", options->svg, "write the matrix as a picture")->needs(matrix);
-  command->add_flag("--models", *models, "list the models and clusters that herd knows");
+  command->add_flag("--models", *models, "list the models, clusters, devices and links that herd knows");
   command->add_flag("--sizes", *sizes, "well-known models as lectures count them, beside herd's");
   command->callback([options, models, sizes] {
     if (*models) return list_known();

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "herd/base/units.h"
+#include "herd/cli/known_devices.h"
 #include "herd/cli/known_models.h"
 #include "herd/cli/read_run_file.h"
 #include "herd/cli/write_file.h"
@@ -20,7 +21,11 @@ planner::FitMatrix make_matrix(const PlanMatrixOptions& options) {
   if (models.empty())
     for (const KnownFile& known : known_files("models")) models.push_back(known.name);
   planner::FitMatrix matrix{.ranks = options.ranks, .devices = {}, .rows = {}};
-  for (const std::string& device : options.devices) matrix.devices.push_back({device, parse_bytes(device)});
+  const planner::DeviceTable known = known_devices();
+  for (const std::string& device : options.devices) {
+    const planner::KnownDevice* named = known.device(device);
+    matrix.devices.push_back({device, named != nullptr ? named->memory_bytes : parse_bytes(device)});
+  }
   for (const std::string& model : models) {
     const std::filesystem::path path = find_file(model, "models");
     matrix.rows.push_back(

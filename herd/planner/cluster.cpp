@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
-#include "herd/base/printable.h"
-#include "herd/base/units.h"
-#include "herd/spec/nearest_name.h"
+#include "herd/planner/table_reader_internal.h"
 #include "herd/spec/run_keys.h"
 #include "herd/spec/toml.h"
 #include "herd/topology/presets.h"
@@ -35,91 +33,6 @@ constexpr std::array kRates = {RateKey{"matmul_flops_per_us", &DeviceRates::matm
 
 constexpr std::array kEfficiencies = {RateKey{"efficiency", &DeviceRates::efficiency},
                                       RateKey{"efficiency_16bit", &DeviceRates::efficiency_16bit}};
-
-// These bounds admit any real machine. Beyond them sums of times may be no finite number.
-constexpr double kLeast = 1e-6, kMost = 1e12;
-
-[[noreturn]] void refuse(const std::string& name, const std::string& rule, const std::string& fix) {
-  throw Error(Code::kBadConfig, printable(name) + ": " + printable(rule) + "\n  fix: " + fix);
-}
-
-// Reads the values of one table by key and type, and refuses keys that were not read.
-class TableReader {
- public:
-  TableReader(const toml::table& table, std::string name, std::string section)
-      : table_(table), name_(std::move(name)), section_(std::move(section)) {}
-
-  const toml::node* find(const std::string& key) {
-    known_.push_back(key);
-    return table_.get(key);
-  }
-  std::string text(const std::string& key) {
-    const toml::node* node = find(key);
-    if (node != nullptr && !node->is_string()) refuse(name_, section_ + key + " expects text in quotes", "\"...\"");
-    return node == nullptr ? "" : *node->value<std::string>();
-  }
-  int64_t bytes(const std::string& key) {
-    const toml::node* node = find(key);
-    if (node == nullptr) return 0;
-    if (node->is_string()) return parse_bytes(*node->value<std::string>());
-    if (!node->is_integer() || *node->value<int64_t>() < 0)
-      refuse(name_, section_ + key + " expects bytes", "\"80GiB\"");
-    return *node->value<int64_t>();
-  }
-  void rate(const RateKey& rate, DeviceRates& device) {
-    const toml::node* node = find(rate.key);
-    if (node == nullptr) return;
-    if (!is_amount(*node) || *node->value<double>() < kLeast)
-      refuse(name_, section_ + rate.key + " expects a number from 1e-6 to 1e12", "like 312e6");
-    device.*rate.member = *node->value<double>();
-  }
-  void efficiency(const RateKey& efficiency, DeviceRates& device) {
-    const toml::node* node = find(efficiency.key);
-    if (node == nullptr) return;
-    if (!is_amount(*node) || *node->value<double>() < kLeast || *node->value<double>() > 1)
-      refuse(name_, section_ + efficiency.key + " expects a share from 1e-6 to 1", "like 0.7");
-    device.*efficiency.member = *node->value<double>();
-  }
-  double number(const std::string& key) {
-    const toml::node* node = find(key);
-    if (node != nullptr && !is_amount(*node)) refuse(name_, section_ + key + " expects a number from 0 to 1e12", "0.5");
-    return node == nullptr ? 0 : *node->value<double>();
-  }
-  std::vector<double> numbers(const std::string& key) {
-    const toml::node* node = find(key);
-    std::vector<double> out;
-    if (node == nullptr) return out;
-    if (!node->is_array()) refuse(name_, section_ + key + " expects a list of numbers", "[1.5, 2.0]");
-    for (const toml::node& element : *node->as_array()) {
-      if (!is_amount(element)) refuse(name_, section_ + key + " expects numbers from 0 to 1e12", "[1.5, 2.0]");
-      out.push_back(*element.value<double>());
-    }
-    return out;
-  }
-  bool flag(const std::string& key) {
-    const toml::node* node = find(key);
-    if (node != nullptr && !node->is_boolean()) refuse(name_, section_ + key + " expects true or false", "true");
-    return node != nullptr && *node->value<bool>();
-  }
-  void refuse_others() const {
-    for (const auto& [key, node] : table_) {
-      if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
-      refuse(name_ + ", line " + std::to_string(node.source().begin.line),
-             "a cluster has no key " + section_ + std::string(key.str()),
-             "did you mean " + section_ + spec::nearest_name(key.str(), known_) + "?");
-    }
-  }
-
- private:
-  static bool is_amount(const toml::node& node) {
-    const double value = node.is_number() ? *node.value<double>() : -1;
-    return value >= 0 && value <= kMost;
-  }
-
-  const toml::table& table_;
-  std::string name_, section_;
-  std::vector<std::string> known_;
-};
 
 Measured read_measured(const toml::table& table, const std::string& name) {
   TableReader keys(table, name, "measured.");
@@ -190,13 +103,7 @@ Cluster parse_cluster(std::string_view text, const std::string& name) {
     cluster.name = cluster.topology.name;
     return cluster;
   }
-  toml::table root;
-  try {
-    root = toml::parse(text);
-  } catch (const toml::parse_error& error) {
-    refuse(name + ", line " + std::to_string(error.source().begin.line),
-           "is no TOML: " + std::string(error.description()), "docs/formats/cluster.md has an example");
-  }
+  const toml::table root = parse_table(text, name, "docs/formats/cluster.md");
   TableReader top(root, name, "");
   const toml::node* version = top.find("herd_cluster");
   if (version == nullptr || version->value_exact<int64_t>() != 1)
@@ -211,8 +118,8 @@ Cluster parse_cluster(std::string_view text, const std::string& name) {
     TableReader keys(*device->as_table(), name, "device.");
     cluster.device.has_own_device = keys.flag("own");
     cluster.device.memory_bytes = keys.bytes("memory");
-    for (const RateKey& rate : kRates) keys.rate(rate, cluster.device);
-    for (const RateKey& efficiency : kEfficiencies) keys.efficiency(efficiency, cluster.device);
+    for (const RateKey& rate : kRates) keys.rate(rate.key, cluster.device.*rate.member);
+    for (const RateKey& share : kEfficiencies) keys.share(share.key, cluster.device.*share.member);
     keys.refuse_others();
   }
   if (const toml::node* measured = top.find("measured")) {

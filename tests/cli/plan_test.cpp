@@ -29,6 +29,27 @@ Result run(std::vector<std::string> command) {
   return {status, child.output()};
 }
 
+TEST(HerdPlan, MakesClustersOfKnownDevices) {
+  const std::vector<std::string> words = {kHerd,     "plan", "gpt2",   "train.batch=64",
+                                          "--ranks", "16",   "--json", "--cluster"};
+  std::vector<std::string> usual = words, slow = words;
+  usual.push_back("v100-32gb");
+  slow.push_back("v100-32gb:100gbit");
+  const Result plan = run(testing_support::without_status_lines(usual)),
+               same = run(testing_support::without_status_lines(slow));
+  ASSERT_EQ(plan.status, 0) << plan.output;
+  const auto json = nlohmann::json::parse(plan.output);
+  EXPECT_EQ(json["device_budget"], 32'000'000'000);
+  EXPECT_THAT(json["machine"].get<std::string>(), HasSubstr("hosts of 8 Tesla V100 SXM2 32 GB"));
+  EXPECT_EQ(nlohmann::json::parse(same.output)["step_us"], json["step_us"]) << "its usual network";
+  slow.back() = "v100-32gb:800gbit";
+  const Result quick = run(testing_support::without_status_lines(slow));
+  EXPECT_LT(nlohmann::json::parse(quick.output)["step_us"], json["step_us"]);
+  const Result matrix = run({kHerd, "plan", "--matrix", "gpt2", "--devices", "p100,h200"});
+  EXPECT_THAT(matrix.output, HasSubstr("p100  h200"));
+  EXPECT_THAT(run({kHerd, "plan", "--models"}).output, HasSubstr("NVIDIA H200 data sheet"));
+}
+
 TEST(HerdPlan, KnowsModelsByName) {
   const Result gpt3 =
       run({"/bin/sh", "-c", "exec \"$0\" plan gpt3-175b --ranks 64 --cluster a100-80gb --seconds 1 --json 2>/dev/null",
@@ -99,7 +120,7 @@ TEST(HerdPlan, NamesTheNearestModel_AndBadKeys) {
   const Result typo = run({kHerd, "plan", "gpt3-157b"});
   EXPECT_EQ(typo.status, 2);
   EXPECT_THAT(typo.output, HasSubstr("did you mean gpt3-175b?"));
-  EXPECT_THAT(run({kHerd, "plan", "gpt2", "--cluster", "a100"}).output, HasSubstr("did you mean a100-80gb?"));
+  EXPECT_THAT(run({kHerd, "plan", "gpt2", "--cluster", "a100-80"}).output, HasSubstr("did you mean a100-80gb?"));
   EXPECT_THAT(run({kHerd, "plan", "gpt2", "strategy.zer=1"}).output, HasSubstr("did you mean strategy.zero?"));
   EXPECT_THAT(run({kHerd, "plan", "gpt2", "--budget", "many"}).output, HasSubstr("is no number of bytes"));
   const Result none = run({kHerd, "plan"});
