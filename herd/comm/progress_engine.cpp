@@ -18,6 +18,7 @@ using std::chrono::steady_clock;
 constexpr int kSpins = 300;                          // polls, about 30 us, before the leader yields its core
 constexpr std::chrono::microseconds kSpinning{30};   // limit by time, where a poll asks the network and takes longer
 constexpr int kYields = 200;                         // yields, about 100 us, before the leader sleeps
+constexpr std::chrono::microseconds kLongWait{200};  // a wait in which yielding is of no use
 constexpr std::chrono::milliseconds kServeAfter{2};  // time without a leader before the progress thread serves peers
 constexpr std::chrono::milliseconds kSleep{50};      // longest time between two checks of deadlines and of peers
 constexpr int kPollsPerClock = 8;                    // polls between two looks at the clock, while it spins
@@ -33,7 +34,8 @@ inline void pause_core() {
 
 }  // namespace
 
-ProgressEngine::ProgressEngine(std::shared_ptr<transport::Transport> transport) : transport_(std::move(transport)) {
+ProgressEngine::ProgressEngine(std::shared_ptr<transport::Transport> transport)
+    : transport_(std::move(transport)), yields_(kYields) {
   // With more ranks than cores, a rank that spins keeps the peer that it waits for off the core.
   spins_ = cores_per_rank(*transport_) >= 1 ? kSpins : 0;
   if (transport_->needs_progress_thread()) thread_ = std::thread([this] { progress_thread(); });
@@ -190,12 +192,16 @@ bool ProgressEngine::should_stop(const Goal* goal) const {
 void ProgressEngine::lead(std::unique_lock<std::mutex>& lock, const Goal* goal) {
   ++leads_;
   int idle = 0;
-  SteadyTime idle_since;
+  SteadyTime idle_since, spun_until;
+  bool spun = false;
   const int spins = goal != nullptr ? spins_ : 0;
   while (!should_stop(goal)) {
     if (++polls_ % kPollsPerCheck == 0) check_health_if_due();
     if (should_stop(goal)) break;
     if (poll()) {
+      // Where one wait after another is long, as for a slow network, the leader soon sleeps at once.
+      if (spun) yields_ = steady_clock::now() - spun_until > kLongWait ? yields_ / 2 : kYields;
+      spun = false;
       idle = 0;
       if (entering_.load(std::memory_order_relaxed) > 0) yield_lock(lock);
       continue;
@@ -207,13 +213,14 @@ void ProgressEngine::lead(std::unique_lock<std::mutex>& lock, const Goal* goal) 
       const auto now = steady_clock::now();
       if (idle == kPollsPerClock) idle_since = now;
       if (now - idle_since > kSpinning) idle = spins;
-    } else if (idle <= spins + kYields) {
+      continue;
+    }
+    if (!std::exchange(spun, true)) spun_until = steady_clock::now();
+    if (idle <= spins + yields_) {
       transport_->yield_core(spins_ == 0);
     } else {
       if (goal != nullptr && goal->deadline != SteadyTime::max() && steady_clock::now() >= goal->deadline) break;
-      if (should_stop(goal) || !sleep(lock, goal)) continue;
-      idle = spins / 2;
-      idle_since = steady_clock::now();
+      if (sleep(lock, goal)) idle = spins;  // what wakes it may be a part of a record of the network only
     }
   }
 }

@@ -1,9 +1,8 @@
 // ProgressEngine makes progress on the operations in flight. One thread at a time, the leader, advances all operations
 // of this rank in all its groups. The leader is the caller of a synchronous operation while it waits, else the progress
 // thread while asynchronous operations are in flight. The leader spins briefly, then yields its core, then sleeps on
-// the transport's doorbell. With nothing in flight no thread runs, except that the progress thread answers peers on
-// other hosts.
-// Threads: any.
+// the transport's doorbell; where waits have been long, it sleeps at once. With nothing in flight no thread runs,
+// except that the progress thread answers peers on other hosts. Threads: any.
 #pragma once
 
 #include <atomic>
@@ -95,6 +94,7 @@ class ProgressEngine {
   uint64_t polls_ = 0;
   SteadyTime checked_at_;  // time of the last check_health()
   bool stopping_ = false;
+  int yields_;             // of the leader's core before it sleeps
   int spins_ = 0;          // polls without progress before the leader yields its core; 0 where ranks outnumber cores
   std::mutex call_mutex_;  // guards the next two; a thread that takes both takes mutex_ first
   std::condition_variable call_;

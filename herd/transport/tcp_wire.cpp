@@ -175,12 +175,14 @@ class TcpWire final : public Wire {
     for (int i = 0; i < ready; ++i) {
       const uint64_t who = events[static_cast<size_t>(i)].data.u64;
       const int index = static_cast<int>(who & 0xffffffff);
-      if (who == kListener)
+      if (who == kListener) {
         accept_connections();
-      else if ((who & kOutgoing) != 0)
+      } else if ((who & kOutgoing) != 0) {
         push(index);
-      else
-        take_from(index);
+      } else {
+        moved |= take_from(index);  // false for a part of a record
+        continue;
+      }
       moved = true;
     }
     return moved;

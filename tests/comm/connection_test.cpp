@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <ctime>
 #include <latch>
 #include <optional>
 #include <thread>
@@ -11,6 +12,7 @@
 
 #include "herd/comm/inproc_world.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/expect_within.h"
 
 namespace herd {
 namespace {
@@ -89,6 +91,37 @@ TEST(Connection, FailsAlone) {
     if (world.rank() == 0) with_last->send(buffer_of(word), 1);
     if (world.rank() == 2) with_last->receive(buffer_of(word), 1);
     world.barrier();
+  });
+}
+
+std::chrono::nanoseconds processor_time() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+// As the records of a long message do over a slow network. It yields its core for 100 us where waits are short.
+TEST(Connection, SleepsAtOnceBetweenMessagesThatComeSlowly) {
+  constexpr int kFirst = 50, kMessages = 200;
+  expect_within(85us, [&] {
+    std::chrono::nanoseconds each{};
+    run_inproc(2, [&](Communicator& world) {
+      Connection connection(world, 1 - world.rank(), "pair");
+      std::vector<float> word(1);
+      std::chrono::nanoseconds begin{};
+      for (int i = 0; i < kFirst + kMessages; ++i) {
+        if (i == kFirst) begin = processor_time();
+        if (world.rank() == 0) {
+          connection.receive(buffer_of(word), 1);
+        } else {
+          std::this_thread::sleep_for(500us);
+          connection.send(buffer_of(word), 1);
+        }
+      }
+      if (world.rank() == 0) each = (processor_time() - begin) / kMessages;
+      world.barrier();
+    });
+    return each;
   });
 }
 
