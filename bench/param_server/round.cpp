@@ -27,14 +27,17 @@ int main(int count, char** arguments) {
   if (world.rank() < num_workers) {
     herd::ServerClient client(world, layout, keys, &server);
     std::vector<std::vector<float>> gradients(num_keys, std::vector<float>(static_cast<size_t>(elements), 1));
+    auto weights = gradients;
     for (int round = 0; round < rounds; ++round) {
       const auto begin = std::chrono::steady_clock::now();
-      for (int64_t key = 0; key < num_keys; ++key) client.push(key, gradients[static_cast<size_t>(key)]);
-      const std::chrono::duration<double> pushed = std::chrono::steady_clock::now() - begin;
-      for (int64_t key = 0; key < num_keys; ++key) client.pull(key, gradients[static_cast<size_t>(key)]);
+      std::vector<herd::ServerCall> calls;
+      for (int64_t key = 0; key < num_keys; ++key) {
+        calls.push_back(client.start_push(key, gradients[static_cast<size_t>(key)]));
+        calls.push_back(client.start_pull(key, weights[static_cast<size_t>(key)]));
+      }
+      for (herd::ServerCall& call : calls) call.wait();
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      if (world.rank() == 0)
-        std::printf("{\"round\":%d,\"push_s\":%.4f,\"s\":%.4f}\n", round, pushed.count(), took.count());
+      if (world.rank() == 0) std::printf("{\"round\":%d,\"s\":%.4f}\n", round, took.count());
       std::fflush(stdout);
     }
   }

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int64_t kSentAtOnce = 64 << 10;           // bytes that surely fit the ring of an idle connection
+constexpr size_t kMaxTextBytes = 64 << 10;          // of an error
 constexpr int64_t kMaxRowBytes = int64_t{1} << 31;  // of one sparse push
 
 }  // namespace
@@ -98,7 +98,7 @@ void ServerState::serve() {
       const comm::Transfer& transfer = incoming_[static_cast<size_t>(worker)];
       if (transfer.valid() && transfer.done()) take(worker);
     }
-    answer_waiting();
+    if (std::exchange(called_locally_, false) || steady_clock::now() >= deadline) answer_all_waiting();
   }
   changed_.wait(lock,
                 [&] { return stopping_ || local_worker_ < 0 || workers_[static_cast<size_t>(local_worker_)].gone; });
@@ -120,18 +120,16 @@ void ServerState::report(int worker) {
   try {
     table_.check_failed();
   } catch (const Error& error) {
-    return answer(worker, error);
+    return answer(worker, request.number, error);
   }
-  const JobProgress job = progress_.report(worker, {.steps = request.index,
-                                                    .sum = request.rate,
-                                                    .count = request.count,
-                                                    .staleness = request.deadline_ms,
-                                                    .wants_stop = request.wants_stop != 0});
-  answer(worker, Reply{});
-  try {
-    workers_[static_cast<size_t>(worker)].connection->send(bytes_of(job), kReplyPayloadTag);
-  } catch (const Error&) {
-  }
+  const auto job = std::make_shared<JobProgress>(progress_.report(worker, {.steps = request.index,
+                                                                           .sum = request.rate,
+                                                                           .count = request.count,
+                                                                           .staleness = request.deadline_ms,
+                                                                           .wants_stop = request.wants_stop != 0,
+                                                                           .meetings = request.keys}));
+  answer(worker, request.number, Reply{});
+  answer(worker, request.number, Answer::kPayload, {job.get(), sizeof *job, DType::kU8, {}, job});
 }
 
 void ServerState::next_request(int worker) {
@@ -157,16 +155,19 @@ void ServerState::begin(int worker) {
     case RequestKind::kHello:
       return hello(worker);
     case RequestKind::kLeave:
-      answer(worker, Reply{});
+      answer(worker, request.number, Reply{});
+      wait_for_answers(worker);
       state.gone = true;
+      forget_pulls(worker);
       progress_.remove(worker);
       table_.remove_worker(worker, "");
-      return answer_waiting();
-    case RequestKind::kPull:
-      state.waits = true;
-      state.deadline = steady_clock::now() + std::chrono::milliseconds(request.deadline_ms);
-      if (try_answer_pull(worker)) next_request(worker);
-      return;
+      return answer_all_waiting();
+    case RequestKind::kPull: {
+      const WaitingPull pull{worker, request.number,
+                             steady_clock::now() + std::chrono::milliseconds(request.deadline_ms)};
+      if (!try_answer(request.index, pull)) waiting_[request.index].push_back(pull);
+      return next_request(worker);
+    }
     case RequestKind::kReport:
       report(worker);
       return next_request(worker);
@@ -200,14 +201,15 @@ void ServerState::begin(int worker) {
 void ServerState::hello(int worker) {
   const Request& request = workers_[static_cast<size_t>(worker)].request;
   if (request.fingerprint == table_.keys().fingerprint()) {
-    answer(worker, Reply{});
+    answer(worker, request.number, Reply{});
     return next_request(worker);
   }
   const Error error(Code::kBadConfig, name_of(worker) + " has another model: " + std::to_string(request.keys) +
                                           " keys of " + std::to_string(request.elements) + " elements, while server " +
                                           std::to_string(server_) + " has " + table_.keys().describe() +
                                           "\n  fix: the same key table on all ranks");
-  answer(worker, error);
+  answer(worker, request.number, error);
+  wait_for_answers(worker);
   lose(worker, error.message());
 }
 
@@ -226,13 +228,15 @@ void ServerState::finish_push(int worker) {
       state.gradient = table_.take_buffer(request.index);
       add_rows(request.index, rows, values, state.gradient);
     }
-    answer(worker, Reply{});  // before the update: this worker's pull comes after it all the same
+    answer(worker, request.number, Reply{});  // before the update: this worker's pull comes after it all the same
+    wait_.wait_any({}, SteadyTime{});         // sends it
     table_.push(worker, request.index, std::move(state.gradient), request.rate);
   } catch (const Error& error) {
-    answer(worker, error);
+    answer(worker, request.number, error);
   }
+  const int64_t index = request.index;
   next_request(worker);
-  answer_waiting();
+  answer_waiting(index);
 }
 
 void ServerState::check_rows(int64_t index, std::span<const int64_t> rows) const {
@@ -261,57 +265,58 @@ void ServerState::add_rows(int64_t index, std::span<const int64_t> rows, std::sp
 void ServerState::lose(int worker, const std::string& reason) {
   Worker& state = workers_[static_cast<size_t>(worker)];
   state.gone = true;
-  state.waits = false;
   incoming_[static_cast<size_t>(worker)] = {};
   const std::string text = name_of(worker) + " is lost: " + reason;
   if (!stopping_) log_warning("server " + std::to_string(server_) + ": " + text);
-  progress_.remove(worker);
+  forget_pulls(worker);
+  progress_.lose(worker);
   table_.remove_worker(worker, text);
-  answer_waiting();
+  answer_all_waiting();
 }
 
-// A worker that can't be answered is dead, which the receive of its next request tells.
-void ServerState::answer(int worker, const Reply& reply) {
-  try {
-    workers_[static_cast<size_t>(worker)].connection->send(bytes_of(reply), kReplyTag);
-  } catch (const Error&) {
-  }
+void ServerState::forget_pulls(int worker) {
+  for (auto& [index, pulls] : waiting_)
+    std::erase_if(pulls, [&](const WaitingPull& pull) { return pull.worker == worker; });
 }
 
-void ServerState::answer(int worker, const Error& error) {
-  Reply reply;
-  reply.code = static_cast<int32_t>(error.code());
-  reply.text_bytes = static_cast<int32_t>(std::min<size_t>(error.message().size(), kSentAtOnce));
-  answer(worker, reply);
+void ServerState::answer(int worker, int64_t number, Answer part, const Buffer& buffer) {
+  Worker& state = workers_[static_cast<size_t>(worker)];
+  state.last_answer = state.connection->post_send(buffer, tag_of(part, number));
+}
+
+void ServerState::answer(int worker, int64_t number, const Reply& reply) {
+  const auto kept = std::make_shared<Reply>(reply);
+  answer(worker, number, Answer::kReply, {kept.get(), sizeof *kept, DType::kU8, {}, kept});
+}
+
+void ServerState::answer(int worker, int64_t number, const Error& error) {
+  const auto text = std::make_shared<std::string>(error.message().substr(0, kMaxTextBytes));
+  const auto bytes = static_cast<int32_t>(text->size());
+  answer(worker, number, Reply{.code = static_cast<int32_t>(error.code()), .text_bytes = bytes});
+  answer(worker, number, Answer::kText, {text->data(), bytes, DType::kU8, {}, text});
+}
+
+void ServerState::wait_for_answers(int worker) {
   try {
-    const std::string_view text = std::string_view(error.message()).substr(0, static_cast<size_t>(reply.text_bytes));
-    workers_[static_cast<size_t>(worker)].connection->send(bytes_of(text), kReplyPayloadTag);
+    workers_[static_cast<size_t>(worker)].last_answer.wait();
   } catch (const Error&) {
   }
 }
 
 // Returns false as long as the worker has to wait.
-bool ServerState::try_answer_pull(int worker) {
-  Worker& state = workers_[static_cast<size_t>(worker)];
+bool ServerState::try_answer(int64_t index, const WaitingPull& pull) {
   try {
-    const auto snapshot = table_.pull(worker, state.request.index);
-    if (!snapshot) return false;
-    const Buffer weights{
-        snapshot->weights.get(), snapshot->count, DType::kF32, {}, {snapshot->weights, snapshot->weights.get()}};
-    state.waits = false;
-    const Reply reply{Reply::kOk, 0, snapshot->version, snapshot->count, snapshot->staleness};
-    answer(worker, reply);
-    try {
-      if (weights.bytes() <= kSentAtOnce) {
-        state.connection->send(weights, kReplyPayloadTag);
-      } else {  // a worker that is stopped keeps nobody else from being served
-        (void)state.connection->post_send(weights, kReplyPayloadTag);
-      }
-    } catch (const Error&) {
+    const auto snapshot = table_.pull(pull.worker, index);
+    if (!snapshot) {
+      if (steady_clock::now() < pull.deadline) return false;
+      answer(pull.worker, pull.number, late(pull.worker, index));
+      return true;
     }
+    answer(pull.worker, pull.number, Reply{Reply::kOk, 0, snapshot->version, snapshot->count, snapshot->staleness});
+    answer(pull.worker, pull.number, Answer::kPayload,
+           {snapshot->weights.get(), snapshot->count, DType::kF32, {}, {snapshot->weights, snapshot->weights.get()}});
   } catch (const Error& error) {
-    state.waits = false;
-    answer(worker, error);
+    answer(pull.worker, pull.number, error);
   }
   return true;
 }
@@ -325,31 +330,32 @@ Error ServerState::late(int worker, int64_t index) const {
                               "\n  fix: see what keeps them; a longer deadline; or servers with staleness"};
 }
 
-void ServerState::answer_waiting() {
-  const auto now = steady_clock::now();
-  for (int worker = 0; worker < static_cast<int>(workers_.size()); ++worker) {
-    Worker& state = workers_[static_cast<size_t>(worker)];
-    if (!state.waits) continue;
-    bool answered = try_answer_pull(worker);
-    if (!answered && now >= state.deadline) {
-      state.waits = false;
-      answer(worker, late(worker, state.request.index));
-      answered = true;
-    }
-    if (answered) next_request(worker);
-  }
+void ServerState::answer_waiting(int64_t index) {
   changed_.notify_all();
+  const auto found = waiting_.find(index);
+  if (found == waiting_.end()) return;
+  std::erase_if(found->second, [&](const WaitingPull& pull) { return try_answer(index, pull); });
+  if (found->second.empty()) waiting_.erase(found);
+}
+
+void ServerState::answer_all_waiting() {
+  changed_.notify_all();
+  for (auto& [index, pulls] : waiting_) {
+    std::erase_if(pulls, [&, key = index](const WaitingPull& pull) { return try_answer(key, pull); });
+  }
+  std::erase_if(waiting_, [](const auto& pulls) { return pulls.second.empty(); });
 }
 
 SteadyTime ServerState::first_deadline() const {
   SteadyTime first = SteadyTime::max();
-  for (const Worker& worker : workers_) {
-    if (worker.waits) first = std::min(first, worker.deadline);
+  for (const auto& [index, pulls] : waiting_) {
+    for (const WaitingPull& pull : pulls) first = std::min(first, pull.deadline);
   }
   return first;
 }
 
 void ServerState::after_local_call() {
+  called_locally_ = true;
   changed_.notify_all();
   wait_.interrupt();
 }
@@ -392,7 +398,7 @@ JobProgress ServerState::report(const WorkerProgress& progress) {
 void ServerState::leave(const std::string& lost) {
   const std::lock_guard lock(mutex_);
   workers_[static_cast<size_t>(local_worker_)].gone = true;
-  progress_.remove(local_worker_);
+  lost.empty() ? progress_.remove(local_worker_) : progress_.lose(local_worker_);
   table_.remove_worker(local_worker_, lost.empty() ? "" : name_of(local_worker_) + " is lost: " + lost);
   after_local_call();
 }
@@ -400,6 +406,11 @@ void ServerState::leave(const std::string& lost) {
 int64_t ServerState::version(int64_t index) {
   const std::lock_guard lock(mutex_);
   return table_.version(index);
+}
+
+int64_t ServerState::num_lost() {
+  const std::lock_guard lock(mutex_);
+  return progress_.num_lost();
 }
 
 struct ParameterServer::Thread {
@@ -429,5 +440,7 @@ void ParameterServer::wait() {
 void ParameterServer::abort(const std::string& reason) { state_->stop(reason); }
 
 int64_t ParameterServer::version(int64_t index) const { return state_->version(index); }
+
+int64_t ParameterServer::num_lost() const { return state_->num_lost(); }
 
 }  // namespace herd::param_server

@@ -44,6 +44,7 @@ class ParameterServer {
   void abort(const std::string& reason);
   // Counts the updates of a key so far.
   int64_t version(int64_t index) const;
+  int64_t num_lost() const;  // workers that this server has lost so far
 
  private:
   friend class ServerClient;

@@ -16,6 +16,7 @@ struct WorkerProgress {
   int64_t count = 0;      // of what was summed
   int64_t staleness = 0;  // the greatest of its pulls since its last report (ServerClient::staleness)
   bool wants_stop = false;
+  int64_t meetings = 0;  // that it has come to
 };
 
 // What it hears of all workers: sum, count and staleness since its last report.
@@ -26,6 +27,9 @@ struct JobProgress {
   int64_t count = 0;
   int64_t staleness = 0;        // the greatest
   int64_t stop_after = kNever;  // steps after which all stop, since one has asked for it; nobody has done more so far
+  int64_t meetings = 0;         // to which each worker that is there has come
+  int64_t num_lost = 0;         // workers that were lost
+  int64_t last_lost = -1;       // the last of them
 };
 
 class ProgressTable {
@@ -33,16 +37,19 @@ class ProgressTable {
   explicit ProgressTable(int num_workers) : workers_(static_cast<size_t>(num_workers)) {}
   // Counts sum and count once for each number of steps: a worker that waits may report again.
   JobProgress report(int worker, const WorkerProgress& progress);
-  void remove(int worker) { workers_[static_cast<size_t>(worker)].present = false; }
+  void remove(int worker) { workers_[static_cast<size_t>(worker)].present = false; }  // it left in good order
+  void lose(int worker);
+  int64_t num_lost() const { return num_lost_; }
 
  private:
   struct Worker {
     int64_t steps = 0;
+    int64_t meetings = 0;
     bool present = true;
     JobProgress unheard;  // sum, count and staleness of what others reported since
   };
   std::vector<Worker> workers_;
-  int64_t stop_after_ = JobProgress::kNever;
+  int64_t stop_after_ = JobProgress::kNever, num_lost_ = 0, last_lost_ = -1;
 };
 
 }  // namespace herd::param_server

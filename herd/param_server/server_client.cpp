@@ -2,6 +2,9 @@
 
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <limits>
+#include <list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,40 +23,128 @@ struct ServerClient::Server {
   std::string name;  // "server 1 (rank 3)"
   std::optional<comm::Connection> connection;
   std::shared_ptr<ServerState> local;
-  Request request;  // in flight
+  int64_t next_number = 0;
+};
 
-  // Runs a part of a call, and says in its error which server and call it was.
-  template <typename Part>
-  void attempt(const char* call, const Part& part) {
+// What a call asks of each server on other ranks, and what it asks of the one in this process.
+struct ServerCall::State : std::enable_shared_from_this<ServerCall::State> {
+  struct Part {
+    ServerClient::Server* server;
+    Request request;
+    Reply reply = {};
+    comm::Transfer asked = {}, payload = {}, replied = {}, answered = {};
+    std::vector<std::byte> rows = {};  // of push_rows()
+  };
+  ServerClient* client = nullptr;
+  const char* name = "";          // "push"
+  std::list<Part> parts = {};     // messages hold their addresses
+  std::exception_ptr local = {};  // what a push to the server in this process threw
+  std::function<Pulled()> local_pull = {};
+  // Says in an error which server and call it was.
+  Error named(const ServerClient::Server& server, const Request& request, const Error& error) const;
+  Buffer kept(Buffer buffer);  // that keeps this alive
+  Part& ask(ServerClient::Server& server, Request request);
+  void send_payload(Part& part, const Buffer& payload);
+  void expect_payload(Part& part, const Buffer& payload);
+  void await(Part& part, comm::Transfer& transfer, std::chrono::milliseconds deadline);
+  void finish(Part& part);
+};
+
+Error ServerCall::State::named(const ServerClient::Server& server, const Request& request, const Error& error) const {
+  const bool has_key = request.kind == RequestKind::kPush || request.kind == RequestKind::kPushRows ||
+                       request.kind == RequestKind::kPull;
+  return {error.code(), server.name + ", in a " + name + (has_key ? " of key " + std::to_string(request.index) : "") +
+                            ": " + error.message()};
+}
+
+Buffer ServerCall::State::kept(Buffer buffer) {
+  buffer.keep_alive = shared_from_this();
+  return buffer;
+}
+
+// REQUIRES the client's mutex, also for send_payload().
+ServerCall::State::Part& ServerCall::State::ask(ServerClient::Server& server, Request request) {
+  request.number = server.next_number++;
+  Part& part = parts.emplace_back(Part{&server, request});
+  part.replied = server.connection->post_receive(kept(bytes_of(part.reply)), tag_of(Answer::kReply, request.number));
+  part.asked = server.connection->post_send(kept(bytes_of(part.request)), kRequestTag);
+  return part;
+}
+
+void ServerCall::State::send_payload(Part& part, const Buffer& payload) {
+  part.payload = part.server->connection->post_send(kept(payload), kRequestPayloadTag);
+}
+
+void ServerCall::State::expect_payload(Part& part, const Buffer& payload) {
+  part.answered = part.server->connection->post_receive(kept(payload), tag_of(Answer::kPayload, part.request.number));
+}
+
+// Nothing of a call that is late comes any more, so that nobody writes to memory that its caller has taken back.
+void ServerCall::State::await(Part& part, comm::Transfer& transfer, std::chrono::milliseconds deadline) {
+  const auto until = std::chrono::steady_clock::now() + deadline;
+  if (!transfer.done() && client->wait_.wait_any({&transfer, 1}, until) != 0 && !transfer.done()) {
+    const std::string late = "it has not answered for " + std::to_string(deadline.count()) + " ms";
+    part.server->connection->abort(late);
+    throw named(*part.server, part.request, Error(Code::kTimeout, late));
+  }
+  try {
+    transfer.wait();
+  } catch (const Error& error) {
+    throw named(*part.server, part.request, error);
+  }
+}
+
+void ServerCall::State::finish(Part& part) {
+  const std::chrono::milliseconds deadline = client->deadline_;
+  await(part, part.asked, deadline);
+  if (part.payload.valid()) await(part, part.payload, deadline);
+  await(part, part.replied, deadline + kGrace);
+  if (part.reply.code != Reply::kOk) {
+    std::string text(static_cast<size_t>(part.reply.text_bytes), ' ');
+    comm::Transfer told = part.server->connection->post_receive(bytes_of(std::string_view(text)),
+                                                                tag_of(Answer::kText, part.request.number));
+    await(part, told, deadline);
+    throw named(*part.server, part.request, Error(static_cast<Code>(part.reply.code), text));
+  }
+  if (part.answered.valid()) await(part, part.answered, deadline);
+}
+
+void ServerCall::wait_sent() {
+  for (State::Part& part : state_->parts) {
     try {
-      part();
-    } catch (const Error& error) {
-      throw Error(error.code(),
-                  name + ", in a " + call +
-                      (request.kind == RequestKind::kReport ? "" : " of key " + std::to_string(request.index)) + ": " +
-                      error.message());
+      if (part.payload.valid()) state_->await(part, part.payload, state_->client->deadline_);
+    } catch (const Error&) {  // wait() throws it
     }
   }
-  void send(const char* call, const Request& next) {
-    request = next;
-    attempt(call, [&] { connection->send(bytes_of(request), kRequestTag); });
+}
+
+Pulled ServerCall::wait() {
+  Pulled pulled{.version = std::numeric_limits<int64_t>::max()};
+  const auto take = [&](const Pulled& piece) {
+    pulled.version = std::min(pulled.version, piece.version);
+    pulled.staleness = std::max(pulled.staleness, piece.staleness);
+  };
+  std::exception_ptr first = state_->local;  // it waits for all: memory of the caller is in use until then
+  for (State::Part& part : state_->parts) {
+    try {
+      state_->finish(part);
+      take({part.reply.version, part.reply.staleness});
+    } catch (const Error&) {
+      if (!first) first = std::current_exception();
+    }
   }
-  Reply receive(const char* call, std::chrono::milliseconds deadline) {
-    Reply reply;
-    attempt(call, [&] {
-      connection->receive(bytes_of(reply), kReplyTag, deadline + kGrace);
-      if (reply.code == Reply::kOk) return;
-      std::string text(static_cast<size_t>(reply.text_bytes), ' ');
-      connection->receive(bytes_of(std::string_view(text)), kReplyPayloadTag, deadline + kGrace);
-      throw Error(static_cast<Code>(reply.code), text);
-    });
-    return reply;
+  try {
+    if (state_->local_pull) take(state_->local_pull());
+  } catch (const Error&) {
+    if (!first) first = std::current_exception();
   }
-};
+  if (first) std::rethrow_exception(first);
+  return pulled;
+}
 
 ServerClient::ServerClient(const comm::Communicator& world, const ServerLayout& layout, const KeyTable& keys,
                            ParameterServer* local)
-    : keys_(keys), exceptions_(std::uncaught_exceptions()) {
+    : keys_(keys), wait_(world), exceptions_(std::uncaught_exceptions()) {
   check_layout(layout, world.size());
   const int worker = place_of(world.rank(), layout.workers);
   if (worker < 0) {
@@ -86,8 +177,10 @@ ServerClient::~ServerClient() {
       if (server->local != nullptr) {
         server->local->leave(lost ? "it ended with an exception" : "");
       } else if (!lost) {
-        server->send("leave", {.kind = RequestKind::kLeave});
-        server->receive("leave", kGrace);
+        deadline_ = kGrace;
+        ServerCall leave = make_call("leave");
+        leave.state_->ask(*server, {.kind = RequestKind::kLeave});
+        leave.wait();
       }
     } catch (const Error&) {  // a server that is gone needs no farewell
     }
@@ -104,13 +197,22 @@ void ServerClient::abort(const std::string& reason) {
   }
 }
 
+ServerCall ServerClient::make_call(const char* name) {
+  ServerCall call;
+  call.state_ = std::make_shared<ServerCall::State>();
+  call.state_->client = this;
+  call.state_->name = name;
+  return call;
+}
+
 void ServerClient::hello(Server& server) {
+  ServerCall call = make_call("hello");
   Request request{.kind = RequestKind::kHello};
   request.fingerprint = keys_.fingerprint();
   request.keys = keys_.size();
   request.elements = keys_.total_elements();
-  server.send("hello", request);
-  server.receive("hello", deadline_);
+  call.state_->ask(server, request);
+  call.wait();
 }
 
 void ServerClient::check_count(int64_t index, size_t given, int64_t expected, const char* what) const {
@@ -123,39 +225,40 @@ kernels::ElementRange ServerClient::piece(int64_t index, size_t server) const {
   return keys_.piece(index, static_cast<int>(server), static_cast<int>(servers_.size()));
 }
 
-void ServerClient::receive_replies(const std::vector<bool>& asked) {
-  std::exception_ptr first;  // all replies are taken, so that the next call finds none of this one
-  for (const size_t i : order_) {
-    if (!asked[i]) continue;
-    try {
-      servers_[i]->receive("push", deadline_);
-    } catch (const Error&) {
-      if (!first) first = std::current_exception();
-    }
-  }
-  if (first) std::rethrow_exception(first);
+void ServerClient::push(int64_t index, std::span<const float> gradient, PushOptions options) {
+  start_push(index, gradient, options).wait();
 }
 
-void ServerClient::push(int64_t index, std::span<const float> gradient, PushOptions options) {
+ServerCall ServerClient::start_push(int64_t index, std::span<const float> gradient, PushOptions options) {
   check_count(index, gradient.size(), keys_.at(index).elements, "the gradient");
-  std::vector<bool> asked(servers_.size());
-  for (const size_t i : order_) {
-    Server& server = *servers_[i];
-    const auto range = piece(index, i);
-    if (range.size() == 0 || server.local != nullptr) continue;
-    const auto part = gradient.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size()));
-    server.send("push", {.kind = RequestKind::kPush, .index = index, .count = range.size(), .rate = options.rate});
-    server.attempt(
-        "push", [&] { server.connection->send(floats_of(part.data(), range.size()), kRequestPayloadTag, deadline_); });
-    asked[i] = true;
+  const auto part_of = [&](kernels::ElementRange range) {
+    return gradient.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size()));
+  };
+  ServerCall call = make_call("push");
+  ServerState* local = nullptr;
+  kernels::ElementRange local_range;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const size_t i : order_) {
+      Server& server = *servers_[i];
+      const auto range = piece(index, i);
+      if (range.size() == 0) continue;
+      if (server.local != nullptr) {
+        local = server.local.get(), local_range = range;
+        continue;
+      }
+      ServerCall::State::Part& part = call.state_->ask(
+          server, {.kind = RequestKind::kPush, .index = index, .count = range.size(), .rate = options.rate});
+      call.state_->send_payload(part, floats_of(part_of(range).data(), range.size()));
+    }
   }
-  for (const size_t i : order_) {
-    const auto range = piece(index, i);
-    if (servers_[i]->local == nullptr || range.size() == 0) continue;
-    servers_[i]->local->push(
-        index, gradient.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size())), options.rate);
+  // After the others, whose bytes move meanwhile.
+  try {
+    if (local != nullptr) local->push(index, part_of(local_range), options.rate);
+  } catch (const Error&) {
+    call.state_->local = std::current_exception();
   }
-  receive_replies(asked);
+  return call;
 }
 
 void ServerClient::push_rows(int64_t index, std::span<const int64_t> rows, std::span<const float> values,
@@ -167,10 +270,9 @@ void ServerClient::push_rows(int64_t index, std::span<const int64_t> rows, std::
     throw Error(Code::kBadConfig, "row " + std::to_string(row) + " of key " + std::to_string(index) +
                                       " is unknown: the key has rows 0 to " + std::to_string(num_rows - 1));
   }
-  std::vector<bool> asked(servers_.size());
+  ServerCall call = make_call("push");
   std::vector<int64_t> own_rows;
   std::vector<float> own_values;
-  std::vector<std::byte> payload;
   for (const size_t i : order_) {
     const auto range = piece(index, i);
     if (range.size() == 0) continue;
@@ -184,83 +286,86 @@ void ServerClient::push_rows(int64_t index, std::span<const int64_t> rows, std::
     }
     Server& server = *servers_[i];
     if (server.local != nullptr) {  // a push without rows counts too: its gradient is zero
-      server.local->push_rows(index, own_rows, own_values, options.rate);
+      try {
+        server.local->push_rows(index, own_rows, own_values, options.rate);
+      } catch (const Error&) {
+        call.state_->local = std::current_exception();
+      }
       continue;
     }
+    const std::lock_guard lock(mutex_);
+    ServerCall::State::Part& part = call.state_->ask(server, {.kind = RequestKind::kPushRows,
+                                                              .index = index,
+                                                              .count = static_cast<int64_t>(own_rows.size()),
+                                                              .rate = options.rate});
     const size_t row_bytes = own_rows.size() * sizeof(int64_t);
-    payload.resize(row_bytes + own_values.size() * sizeof(float));
+    part.rows.resize(row_bytes + own_values.size() * sizeof(float));
     if (!own_rows.empty()) {
-      std::memcpy(payload.data(), own_rows.data(), row_bytes);
-      std::memcpy(payload.data() + row_bytes, own_values.data(), own_values.size() * sizeof(float));
+      std::memcpy(part.rows.data(), own_rows.data(), row_bytes);
+      std::memcpy(part.rows.data() + row_bytes, own_values.data(), own_values.size() * sizeof(float));
     }
-    server.send("push", {.kind = RequestKind::kPushRows,
-                         .index = index,
-                         .count = static_cast<int64_t>(own_rows.size()),
-                         .rate = options.rate});
-    server.attempt("push", [&] {
-      server.connection->send({payload.data(), static_cast<int64_t>(payload.size()), DType::kU8}, kRequestPayloadTag,
-                              deadline_);
-    });
-    asked[i] = true;
+    call.state_->send_payload(part, {part.rows.data(), static_cast<int64_t>(part.rows.size()), DType::kU8});
   }
-  receive_replies(asked);
+  call.wait();
 }
 
 int64_t ServerClient::pull(int64_t index, std::span<float> weights) {
+  const Pulled pulled = start_pull(index, weights).wait();
+  staleness_ = pulled.staleness;
+  return pulled.version;
+}
+
+ServerCall ServerClient::start_pull(int64_t index, std::span<float> weights) {
   check_count(index, weights.size(), keys_.at(index).elements, "the memory for the weights");
-  const auto deadline = std::chrono::steady_clock::now() + deadline_;
-  const Request request{.kind = RequestKind::kPull, .index = index, .deadline_ms = deadline_.count()};
+  ServerCall call = make_call("pull");
+  const Request request{.kind = RequestKind::kPull, .index = index, .deadline_ms = deadline_.load().count()};
+  const std::lock_guard lock(mutex_);
   for (const size_t i : order_) {
-    if (servers_[i]->local == nullptr && piece(index, i).size() > 0) servers_[i]->send("pull", request);
-  }
-  int64_t version = std::numeric_limits<int64_t>::max();
-  staleness_ = 0;
-  const auto take = [&](int64_t piece_version, int64_t piece_staleness) {
-    version = std::min(version, piece_version);
-    staleness_ = std::max(staleness_, piece_staleness);
-  };
-  std::exception_ptr first;
-  for (const size_t i : order_) {
+    Server& server = *servers_[i];
     const auto range = piece(index, i);
     if (range.size() == 0) continue;
-    Server& server = *servers_[i];
-    const auto part = weights.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size()));
-    try {
-      if (server.local != nullptr) {
-        server.attempt("pull", [&] {
-          const Snapshot pulled = server.local->pull(index, part, deadline);
-          take(pulled.version, pulled.staleness);
-        });
-        continue;
-      }
-      const Reply reply = server.receive("pull", deadline_);
-      take(reply.version, reply.staleness);
-      server.attempt("pull", [&] {
-        server.connection->receive(floats_of(part.data(), range.size()), kReplyPayloadTag, deadline_);
-      });
-    } catch (const Error&) {
-      if (!first) first = std::current_exception();
+    const auto memory = weights.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size()));
+    if (server.local != nullptr) {
+      call.state_->local_pull = [&server, request, memory, state = call.state_.get()] {
+        try {
+          const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(request.deadline_ms);
+          const Snapshot snapshot = server.local->pull(request.index, memory, until);
+          return Pulled{snapshot.version, snapshot.staleness};
+        } catch (const Error& error) {
+          throw state->named(server, request, error);
+        }
+      };
+      continue;
     }
+    ServerCall::State::Part& part = call.state_->ask(server, request);
+    call.state_->expect_payload(part, floats_of(memory.data(), range.size()));
   }
-  if (first) std::rethrow_exception(first);
-  return version;
+  return call;
 }
 
 JobProgress ServerClient::report(const WorkerProgress& progress) {
   Server& server = *servers_.front();
+  ServerCall call = make_call("report");
   JobProgress job;
   if (server.local != nullptr) {
-    server.attempt("report", [&] { job = server.local->report(progress); });
-    return job;
+    try {
+      return server.local->report(progress);
+    } catch (const Error& error) {
+      throw call.state_->named(server, {.kind = RequestKind::kReport}, error);
+    }
   }
-  server.send("report", {.kind = RequestKind::kReport,
-                         .wants_stop = progress.wants_stop ? 1u : 0u,
-                         .index = progress.steps,
-                         .count = progress.count,
-                         .rate = progress.sum,
-                         .deadline_ms = progress.staleness});
-  server.receive("report", deadline_);
-  server.attempt("report", [&] { server.connection->receive(bytes_of(job), kReplyPayloadTag, deadline_); });
+  {
+    const std::lock_guard lock(mutex_);
+    ServerCall::State::Part& part = call.state_->ask(server, {.kind = RequestKind::kReport,
+                                                              .wants_stop = progress.wants_stop ? 1u : 0u,
+                                                              .index = progress.steps,
+                                                              .count = progress.count,
+                                                              .rate = progress.sum,
+                                                              .deadline_ms = progress.staleness,
+                                                              .keys = progress.meetings});
+    call.state_->expect_payload(part, bytes_of(job));
+  }
+  call.wait();
   return job;
 }
 

@@ -1,5 +1,11 @@
-// A ServerClient pushes gradients to the parameter servers of its job, and pulls weights.
-// Threads: one at a time.
+// A ServerClient pushes gradients to the parameter servers of its job, and pulls weights. Calls that were started go on
+// together, so that pushes and pulls fill both directions of a link:
+//
+//   for (key : keys) calls.push_back(client.start_push(key, gradient[key])), calls.push_back(client.start_pull(..));
+//   for (call : calls) call.wait();
+//
+// A pull that is started right after the push of its key is answered as soon as weights are fresh enough.
+// Threads: push() and start_push() by one, pull() and start_pull() by another; abort() by any; the rest by one.
 #pragma once
 
 #include <atomic>
@@ -7,11 +13,13 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "herd/comm/communicator.h"
+#include "herd/comm/connection.h"
 #include "herd/param_server/key_table.h"
 #include "herd/param_server/parameter_server.h"
 #include "herd/param_server/progress.h"
@@ -22,6 +30,30 @@ namespace herd::param_server {
 struct PushOptions {
   double rate =
       std::numeric_limits<double>::quiet_NaN();  // learning rate; NaN: the server's. The first push of a round counts
+};
+
+// What a pull brought, beside the weights.
+struct Pulled {
+  int64_t version = 0;    // the oldest of their pieces
+  int64_t staleness = 0;  // how many rounds it was ahead of the slowest worker: so many of its pushes they may lack
+};
+
+// A push or a pull that was started. Its client must outlive it. It goes on while any thread of this rank waits for a
+// call or an operation.   Threads: one at a time.
+class ServerCall {
+ public:
+  ServerCall() = default;
+  bool valid() const { return state_ != nullptr; }
+  // Returns when the gradient may be written to, whether or not the servers have it. Throws nothing of theirs.
+  void wait_sent();
+  // Returns when the servers have the gradient, or when the weights have come. Throws as ServerClient::push() and
+  // pull(). The gradient or the weights must stay where they are until then, or until the client is gone.
+  Pulled wait();
+
+ private:
+  friend class ServerClient;
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
 class ServerClient {
@@ -45,7 +77,11 @@ class ServerClient {
   // Waits until the weights are fresh enough (ServerOptions::staleness), and returns their version, the oldest of their
   // pieces. Throws kTimeout with the workers that it waits for; else as push().
   int64_t pull(int64_t index, std::span<float> weights);
-  // Returns how many rounds the last pull was ahead of the slowest worker: so many of its pushes the weights may lack.
+  // Return at once, and throw for what is wrong with the arguments only. A pull comes after all pushes of its key that
+  // were started before it. REQUIRES that a pull of a key has come before the next one of it is started.
+  [[nodiscard]] ServerCall start_push(int64_t index, std::span<const float> gradient, PushOptions options = {});
+  [[nodiscard]] ServerCall start_pull(int64_t index, std::span<float> weights);
+  // Returns Pulled::staleness of the last pull().
   int64_t staleness() const { return staleness_; }
   // Tells the first server how far this worker is, and returns how far all are. Throws as push().
   JobProgress report(const WorkerProgress& progress);
@@ -56,16 +92,19 @@ class ServerClient {
   const KeyTable& keys() const { return keys_; }
 
  private:
+  friend class ServerCall;
   struct Server;
   kernels::ElementRange piece(int64_t index, size_t server) const;
   void check_count(int64_t index, size_t given, int64_t expected, const char* what) const;
+  ServerCall make_call(const char* name);
   void hello(Server& server);
-  void receive_replies(const std::vector<bool>& asked);
 
   KeyTable keys_;
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<size_t> order_;  // in which they are asked
-  std::chrono::milliseconds deadline_{60000};
+  std::mutex mutex_;           // requests, and the payloads of pushes, go out in one order
+  comm::TransferWait wait_;
+  std::atomic<std::chrono::milliseconds> deadline_{std::chrono::milliseconds(60000)};
   int64_t staleness_ = 0;
   std::atomic<bool> aborted_{false};
   int exceptions_ = 0;  // in flight when this was made
@@ -74,5 +113,5 @@ class ServerClient {
 }  // namespace herd::param_server
 
 namespace herd {
-using param_server::PushOptions, param_server::ServerClient;
+using param_server::Pulled, param_server::PushOptions, param_server::ServerCall, param_server::ServerClient;
 }  // namespace herd

@@ -1,6 +1,7 @@
 // Defines what a worker and a server send each other. A request is a Request and, in a push, its payload. The server
-// answers each with a Reply, and its payload: weights, or the text of an error. A worker has one request to a server at
-// a time. Threads: plain data.
+// answers each with a Reply, and then weights or the text of an error. A worker sends further requests meanwhile. Each
+// has a number of its own; the answer's tags are made of it, since pulls are answered once weights are fresh enough,
+// in any order. Threads: plain data.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,11 @@ struct Request {
   double rate = std::numeric_limits<double>::quiet_NaN();  // kReport: its sum
   int64_t deadline_ms = 0;                                 // kPull: how long other workers have; kReport: its staleness
   uint64_t fingerprint = 0;                                // kHello: of the worker's key table
-  int64_t keys = 0, elements = 0;
+  int64_t keys = 0;                                        // kReport: its meetings
+  int64_t elements = 0;
+  int64_t number = 0;  // of the worker's requests so far
 };
-static_assert(sizeof(Request) == 64);
+static_assert(sizeof(Request) == 72);
 
 struct Reply {
   static constexpr int32_t kOk = -1;
@@ -37,7 +40,12 @@ struct Reply {
   int64_t staleness = 0;   // of the weights that follow (Snapshot)
 };
 
-enum Tag : int { kRequestTag = 1, kRequestPayloadTag, kReplyTag, kReplyPayloadTag };
+enum Tag : int { kRequestTag = 1, kRequestPayloadTag };
+enum class Answer : int { kReply, kPayload, kText };
+// Returns the tag of a part of the answer to a request. Numbers come again after 2^28 requests.
+constexpr int tag_of(Answer part, int64_t number) {
+  return 4 * (1 + static_cast<int>(number & 0xfffffff)) + static_cast<int>(part);
+}
 
 template <typename T>
 Buffer bytes_of(T& message) {

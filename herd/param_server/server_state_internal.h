@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <span>
 #include <string>
@@ -33,6 +34,7 @@ class ServerState {
   JobProgress report(const WorkerProgress& progress);
   void leave(const std::string& lost);
   int64_t version(int64_t index);
+  int64_t num_lost();
 
  private:
   struct Worker {
@@ -40,10 +42,15 @@ class ServerState {
     Request request;
     bool has_request = false;  // the request has come, its payload has not
     bool gone = true;
-    bool waits = false;  // for an answer to a pull
-    SteadyTime deadline{};
     Floats gradient;
     std::vector<std::byte> rows;
+    comm::Transfer last_answer;
+  };
+  // A pull of a worker on another rank that is to be answered.
+  struct WaitingPull {
+    int worker = 0;
+    int64_t number = 0;  // of the request
+    SteadyTime deadline{};
   };
 
   void connect(int worker);
@@ -54,10 +61,15 @@ class ServerState {
   void report(int worker);
   void next_request(int worker);
   void lose(int worker, const std::string& reason);
-  void answer(int worker, const Reply& reply);
-  void answer(int worker, const Error& error);
-  bool try_answer_pull(int worker);
-  void answer_waiting();    // pulls that have waited for other workers, or for too long; by the server's thread
+  void forget_pulls(int worker);
+  // Answers go out while the server waits for requests. They reach no worker that is gone, as its next request tells.
+  void answer(int worker, int64_t number, Answer part, const Buffer& buffer);
+  void answer(int worker, int64_t number, const Reply& reply);
+  void answer(int worker, int64_t number, const Error& error);
+  void wait_for_answers(int worker);  // returns when all answers have gone out
+  bool try_answer(int64_t index, const WaitingPull& pull);
+  void answer_waiting(int64_t index);  // pulls that may go on, or have waited for too long; by the server's thread
+  void answer_all_waiting();
   void after_local_call();  // lets the server's thread answer pulls that waited for this worker
   SteadyTime first_deadline() const;
   Error late(int worker, int64_t index) const;
@@ -74,6 +86,8 @@ class ServerState {
   ServerTable table_;
   ProgressTable progress_;
   std::vector<Worker> workers_;
+  std::map<int64_t, std::vector<WaitingPull>> waiting_;  // by key; none of them empty
+  bool called_locally_ = false;  // the worker of this process has called, for which pulls may wait
   // By worker: its request, or its payload. The thread of the server alone uses them, since it waits for them without
   // the lock.
   std::vector<comm::Transfer> incoming_;

@@ -54,6 +54,7 @@ ServedParameters::ServedParameters(const FlatParameters& parameters, const progr
   const auto push = std::find_if(step.ops.begin(), step.ops.end(),
                                  [](const program::Op& op) { return op.kind == program::OpKind::kPush; });
   HERD_CHECK(push != step.ops.end(), "a step without pushes");
+  calls_.resize(keys.size());
   keys_ = KeyTable(std::move(keys));
   for (const int rank : step.mesh.ranks(push->axis, step.rank)) layout_.workers.push_back(rank);
   HERD_CHECK(options.num_servers >= 1 && options.num_servers <= static_cast<int>(layout_.workers.size()),
@@ -102,16 +103,22 @@ void ServedParameters::push(int group, int64_t step) {
                                       "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of this "
                                       "step");
   }
-  const std::lock_guard lock(mutex_);
-  client_->push(key, gradient, {.rate = options_.rate_factor * options_.rate.of_step(step)});
+  Calls& calls = calls_[static_cast<size_t>(key)];
+  calls.push = client_->start_push(key, gradient, {.rate = options_.rate_factor * options_.rate.of_step(step)});
+  calls.pull = client_->start_pull(key, floats_of(parameters_.memory(program::weight(group)), count));
+  calls.push.wait_sent();
 }
 
 void ServedParameters::pull(int group) {
   const int64_t key = key_of(group);
+  auto [push, pull] = std::exchange(calls_[static_cast<size_t>(key)], {});
+  if (push.valid()) push.wait();
+  if (!pull.valid())
+    pull = client_->start_pull(key, floats_of(parameters_.memory(program::weight(group)), keys_.at(key).elements));
+  const int64_t staleness = pull.wait().staleness;
   {
     const std::lock_guard lock(mutex_);
-    client_->pull(key, floats_of(parameters_.memory(program::weight(group)), keys_.at(key).elements));
-    staleness_ = std::max(staleness_, client_->staleness());
+    staleness_ = std::max(staleness_, staleness);
   }
   parameters_.group(group).mark_weights_written();
 }
@@ -121,20 +128,24 @@ void ServedParameters::pull_all() {
 }
 
 JobProgress ServedParameters::report(WorkerProgress progress) {
-  const std::lock_guard lock(mutex_);
-  progress.staleness = std::exchange(staleness_, 0);
+  {
+    const std::lock_guard lock(mutex_);
+    progress.staleness = std::exchange(staleness_, 0);
+  }
   return client_->report(progress);
 }
 
 int64_t ServedParameters::updates(Communicator& comm) const {
-  std::vector<double> extremes(2, -std::numeric_limits<double>::infinity());  // most, and least with its sign changed
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
+  std::vector<double> extremes = {kNone, kNone, 0};  // most, least with its sign changed, and lost ranks
+  if (server_ != nullptr) extremes[2] = static_cast<double>(server_->num_lost());
   for (size_t key = 0; server_ != nullptr && key < groups_of_keys_.size(); ++key) {
     if (served(groups_of_keys_[key]).size() == 0) continue;
     const auto version = static_cast<double>(server_->version(static_cast<int64_t>(key)));
-    extremes = {std::max(extremes[0], version), std::max(extremes[1], -version)};
+    extremes = {std::max(extremes[0], version), std::max(extremes[1], -version), extremes[2]};
   }
   comm.all_reduce(extremes, {.op = ReduceOp::kMax, .name = "updates of the servers"});
-  HERD_CHECK(extremes[0] == -extremes[1], "servers have made as many updates as each other");
+  HERD_CHECK(extremes[0] + extremes[1] <= extremes[2], "servers have made as many updates as each other");
   return updates_before_ + static_cast<int64_t>(extremes[0]);
 }
 

@@ -43,29 +43,38 @@ class ServedParameters {
 
   // Starts the servers with the weights and moments of now. `updates_before` counts the steps so far. Collective.
   void start(Communicator& comm, int64_t updates_before);
-  // Throws kBadConfig for a gradient that is not finite; else as ServerClient.
+  // Pushes the group's gradient, and asks for the weights that come of it, which arrive in the group's memory from then
+  // on. Returns once the gradient's memory may be written to. Throws kBadConfig for a gradient that is not finite.
+  // REQUIRES that nothing reads the group's weights until pull().
   void push(int group, int64_t step);
+  // Returns when the weights have come. Throws as ServerClient, also what became of the push.
   void pull(int group);
   void pull_all();
   // Tells whether ranks may be at different steps; each push is an update then.
   bool runs_ahead() const { return options_.staleness != 0; }
   // Tells the first server that this rank has done so many steps, and returns how far all are.
   JobProgress report(WorkerProgress progress);
-  // Counts the updates of each group, `updates_before` included. REQUIRES that all ranks have done as many steps.
-  // Throws kBug where servers differ. Collective.
+  // Counts the updates of each group, `updates_before` included. REQUIRES that all ranks have done as many steps. A
+  // rank that was lost in a step has pushed some groups once more than others: the most count. Throws kBug where
+  // servers differ by more. Collective over the ranks that serve, at least.
   int64_t updates(Communicator& comm) const;
   // Ends the training for all workers, since this rank ends it. Throws nothing.
   void abort(const std::string& reason) noexcept;
 
   std::vector<int> groups() const;
+  bool serves() const { return rank_index_ < static_cast<int>(layout_.servers.size()); }
+  int num_servers() const { return options_.num_servers; }  // the first ranks
   int num_moments() const { return static_cast<int>(moments_.size()); }
   // Elements of the group that this rank's server updates, and moment k of these. REQUIRES a group of groups().
   kernels::ElementRange served(int group) const;
   at::Tensor moment(int k, int group) const;
 
  private:
-  bool serves() const { return rank_index_ < static_cast<int>(layout_.servers.size()); }
   int64_t key_of(int group) const { return keys_of_groups_.at(group); }
+
+  struct Calls {
+    ServerCall push, pull;
+  };
 
   const FlatParameters& parameters_;
   Options options_;
@@ -78,9 +87,10 @@ class ServedParameters {
   int rank_index_ = 0;                       // place among the workers; the first of them serve
   std::vector<int64_t> offsets_;             // by key: where its moments begin
   std::vector<at::Tensor> moments_;          // by k
-  std::mutex mutex_;                         // the client serves one call at a time
+  std::mutex mutex_;                         // guards staleness_
   std::unique_ptr<ParameterServer> server_;  // null where this rank does not serve
   std::unique_ptr<ServerClient> client_;
+  std::vector<Calls> calls_;  // by key: those between push() and pull()
 };
 
 }  // namespace herd::runtime

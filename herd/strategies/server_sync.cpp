@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/program/program_names.h"
 
@@ -92,6 +93,11 @@ Program ServerSync::rewrite(Program step) const {
     ops.push_back(step.ops[i]);
     for (const auto& [group, at] : last) {
       if (at != i) continue;
+      // So the weights may come at any time from the push on.
+      const Op& use = step.ops[i];
+      HERD_CHECK(use.lane == program::Lane::kCompute &&
+                     std::find(use.writes.begin(), use.writes.end(), program::gradient(group)) != use.writes.end(),
+                 "no op uses a group's weights once its gradient is complete");
       const Value gradient = program::gradient(group), pushed = program::pushed(group), weight = program::weight(group);
       const int64_t gradient_bytes = step.values.at(gradient).bytes;
       step.values[pushed] = {.bytes = serves ? part_of(ranks * gradient_bytes) : 0, .persistent = true};

@@ -94,6 +94,40 @@ TEST(ParameterServer, AveragesGradientsOfAllWorkers_OnSeveralHosts) {
              {0, 0, 1, 1});
 }
 
+// Workers push the same keys in opposite orders, each with a pull that it waits for only later: a pull that has to wait
+// keeps no later push of its worker from the server.
+TEST(ParameterServer, PushesAndPullsOfSeveralKeysGoOnTogether) {
+  for (const bool two_hosts : {false, true}) {
+    run_inproc(
+        2,
+        [&](Communicator& world) {
+          with_servers(world, colocated_servers(2, 2), sgd(), [&](ServerClient& client, int worker) {
+            const int64_t num_keys = client.keys().size();
+            std::vector<std::vector<float>> gradients, weights;
+            for (int64_t key = 0; key < num_keys; ++key)
+              gradients.emplace_back(client.keys().at(key).elements, static_cast<float>(1 + 2 * worker));
+            weights = gradients;
+            client.set_deadline(10s);
+            for (int round = 1; round <= 5; ++round) {
+              std::vector<ServerCall> pushes, pulls;
+              for (int64_t i = 0; i < num_keys; ++i) {
+                const int64_t key = worker == 0 ? i : num_keys - 1 - i;
+                const auto k = static_cast<size_t>(key);
+                pushes.push_back(client.start_push(key, gradients[k]));
+                pulls.push_back(client.start_pull(key, weights[k]));
+              }
+              for (ServerCall& push : pushes) push.wait_sent();
+              for (ServerCall& pull : pulls) ASSERT_EQ(pull.wait().version, round);
+              for (ServerCall& push : pushes) push.wait();
+              for (const auto& of_key : weights)
+                for (const float weight : of_key) ASSERT_EQ(weight, -2.0f * static_cast<float>(round));
+            }
+          });
+        },
+        two_hosts ? std::vector<int>{0, 1} : std::vector<int>{});
+  }
+}
+
 TEST(ParameterServer, AddsSparseRows_AndTakesOthersForZero) {
   run_inproc(3, [&](Communicator& world) {
     with_servers(world, dedicated_servers(3, 2), sgd(), [&](ServerClient& client, int worker) {

@@ -36,6 +36,22 @@ TEST(Progress, LeavesOutWorkersThatAreGone) {
   EXPECT_EQ(table.report(0, {.steps = 5}).slowest, 3);
 }
 
+TEST(Progress, TellsOfMeetingsAndOfLostWorkers) {
+  ProgressTable table(3);
+  table.report(0, {.steps = 5, .meetings = 2});
+  table.report(1, {.steps = 5, .meetings = 1});
+  EXPECT_EQ(table.report(0, {.steps = 5, .meetings = 2}).meetings, 0) << "worker 2 has come to none";
+  table.lose(2);
+  table.lose(2);
+  const JobProgress job = table.report(0, {.steps = 5, .meetings = 2});
+  EXPECT_EQ(job.meetings, 1);
+  EXPECT_EQ(job.num_lost, 1);
+  EXPECT_EQ(job.last_lost, 2);
+  table.remove(1);
+  EXPECT_EQ(table.report(0, {.steps = 5, .meetings = 2}).meetings, 2);
+  EXPECT_EQ(table.report(0, {.steps = 5, .meetings = 2}).num_lost, 1) << "worker 1 left in good order";
+}
+
 // Workers that stop at the step that they are told stop at the same one, whoever asks when, and whoever is ahead.
 TEST(Progress, StopsAllWorkersAfterTheSameStep) {
   std::mt19937 random(7);
