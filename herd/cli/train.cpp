@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 
 #include "herd/base/error.h"
 #include "herd/base/version.h"
@@ -20,6 +21,7 @@
 #include "herd/spec/run_keys.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/run_lock.h"
+#include "herd/strategies/server_sync.h"
 #include "herd/strategies/techniques.h"
 #include "herd/topology/load_topology.h"
 #include "herd/topology/presets.h"
@@ -43,6 +45,9 @@ void add_train_command(CLI::App& app) {
   train->add_option("--token-file", options->token_file, "file with the job's secret (or HERD_TOKEN)");
   train->add_option("--max-restarts", options->max_restarts, "start again from the last checkpoint after a failure")
       ->capture_default_str();
+  train->add_option("--survive", options->quorum,
+                    "with strategy.sync = \"server_async\": go on without ranks that only work and fail, while so "
+                    "many others have not");
   train->add_option("--most-ranks", options->most_ranks,
                     "ranks that this node may start; default: as many as it has descriptors, memory and cores for");
   train
@@ -80,6 +85,24 @@ std::optional<Topology> known_machines(const std::string& given, int ranks, cons
   return one_host(ranks, launch::usable_cores());
 }
 
+// Returns the ranks that the run can't do without. Throws kBadConfig where it can't do without any.
+std::vector<int> ranks_that_serve(const spec::RunFile& run, int all_ranks, int quorum) {
+  const spec::Layout layout = strategies::trainable_layout(run, all_ranks);
+  const bool runs_ahead = strategies::staleness(run, layout) != 0;
+  const int servers = runs_ahead ? strategies::num_servers(run, layout) : all_ranks;
+  if (servers >= all_ranks) {
+    throw Error(
+        Code::kBadConfig,
+        "--survive " + std::to_string(quorum) + ": this run can't do without any of its " + std::to_string(all_ranks) +
+            " ranks, which " + (runs_ahead ? "all serve" : "wait for each other in each step") +
+            "\n  fix: strategy.sync = \"server_async\" without strategy.staleness = 0, and strategy.servers = 1 "
+            "or more, but fewer than ranks; or --max-restarts");
+  }
+  std::vector<int> ranks(static_cast<size_t>(servers));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 // Checks the run and prepares its folders; adds what the launcher starts. Returns false where nothing is left to train.
 bool prepare_job(const TrainOptions& options, launch::LaunchOptions& job) {
   const spec::RunFile run = read_run_file(options.file, options.overrides);
@@ -102,6 +125,7 @@ bool prepare_job(const TrainOptions& options, launch::LaunchOptions& job) {
                  ranks == 1 ? "" : "s");
   const int all_ranks = launch::ranks_of_job(ranks, options.num_nodes);
   check_before_start(run, all_ranks);
+  if (options.quorum != 0) job.servers = ranks_that_serve(run, all_ranks, options.quorum);
   const std::string topology = run.comm.topology != "auto" ? run.comm.topology : "";
   planner::check_gradient_algorithm(run, strategies::trainable_layout(run, all_ranks),
                                     known_machines(topology, ranks, options));
@@ -132,6 +156,7 @@ int run_train(const TrainOptions& options) {
                             .rendezvous = options.rendezvous,
                             .token = job_token(options.token_file),
                             .max_restarts = options.max_restarts,
+                            .quorum = options.quorum,
                             .max_ranks_per_node = options.most_ranks,
                             .grace_s = options.grace_s};
   try {

@@ -16,6 +16,7 @@ struct TrainOptions {
   int num_nodes = 1, node_rank = 0;
   std::string rendezvous = {}, token_file = {};
   int max_restarts = 0;
+  int quorum = 0;  // > 0: go on without workers that fail, while so many ranks have not
   int most_ranks = 0;
   double grace_s = 30;
   std::vector<std::string> overrides;  // section.key=value

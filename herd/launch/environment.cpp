@@ -243,6 +243,7 @@ Environment parse_environment(const Variables& variables) {
     read_numbers(read, kHerdRun, env);
     env.memory_table = read.text("HERD_MEMORY_TABLE");
     env.num_restarts = read.number("HERD_RESTART").value_or(0);
+    env.quorum = read.number("HERD_SURVIVE").value_or(0);
     env.launch_id = read.text("HERD_LAUNCH");
     env.started_s = read.number("HERD_STARTED").value_or(-1);
     env.token = read_token(read);

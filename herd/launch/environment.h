@@ -1,7 +1,7 @@
 // Reads who this process is within its job from the launcher's environment variables. Nothing else reads them.
 //   herd run   HERD_RANK, HERD_SIZE, HERD_LOCAL_RANK, HERD_LOCAL_SIZE, HERD_NODE_RANK, HERD_NUM_NODES,
-//              HERD_RENDEZVOUS, HERD_JOB_ID, HERD_TOKEN, HERD_THREADS, HERD_RESTART, HERD_LAUNCH, HERD_STARTED,
-//              HERD_MEMORY_TABLE
+//              HERD_RENDEZVOUS, HERD_JOB_ID, HERD_TOKEN, HERD_THREADS, HERD_RESTART, HERD_SURVIVE, HERD_LAUNCH,
+//              HERD_STARTED, HERD_MEMORY_TABLE
 //   torchrun   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
 //              TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT (MASTER_PORT may be torchrun's own store: never bound)
 //   mpirun     OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (Open MPI)
@@ -41,6 +41,7 @@ struct Environment {
   std::string topology;
   int threads = 0;         // compute threads of this rank; 0 = not stated
   int num_restarts = 0;    // restarts of the job before this attempt
+  int quorum = 0;          // > 0: the job goes on without ranks that fail while so many others have not
   int64_t started_s = -1;  // start of the launcher, seconds of this host's steady clock; -1 = not known
   std::string launch_id;   // id of this start of the launcher; restarts have the same
   // Path where this rank may leave a text table of its memory; the launcher prints it if the memory limit kills the

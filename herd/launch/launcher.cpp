@@ -165,7 +165,8 @@ Variables Job::variables(int local_rank, int attempt_number) const {
                                                  {"HERD_LOCAL_SIZE", options_.ranks_per_node},
                                                  {"HERD_NODE_RANK", options_.node_rank},
                                                  {"HERD_NUM_NODES", options_.num_nodes},
-                                                 {"HERD_RESTART", attempt_number}};
+                                                 {"HERD_RESTART", attempt_number},
+                                                 {"HERD_SURVIVE", options_.quorum}};
   for (const auto& [name, value] : numbers) result[name] = std::to_string(value);
   result["HERD_RENDEZVOUS"] = coordinator_.rendezvous();
   result["HERD_JOB_ID"] = "herd-" + coordinator_.rendezvous();

@@ -64,6 +64,7 @@ class LineParser {
     if (json.contains("compression_ratio")) metrics.compression_ratio = number(json, "compression_ratio");
     if (json.contains("compression_error")) metrics.compression_error = number(json, "compression_error");
     if (json.contains("staleness")) metrics.staleness = whole(json, "staleness");
+    if (json.contains("ranks")) metrics.ranks = whole(json, "ranks");
     if (json.contains("expert_imbalance")) metrics.expert_imbalance = number(json, "expert_imbalance");
     if (json.contains("expert_dropped")) metrics.expert_dropped = number(json, "expert_dropped");
     if (json.contains("expert_load")) metrics.expert_load = loads(json.at("expert_load"));
@@ -141,6 +142,7 @@ std::string format_metrics(const StepMetrics& m) {
   if (m.compression_ratio) json["compression_ratio"] = *m.compression_ratio;
   if (m.compression_error) json["compression_error"] = *m.compression_error;
   if (m.staleness) json["staleness"] = *m.staleness;
+  if (m.ranks) json["ranks"] = *m.ranks;
   if (m.expert_imbalance) json["expert_imbalance"] = *m.expert_imbalance;
   if (m.expert_dropped) json["expert_dropped"] = *m.expert_dropped;
   if (!m.expert_load.empty()) json["expert_load"] = m.expert_load;

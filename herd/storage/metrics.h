@@ -35,6 +35,7 @@ struct StepMetrics {
   std::optional<double> compression_error = {};  // length of what encoding lost, as a share of what was encoded
   // Set where ranks may run ahead of each other (strategy.sync = "server_async").
   std::optional<int64_t> staleness = {};  // most steps that a rank was ahead of the slowest in its pulls
+  std::optional<int64_t> ranks = {};      // that are left: the samples of others are left out
   // Of a mixture of experts: the load of the busiest expert over the mean one, in the least balanced layer; how many
   // tokens chose each expert of each layer; with a capacity, which share of the choices was dropped.
   std::optional<double> expert_imbalance = {}, expert_dropped = {};

@@ -16,14 +16,19 @@ Evaluation::Evaluation(const program::Program& step, const runtime::Chain& chain
 
 std::optional<double> Evaluation::run(const Samples& samples, Communicator& comm, const EvaluateOptions& options) {
   std::vector<double> sum_count = {0, 0};
+  std::vector<program::Program> as_rank(std::max<size_t>(1, options.ranks.size()), executor_.program());
+  for (size_t i = 0; i < options.ranks.size(); ++i) as_rank[i].rank = options.ranks[i];
+  int64_t passes = 0;
   const int64_t count = std::min(options.batches * options.batch, samples.per_epoch());
   for (int64_t first = 0; first < count; first += options.batch) {
     const int64_t batch = std::min(options.batch, count - first);
-    bindings_.begin_step(samples.read(first, batch, options.micro_batch, executor_.program()));
-    executor_.run(first / options.batch);
-    executor_.drain();
-    sum_count[0] += bindings_.output().loss_sum;
-    sum_count[1] += static_cast<double>(bindings_.output().count);
+    for (const program::Program& step : as_rank) {
+      bindings_.begin_step(samples.read(first, batch, options.micro_batch, step));
+      executor_.run(passes++);
+      executor_.drain();
+      sum_count[0] += bindings_.output().loss_sum;
+      sum_count[1] += static_cast<double>(bindings_.output().count);
+    }
     if (!options.stop_requested) continue;
     std::vector<double> stop = {options.stop_requested() ? 1.0 : 0.0};
     comm.all_reduce(stop, {.name = "stop of the validation"});

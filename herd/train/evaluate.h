@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "herd/comm/communicator.h"
 #include "herd/runtime/executor.h"
@@ -18,6 +19,8 @@ struct EvaluateOptions {
   int64_t batches = 8;
   int64_t batch = 1;        // samples of one batch over all ranks, as many as a step of the program takes
   int64_t micro_batch = 1;  // rows of one forward
+  // Ranks of the program's mesh whose samples this rank reads, so that some evaluate for all. Empty = its own.
+  std::vector<int> ranks = {};
   // Every rank asks this after each batch; where any rank answers true, the evaluation ends there on all. Empty =
   // never.
   std::function<bool()> stop_requested = {};

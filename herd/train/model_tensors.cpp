@@ -29,7 +29,14 @@ void for_each_box(const nn::ParameterSpec& spec, int64_t begin, int64_t end,
   }
 }
 
-using PartOf = kernels::ElementRange (runtime::FlatParameters::*)(int group) const;
+using PartOf = std::function<kernels::ElementRange(int group)>;
+
+PartOf whole_part(const runtime::FlatParameters& parameters) {
+  return [&](int group) { return parameters.part(group); };
+}
+PartOf part_to_save(const runtime::FlatParameters& parameters) {
+  return [&](int group) { return parameters.saved_part(group); };
+}
 
 // Adds the elements of each parameter of a group that lie in `part`. `memory` begins at element `first` of the group,
 // as does `low`, which holds the lower halves where it is defined.
@@ -66,35 +73,35 @@ void add_pieces(const runtime::FlatParameters& parameters, int group, kernels::E
 
 std::string same_name(const std::string& name) { return name; }
 
-std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, PartOf part_of) {
+std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, const PartOf& part_of) {
   std::vector<NamedTensor> tensors;
   for (int g = 0; g < parameters.num_groups(); ++g) {
     if (!parameters.holds(g)) continue;
     const at::Tensor master = parameters.own_master(g);
-    add_pieces(parameters, g, (parameters.*part_of)(g), parameters.part(g).begin,
+    add_pieces(parameters, g, part_of(g), parameters.part(g).begin,
                master.defined() ? master : parameters.own_weights(g), parameters.own_low_halves(g), same_name, tensors);
   }
   return tensors;
 }
 
 std::vector<NamedTensor> tensors_of(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
-                                    PartOf part_of) {
+                                    const PartOf& part_of) {
   std::vector<NamedTensor> tensors = weights_of(parameters, part_of);
   for (int k = 0; k < parameters.num_states(); ++k)
     for (int g = 0; g < parameters.num_groups(); ++g) {
       if (!parameters.holds(g) || parameters.group(g).frozen()) continue;
       add_pieces(
-          parameters, g, (parameters.*part_of)(g), parameters.part(g).begin, parameters.own_state(k, g), {},
+          parameters, g, part_of(g), parameters.part(g).begin, parameters.own_state(k, g), {},
           [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);
     }
   return tensors;
 }
 
-std::vector<NamedTensor> waiting_gradients(const runtime::FlatParameters& parameters, PartOf part_of) {
+std::vector<NamedTensor> waiting_gradients(const runtime::FlatParameters& parameters, const PartOf& part_of) {
   std::vector<NamedTensor> tensors;
   for (int g = 0; g < parameters.num_groups(); ++g) {
     if (!parameters.holds(g) || parameters.group(g).frozen()) continue;
-    add_pieces(parameters, g, (parameters.*part_of)(g), parameters.part(g).begin, parameters.update_gradient(g), {},
+    add_pieces(parameters, g, part_of(g), parameters.part(g).begin, parameters.update_gradient(g), {},
                waiting_gradient_name, tensors);
   }
   return tensors;
@@ -103,23 +110,32 @@ std::vector<NamedTensor> waiting_gradients(const runtime::FlatParameters& parame
 }  // namespace
 
 std::vector<NamedTensor> own_waiting_gradients(const runtime::FlatParameters& parameters) {
-  return waiting_gradients(parameters, &runtime::FlatParameters::part);
+  return waiting_gradients(parameters, whole_part(parameters));
 }
 
 std::vector<NamedTensor> saved_waiting_gradients(const runtime::FlatParameters& parameters) {
-  return waiting_gradients(parameters, &runtime::FlatParameters::saved_part);
+  return waiting_gradients(parameters, part_to_save(parameters));
 }
 
 std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters) {
-  return weights_of(parameters, &runtime::FlatParameters::part);
+  return weights_of(parameters, whole_part(parameters));
 }
 
 std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
-  return tensors_of(parameters, optimizer, &runtime::FlatParameters::part);
+  return tensors_of(parameters, optimizer, whole_part(parameters));
 }
 
 std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
-  return tensors_of(parameters, optimizer, &runtime::FlatParameters::saved_part);
+  return tensors_of(parameters, optimizer, part_to_save(parameters));
+}
+
+std::vector<NamedTensor> weights_of_server(const runtime::ServedParameters& served,
+                                           const runtime::FlatParameters& parameters, bool first) {
+  const std::vector<int> groups = served.groups();
+  return weights_of(parameters, [&](int group) {
+    if (std::find(groups.begin(), groups.end(), group) != groups.end()) return served.served(group);
+    return first ? parameters.part(group) : kernels::ElementRange{0, 0};
+  });
 }
 
 std::vector<NamedTensor> served_tensors(const runtime::ServedParameters& served,

@@ -31,6 +31,10 @@ std::vector<NamedTensor> saved_waiting_gradients(const runtime::FlatParameters& 
 // Returns what this rank has lost by encoding gradients, each a tensor of its own (storage/residual_name.h).
 std::vector<NamedTensor> residual_tensors(const runtime::EncodedGradients& encoded,
                                           const runtime::FlatParameters& parameters, int rank);
+// Returns the weights that the server of this rank saves where servers alone save: those that it updates, and on the
+// first one the frozen ones.
+std::vector<NamedTensor> weights_of_server(const runtime::ServedParameters& served,
+                                           const runtime::FlatParameters& parameters, bool first);
 // Returns the optimizer's states that the server of this rank keeps.
 std::vector<NamedTensor> served_tensors(const runtime::ServedParameters& served,
                                         const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);

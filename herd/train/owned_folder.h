@@ -21,6 +21,7 @@ namespace herd::train {
 struct JobAttempt {
   std::string job = {};     // id that all restarts share; empty = unknown
   int restarts_before = 0;  // starts of the job before this one
+  bool survives = false;    // the job goes on without ranks that fail, where the run can
   // Time of the job's first start; empty = now.
   std::optional<std::chrono::steady_clock::time_point> job_started = {};
   // File that is told what the step will hold at its peak: a launcher shows it where the kernel ends the rank for want

@@ -62,17 +62,18 @@ std::optional<int64_t> updates_of(const Manifest& manifest, const std::string& c
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(const spec::RunFile& run, OwnedFolder& folder, Communicator& comm,
-                               CheckpointPeers& peers, const States& states)
+                               CheckpointPeers& peers, const Savers& savers, const States& states)
     : run_(run),
       folder_(folder),
       comm_(comm),
       states_(states),
       peers_(peers),
+      savers_(savers),
       saver_({.root = folder.checkpoints(),
               .keep = static_cast<int>(run.checkpoint.keep),
               .herd_version = version(),
               .run = folder.start().run},
-             peers, folder.files()),
+             savers.peers, folder.files()),
       data_notes_(data_notes(run)) {}
 
 Position RunCheckpoints::start(const std::string& changes) {
@@ -215,7 +216,10 @@ void RunCheckpoints::save(const Position& done) {
                                               {"threads", std::to_string(at::get_num_threads())}};
   notes.insert(inherited_.begin(), inherited_.end());
   notes.insert(data_notes_.begin(), data_notes_.end());
-  std::vector<NamedTensor> tensors = saved_tensors(states_.parameters, states_.optimizer);
+  std::vector<NamedTensor> tensors =
+      states_.served != nullptr && states_.served->runs_ahead()
+          ? weights_of_server(*states_.served, states_.parameters, savers_.comm.rank() == 0)
+          : saved_tensors(states_.parameters, states_.optimizer);
   if (states_.encoded != nullptr) {
     const auto residuals = residual_tensors(*states_.encoded, states_.parameters, comm_.rank());
     tensors.insert(tensors.end(), residuals.begin(), residuals.end());
@@ -231,7 +235,7 @@ void RunCheckpoints::save(const Position& done) {
   }
   std::map<std::string, std::string> shard_notes;
   if (states_.served != nullptr) {
-    notes[kUpdatesNote] = std::to_string(states_.served->updates(comm_));
+    notes[kUpdatesNote] = std::to_string(states_.served->updates(savers_.comm));
     shard_notes = {{"step", std::to_string(done.step)}, {kUpdatesNote, notes[kUpdatesNote]}};
   }
   if (states_.buffers != nullptr) {

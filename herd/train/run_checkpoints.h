@@ -45,9 +45,14 @@ class RunCheckpoints {
     runtime::ServedParameters* served = nullptr;   // null where ranks update by themselves
     ModelBuffers* buffers = nullptr;               // null where there are none to save
   };
-  // Borrows `run`, `folder` and `peers`, too.
+  // The ranks that save: all, or those that serve where ranks run ahead of each other.
+  struct Savers {
+    Communicator& comm;
+    CheckpointPeers& peers;
+  };
+  // Borrows `run`, `folder`, `peers` and `savers`, too.
   RunCheckpoints(const spec::RunFile& run, OwnedFolder& folder, Communicator& comm, CheckpointPeers& peers,
-                 const States& states);
+                 const Savers& savers, const States& states);
 
   // Loads what the run begins with, and logs what that is; `changes` says what differs from the run that the checkpoint
   // is of (resumed_run.h). Throws as CheckpointReader and load_tensors(); kBadConfig for weights of another model,
@@ -55,6 +60,7 @@ class RunCheckpoints {
   Position start(const std::string& changes);
 
   // Copies the states, and writes them while training goes on. REQUIRES that nothing updates them during the copy.
+  // Collective over the savers.
   // A failed save is thrown by the next save() or wait(), with the same words on all ranks.
   void save(const Position& done);
   void wait();
@@ -86,6 +92,7 @@ class RunCheckpoints {
   Communicator& comm_;
   States states_;
   CheckpointPeers& peers_;
+  Savers savers_;
   CheckpointSaver saver_;
   // Holds the notes of the checkpoint that the run began with, which say the tokenizer and the ends of text of its
   // weights.

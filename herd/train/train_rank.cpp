@@ -17,7 +17,8 @@ int exit_status(const Error& error) { return error.code() == Code::kBadConfig ? 
 namespace {
 
 JobAttempt attempt_of(const launch::Environment& environment) {
-  JobAttempt attempt{.job = environment.launch_id, .restarts_before = environment.num_restarts};
+  JobAttempt attempt{
+      .job = environment.launch_id, .restarts_before = environment.num_restarts, .survives = environment.quorum > 0};
   attempt.memory_table = environment.memory_table;
   if (environment.started_s >= 0) {
     attempt.job_started = std::chrono::steady_clock::time_point(std::chrono::seconds(environment.started_s));

@@ -65,6 +65,7 @@
 #include "herd/train/run_optimizer.h"
 #include "herd/train/run_report.h"
 #include "herd/train/run_servers.h"
+#include "herd/train/running_ahead.h"
 #include "herd/train/shared_error.h"
 #include "herd/train/step_record.h"
 #include "herd/train/stop_signal.h"
@@ -79,8 +80,7 @@ std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
 }
 
-constexpr std::chrono::seconds kBetweenReports{60};              // while a run goes on
-constexpr std::chrono::milliseconds kBetweenReportsToServer{2};  // while a rank waits for slower ones
+constexpr std::chrono::seconds kBetweenReports{60};  // while a run goes on
 
 // Returns the FLOPs of the passes that a step needs. What it computes a second time is not counted.
 double flops_of(const program::Program& step, const spec::ModelTable& model) {
@@ -169,6 +169,12 @@ struct Trainer::State {
   std::unique_ptr<runtime::Executor> executor;
   std::unique_ptr<Evaluation> evaluation;  // null where the run has none
   std::unique_ptr<CheckpointPeers> peers;
+  // Ranks that validate, compare replicas and save: all, or where ranks run ahead those that serve, since they outlive
+  // the others. On other ranks, these have a group of those.
+  Communicator keepers;
+  bool keeps = true;                              // this rank is one of them
+  std::unique_ptr<CheckpointPeers> keeper_peers;  // null where all are
+  std::unique_ptr<RunningAhead> ahead;            // null where ranks wait for each other in each step
   std::unique_ptr<OwnedFolder> owned;
   ResumedRun before;  // what the run's checkpoint says of it
   std::unique_ptr<RunCheckpoints> checkpoints;
@@ -195,6 +201,7 @@ struct Trainer::State {
         run(std::move(resolved.run)),
         comm(c.share()),
         layout(strategies::trainable_layout(run, c.size())),
+        keepers(c.share()),
         strategy_summary(std::move(resolved.summary)) {}
 
   bool is_over_time() const { return time_limit && Clock::now() >= *time_limit; }
@@ -216,6 +223,12 @@ struct Trainer::State {
   void abort_servers(const std::exception& error) const {
     if (served) served->abort("rank " + std::to_string(comm.rank()) + ": " + error.what());
   }
+  // Ranks that run ahead share no group that has to outlive each of them.
+  void tell(const std::exception& error) {
+    abort_servers(error);
+    if (ahead) tell_peers(keepers, error);
+    if (!ahead || dynamic_cast<const SharedError*>(&error) == nullptr) tell_peers(comm, error);
+  }
   bool root() const { return comm.rank() == 0; }
   void say(const std::string& text) const {
     if (root()) log_info(text);
@@ -230,8 +243,9 @@ struct Trainer::State {
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool drain, bool& stop);
   void execute(const runtime::StepInput& input, int64_t step);
-  bool runs_ahead() const { return served && served->runs_ahead(); }
+  bool runs_ahead() const { return ahead != nullptr; }
   EndOfStep end_ahead(int64_t steps_done, bool meets, int64_t& staleness);
+  void set_up_keepers(bool survives);
   void set_up(const JobAttempt& attempt);
   std::optional<double> validate();
   void save(int64_t steps_done);
@@ -268,12 +282,13 @@ TrainResult Trainer::run() {
   try {
     return state_->train();
   } catch (const std::exception& error) {
-    state_->abort_servers(error);
-    tell_peers(state_->comm, error);
+    state_->tell(error);
     state_->report_failure(error);
     // A rank that does not answer won't write its part of a checkpoint: nobody waits for the save that is under way.
     const auto* herd_error = dynamic_cast<const Error*>(&error);
-    if (herd_error != nullptr && herd_error->code() == Code::kTimeout) state_->peers->abandon(error.what());
+    if (herd_error != nullptr && herd_error->code() == Code::kTimeout) {
+      (state_->keeper_peers ? *state_->keeper_peers : *state_->peers).abandon(error.what());
+    }
     throw;
   }
 }
@@ -332,7 +347,8 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   }
   s.encoded = encoded_gradients(run, table, *s.parameters, step);
   s.served = served_parameters(run, s.layout, *s.parameters, step, s.rate);
-  s.buffers = std::make_unique<ModelBuffers>(s.model.blocks, table, comm);
+  s.set_up_keepers(attempt.survives);
+  s.buffers = std::make_unique<ModelBuffers>(s.model.blocks, table, s.keepers);
   s.weights = std::make_unique<runtime::WeightRefresher>(*s.parameters, *s.groups, step);
   const program::Calibration calibration = [&] {
     BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm,
@@ -372,10 +388,10 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
                    std::chrono::duration_cast<Clock::duration>(
                        std::chrono::duration<double, std::ratio<60>>(run.train.max_minutes));
   }
-  s.checkpoints =
-      std::make_unique<RunCheckpoints>(run, *s.owned, comm, *s.peers,
-                                       RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings,
-                                                              s.encoded.get(), s.served.get(), s.buffers.get()});
+  s.checkpoints = std::make_unique<RunCheckpoints>(
+      run, *s.owned, comm, *s.peers, RunCheckpoints::Savers{s.keepers, s.keeper_peers ? *s.keeper_peers : *s.peers},
+      RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings, s.encoded.get(), s.served.get(),
+                             s.buffers.get()});
   s.resumed = s.checkpoints->start(s.before.changes);
   if (s.served) s.served->start(comm, s.resumed.updates.value_or(s.resumed.step));
   if (s.runs_ahead()) s.say(ahead_text(strategies::staleness(run, s.layout)));
@@ -386,7 +402,26 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
     s.write("cluster.toml", planner::to_toml(cluster));           // for herd plan --cluster
     s.write_manifest();
   }
+  s.keepers.set_deadline(deadline_of(run));
   s.groups->set_deadline(deadline_of(run));  // of steps; what came before measures, or reads checkpoints
+}
+
+void Trainer::State::set_up_keepers(bool survives) {
+  if (!served || !served->runs_ahead()) return;
+  keeps = served->serves();
+  std::vector<Rank> members;
+  for (Rank rank = 0; rank < comm.size(); ++rank) {
+    if ((rank < served->num_servers()) == keeps) members.push_back(rank);
+  }
+  keepers = comm.group(members, keeps ? "ranks that serve" : "ranks that only work");
+  keeper_peers = checkpoint_peers(keepers, std::chrono::minutes(10));
+  const auto lost = [this, survives](int64_t rank) {
+    if (!survives) comm.barrier({.name = "all ranks are there"});  // throws why not
+    if (!root()) return;
+    log_warning("rank " + std::to_string(rank) + " is lost; " + std::to_string(comm.size() - ahead->num_lost()) +
+                " of " + std::to_string(comm.size()) + " ranks go on, and its samples are left out");
+  };
+  ahead = std::make_unique<RunningAhead>(*served, RunningAhead::Options{.deadline = deadline_of(run), .lost = lost});
 }
 
 runtime::ModelBindings::Options Trainer::State::options() const {
@@ -469,7 +504,10 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   metrics.step = step + 1;
   metrics.loss = end.loss_sum / static_cast<double>(end.tokens);
   metrics.grad_norm = output.gradient_norm;
-  if (runs_ahead()) metrics.staleness = staleness;
+  if (runs_ahead()) {
+    metrics.staleness = staleness;
+    metrics.ranks = comm.size() - ahead->num_lost();
+  }
   metrics.lr = rate.of_step(step - skipped);
   metrics.tokens = end.tokens;
   metrics.step_ms = us_since(begin) / 1e3;
@@ -498,43 +536,42 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
 // one. Where all ranks meet after the step, it waits for them, and all have the same weights.
 EndOfStep Trainer::State::end_ahead(int64_t steps_done, bool meets, int64_t& staleness) {
   const auto begin = Clock::now();
-  EndOfStep end;
-  const auto report = [&] {
-    const JobProgress job = served->report({.steps = steps_done,
-                                            .sum = bindings->output().loss_sum,
-                                            .count = bindings->output().count,
-                                            .wants_stop = wants_stop()});
-    end.loss_sum += job.sum;
-    end.tokens += job.count;
-    end.stop = job.stop_after <= steps_done;
-    staleness = std::max(staleness, job.staleness);
-    return job.slowest;
-  };
-  int64_t slowest = report();
-  if (meets || end.stop) {
+  ahead->report({.steps = steps_done,
+                 .sum = bindings->output().loss_sum,
+                 .count = bindings->output().count,
+                 .wants_stop = wants_stop()});
+  const bool stop = ahead->stop_after() <= steps_done;
+  if (meets || stop) {
     executor->drain();
-    for (; slowest < steps_done; slowest = report()) std::this_thread::sleep_for(kBetweenReportsToServer);
-    comm.barrier({.name = "all ranks have pushed"});
+    ahead->wait_for_slowest();
+    ahead->meet();  // all have pushed
     served->pull_all();
-    comm.barrier({.name = "all ranks have pulled"});
+    ahead->meet();  // all have pulled
   }
+  const JobProgress job = ahead->take();
+  staleness = job.staleness;
+  EndOfStep end{.loss_sum = job.sum, .tokens = job.count, .stop = stop};
   end.waited_ms = us_since(begin) / 1e3;
   return end;
 }
 
 std::optional<double> Trainer::State::validate() {
+  if (!keeps) return {};
   buffers->synchronize();
-  return evaluation->run(*validation, comm,
+  std::vector<int> ranks;
+  for (int rank = keepers.rank(); rank < comm.size(); rank += keepers.size()) ranks.push_back(rank);
+  return evaluation->run(*validation, keepers,
                          {.batches = run.train.eval_batches,
                           .batch = layout.batch,
                           .micro_batch = layout.micro_batch,
+                          .ranks = runs_ahead() ? ranks : std::vector<int>{},
                           .stop_requested = [this] { return wants_stop(); }});
 }
 
 void Trainer::State::save(int64_t steps_done) {
-  checkpoints->save({.step = steps_done, .sample = samples_before(steps_done)});
+  if (keeps) checkpoints->save({.step = steps_done, .sample = samples_before(steps_done)});
   // Servers update with each push, so nobody goes on before all are copied.
-  if (runs_ahead()) comm.barrier({.name = "all ranks have copied what they save"});
+  if (runs_ahead()) ahead->meet();
 }
 
 // Writes run.json: at the start, so that a run that dies has one, and last of all at the end, when all algorithms are
@@ -559,10 +596,11 @@ void Trainer::State::write_manifest(int64_t ended_at) const {
                                             .machine = machine}));
 }
 
-// Adds the last step to the trace, of all ranks.
+// Adds the last step to the trace, of all ranks that keep one.
 void Trainer::State::trace_step(double step_ms) {
+  if (!keeps) return;
   if (root()) measured_memory = memory.last_step(*executor);
-  measured = gather_timelines(last_step(*executor), comm);
+  measured = gather_timelines(last_step(*executor), keepers);
   append(trace, measured, traced_us);
   traced_us += 1e3 * step_ms;
 }
@@ -642,7 +680,8 @@ TrainResult Trainer::State::train() {
     // Who asks for a stop waits for seconds only, so a validation is left out or broken off.
     if (!result.stopped && due(run.train.eval_every)) {
       record.metrics.val_loss = s.validate();
-      result.stopped = !record.metrics.val_loss;
+      // Ranks that run ahead hear of it with the next step.
+      result.stopped = !record.metrics.val_loss && !s.runs_ahead();
     }
     if (metrics) metrics->write(record.metrics);
     if (hooks.step_done) hooks.step_done(record.metrics);
@@ -652,7 +691,8 @@ TrainResult Trainer::State::train() {
     }
     if (due(run.log.every) || result.stopped || done == 1) s.print(step_line(record));
     if (record.metrics.val_loss) s.print(validation_line(record));
-    if (!result.stopped && due(run.health.replica_hash_every)) check_replicas(*s.parameters, s.comm, done);
+    if (!result.stopped && s.keeps && due(run.health.replica_hash_every))
+      check_replicas(*s.parameters, s.keepers, done);
     if (saves || (run.checkpoint.every >= 0 && result.stopped)) s.save(done);
     if (drain) bytes_counted = comm.bytes_moved();
   }

@@ -27,7 +27,7 @@ StepMetrics at_step(int64_t step) {
   metrics.predicted_device_bytes_peak = 123000000;
   if (step % 2 == 0) metrics.val_loss = 7.5;
   if (step % 2 == 1) metrics.compression_ratio = 3.9, metrics.compression_error = 0.01;
-  if (step % 3 == 1) metrics.staleness = step;
+  if (step % 3 == 1) metrics.staleness = step, metrics.ranks = 4;
   return metrics;
 }
 
@@ -48,6 +48,7 @@ TEST(Metrics, ReadsTheSameNumbersThatWereWritten) {
     EXPECT_EQ(metrics.compression_ratio, at_step(step).compression_ratio);
     EXPECT_EQ(metrics.compression_error, at_step(step).compression_error);
     EXPECT_EQ(metrics.staleness, at_step(step).staleness);
+    EXPECT_EQ(metrics.ranks, at_step(step).ranks);
   }
 }
 
