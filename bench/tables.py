@@ -194,3 +194,9 @@ def staleness(samples):
                          f"{reached:.1f} s" if reached is not None else "not reached",
                          f"{reached / first['reached_s']:.2f}" if reached is not None else ""])
     return ["slow rank", "bound", "most stale", "loss", "beside 0", "time to that loss", "of it"], rows
+
+
+def server_rounds(samples):
+    columns = ["workers", "hosts that only serve", "rate", "MiB", "round, s", "equation, s", "of it"]
+    return columns, [[s["workers"], s["dedicated"], s["rate"], s["mib"], f"{s['s']:.3f}", f"{s['equation_s']:.3f}",
+                      f"{s['s'] / s['equation_s']:.2f}"] for s in samples]

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <random>
 #include <string>
 
 #include "herd/storage/checkpoint_reader.h"
@@ -72,8 +74,11 @@ TEST(ServerCommand, SendsAsMuchAsItPredicts) {
 // how many updates they have seen.
 TEST(ServerCommand, GoesOnFromACheckpoint_WhereAServerOrAWorkerIsKilledWhileRanksRunAhead) {
   RunFolder folder;
-  for (const int victim : {0, 2}) {
-    const std::string name = "killed" + std::to_string(victim);
+  std::mt19937 random(std::random_device{}());
+  const int kills = std::getenv("HERD_FULL_TESTS") != nullptr ? 100 : 2;
+  for (int index = 0; index < kills; ++index) {
+    const int victim = index < 2 ? 2 * index : static_cast<int>(random() % 3);
+    const std::string name = "killed" + std::to_string(index);
     auto words = folder.command(name, 3,
                                 {"train.steps=3000", "train.eval_every=0", "checkpoint.every=3", "optimizer.clip=0",
                                  "strategy.sync=server_async", "strategy.staleness=2", "strategy.servers=1"});
@@ -82,6 +87,7 @@ TEST(ServerCommand, GoesOnFromACheckpoint_WhereAServerOrAWorkerIsKilledWhileRank
     ASSERT_TRUE(job.wait_for("step 8/")) << job.output();
     const pid_t pid = Command::trainer_of_rank(victim, "log.name=" + name);
     ASSERT_GT(pid, 0);
+    usleep(static_cast<useconds_t>(random() % 100'000));
     kill(pid, SIGKILL);
     ASSERT_TRUE(job.wait_for("starting again")) << job.output();
     const size_t before = job.output().find("starting again");
@@ -92,6 +98,39 @@ TEST(ServerCommand, GoesOnFromACheckpoint_WhereAServerOrAWorkerIsKilledWhileRank
     EXPECT_THAT(job.output().substr(before), HasSubstr("resumed from"));
     const CheckpointReader reader(resolve_checkpoint(folder.root / name));
     EXPECT_EQ(reader.manifest().notes.at("server updates"), std::to_string(3 * reader.manifest().step));
+  }
+}
+
+TEST(ServerCommand, GoesOnWithoutAKilledWorker_WhereItMaySurvive) {
+  RunFolder folder;
+  const std::vector<std::string> run = {"train.steps=3000", "train.eval_every=4",         "checkpoint.every=3",
+                                        "optimizer.clip=0", "strategy.sync=server_async", "strategy.servers=1"};
+  auto words = folder.command("survives", 3, run);
+  words.insert(words.end(), {"--survive", "2"});
+  Command job(words, folder.root / "survives.output");
+  ASSERT_TRUE(job.wait_for("step 8/")) << job.output();
+  const pid_t pid = Command::trainer_of_rank(2, "log.name=survives");
+  ASSERT_GT(pid, 0);
+  kill(pid, SIGKILL);
+  ASSERT_TRUE(job.wait_for("rank 2 is lost; 2 of 3 ranks go on, and its samples are left out")) << job.output();
+  const size_t before = job.output().size();
+  for (int i = 0; i < 3000 && job.output().find("val_loss", before) == std::string::npos; ++i) usleep(20'000);
+  kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_THAT(job.output(), testing::AllOf(HasSubstr("the job goes on, ranks left: 2"), HasSubstr("saved")));
+  const auto steps = metrics_of(folder.root / "survives");
+  EXPECT_EQ(steps.front().ranks, 3);
+  EXPECT_EQ(steps.back().ranks, 2);
+  CheckpointReader reader(resolve_checkpoint(folder.root / "survives"));
+  reader.verify();
+  EXPECT_EQ(reader.manifest().step, static_cast<int64_t>(steps.size()));
+
+  for (const std::string wrong : {"strategy.sync=server", "strategy.servers=3"}) {
+    auto refused = folder.command("refused", 3, with(run, {wrong}));
+    refused.insert(refused.end(), {"--survive", "2"});
+    Command command(refused, folder.root / "refused.output");
+    EXPECT_EQ(command.wait(), 2);
+    EXPECT_THAT(command.output(), HasSubstr("--survive 2: this run can't do without any of its 3 ranks"));
   }
 }
 
