@@ -55,6 +55,10 @@ class NvmeFile::Ring {
     if (is_open_) io_uring_queue_exit(&ring_);
   }
   io_uring* get() { return &ring_; }
+  void wait_for(int64_t answers) {
+    for (io_uring_cqe* answer = nullptr; answers > 0 && io_uring_wait_cqe(&ring_, &answer) == 0; --answers)
+      io_uring_cqe_seen(&ring_, answer);
+  }
 
  private:
   io_uring ring_ = {};
@@ -203,7 +207,7 @@ void NvmeFile::transfer_in_ring(Direction direction, int64_t at, std::byte* memo
   std::vector<size_t> idle;
   for (size_t i = requests.size(); i-- > 0;) idle.push_back(i);
   std::vector<Request> again;  // parts of requests that must be asked for again
-  int64_t next = 0, failed_at = 0, failed_size = 0;
+  int64_t next = 0, in_flight = 0, failed_at = 0, failed_size = 0;
   bool failed = false;
   int failure = 0;
   const auto submit = [&](size_t index) {
@@ -231,12 +235,18 @@ void NvmeFile::transfer_in_ring(Direction direction, int64_t at, std::byte* memo
     }
     if (idle.size() == requests.size()) break;  // nothing is in flight
     const int submitted = io_uring_submit_and_wait(ring, 1);
-    if (submitted < 0 && !is_passing(-submitted)) fail(direction, at, size, -submitted);
+    if (submitted < 0 && !is_passing(-submitted)) {
+      ring_->wait_for(in_flight);
+      ring_.reset();  // with what it was not asked for yet; requests go by calls from here on
+      fail(direction, at, size, -submitted);
+    }
+    in_flight += std::max(submitted, 0);
     io_uring_cqe* completion = nullptr;
     while (io_uring_peek_cqe(ring, &completion) == 0) {
       const auto index = static_cast<size_t>(io_uring_cqe_get_data64(completion));
       const int result = completion->res;
       io_uring_cqe_seen(ring, completion);
+      --in_flight;
       const Request request = requests[index];
       idle.push_back(index);
       if (result == request.size) continue;

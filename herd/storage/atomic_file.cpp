@@ -48,11 +48,11 @@ void AtomicFile::discard() noexcept {
   files_.remove(temporary_);
 }
 
-void AtomicFile::fail(const char* what, int errno_value) {
-  if (!is_out_of_room(errno_value)) throw_errno(Code::kStorage, std::string(what) + " " + path_.string(), errno_value);
+void AtomicFile::fail(const std::string& what, int errno_value) {
+  if (!is_out_of_room(errno_value)) throw_errno(Code::kStorage, what + " " + path_.string(), errno_value);
   const int64_t needed = std::max(size_, reserved_);
   throw Error(Code::kStorage,
-              std::string(what) + " " + path_.string() + ": the file needs " + (needed > size_ ? "" : "more than ") +
+              what + " " + path_.string() + ": the file needs " + (needed > size_ ? "" : "more than ") +
                   std::to_string(needed) + " bytes (" + format_bytes(static_cast<double>(needed)) + "), " +
                   bytes_free(folder_of(path_)) + " are free (" + std::generic_category().message(errno_value) +
                   ")\n  fix: free space there, or write to another disk; what stood at this path before is intact");
@@ -69,8 +69,10 @@ void AtomicFile::put(int64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const int64_t written = files_.write_at(fd_, bytes.data(), bytes.size(), offset);
     if (written == -EINTR) continue;
-    if (written < 0) fail("write", static_cast<int>(-written));
-    if (written == 0) fail("write", ENOSPC);
+    if (written <= 0) {
+      fail("write " + std::to_string(bytes.size()) + " bytes at byte " + std::to_string(offset) + " of",
+           written < 0 ? static_cast<int>(-written) : ENOSPC);
+    }
     offset += written;
     size_ = std::max(size_, offset);
     bytes = bytes.subspan(static_cast<size_t>(written));

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "herd/storage/file_system.h"
@@ -40,7 +41,7 @@ class AtomicFile {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  [[noreturn]] void fail(const char* what, int errno_value);
+  [[noreturn]] void fail(const std::string& what, int errno_value);
   void put(int64_t offset, std::span<const std::byte> bytes);
   void discard() noexcept;
 

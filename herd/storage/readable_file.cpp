@@ -25,7 +25,12 @@ int64_t ReadableFile::read_at(int64_t offset, std::span<std::byte> out) const {
     const auto rest = out.subspan(static_cast<size_t>(done));
     const ssize_t got = ::pread(file_.fd, rest.data(), rest.size(), offset + done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_errno(Code::kStorage, "read " + path_.string() + " at byte " + std::to_string(offset), errno);
+    if (got < 0) {
+      throw_errno(Code::kStorage,
+                  "read " + std::to_string(rest.size()) + " bytes at byte " + std::to_string(offset + done) + " of " +
+                      path_.string(),
+                  errno);
+    }
     if (got == 0) break;
     done += got;
   }

@@ -31,13 +31,14 @@ TEST(KillCommand, ResumesOnOtherRanks_WhereverARunIsKilled) {
   ASSERT_EQ(folder.train("whole", 1, overrides).status, 0);
   const auto expected = read_metrics(folder.root / "whole/metrics.jsonl");
   std::mt19937 random(std::random_device{}());
-  const int rounds = std::getenv("HERD_FULL_TESTS") ? 20 : 3;
+  const int rounds = std::getenv("HERD_FULL_TESTS") ? 50 : 3;
   for (int round = 0; round < rounds; ++round) {
     const std::string name = "run" + std::to_string(round);
     const auto with_zero = [&](int stage) {
       auto all = overrides;
       all.push_back("strategy.zero=" + std::to_string(stage));
-      if (round % 3 == 1) all.push_back("strategy.offload=nvme");
+      if (round % 3 > 0) all.push_back("strategy.offload=nvme");
+      if (round % 3 == 2) all.insert(all.end(), {"strategy.recompute=full", "strategy.offload_activations=nvme"});
       return all;
     };
     Command run = folder.start(name, 3, with_zero(3));

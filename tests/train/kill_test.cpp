@@ -1,6 +1,6 @@
-// A rank is killed before any op of a step, or at any byte of a checkpoint: the job resumes at another number of ranks
-// with the losses of a run that nobody disturbed, in any precision; at the same layout with the same bits. A sample;
-// all of it with HERD_FULL_TESTS=1.
+// A rank is killed before any op of a step, those that read and write files among them, or at any byte of a checkpoint:
+// the job resumes at another number of ranks with the losses of a run that nobody disturbed, in any precision; at the
+// same layout with the same bits. A sample; all of it with HERD_FULL_TESTS=1.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -133,7 +133,8 @@ TEST_P(KilledJob, ResumesOnOtherRanks_AtWhateverByteOfACheckpointARankDies) {
 std::string name_of(const testing::TestParamInfo<Move>& move) {
   const auto name = [](const JobLayout& job) {
     return std::to_string(job.ranks) + "Ranks" +
-           (job.servers > 0 ? "Servers" + std::to_string(job.servers) : "Zero" + std::to_string(job.zero));
+           (job.servers > 0 ? "Servers" + std::to_string(job.servers) : "Zero" + std::to_string(job.zero)) +
+           (job.in_files ? "InFiles" : "");
   };
   return name(move.param.from) + "To" + name(move.param.to) + "In" + move.param.precision.name;
 }
@@ -143,7 +144,8 @@ INSTANTIATE_TEST_SUITE_P(Moves, KilledJob,
                                          Move{{2, 1}, {4, 2}}, Move{{2, 3}, {2, 3}, {"bf16", "bf16"}},
                                          Move{{3, 1}, {2, 2}, {"bf16", "fp32", 4 * 0x1p-8}},
                                          Move{{2, 1}, {2, 1}, {"fp16", "fp32"}}, Move{{3, 0, 2}, {2, 1}, {}, 0},
-                                         Move{{2, 0}, {3, 3}, {"fp16", "fp32", 4 * 0x1p-11}}),
+                                         Move{{2, 0}, {3, 3}, {"fp16", "fp32", 4 * 0x1p-11}},
+                                         Move{{2, 3, 0, true}, {2, 3, 0, true}}, Move{{2, 1, 0, true}, {3, 2}}),
                          name_of);
 
 }  // namespace

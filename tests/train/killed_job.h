@@ -51,7 +51,8 @@ struct Death {
 
 struct JobLayout {
   int ranks = 1, zero = 0;
-  int servers = 0;  // with parameter servers; 0 = all-reduce
+  int servers = 0;        // with parameter servers; 0 = all-reduce
+  bool in_files = false;  // true: states, and activations between passes, are in a file of each rank
   auto operator<=>(const JobLayout&) const = default;
 };
 
@@ -108,6 +109,13 @@ namespace killed_job {
 
 inline std::string file_of(const char* what, Rank rank) { return std::string(what) + std::to_string(rank); }
 
+inline void set_layout(spec::RunFile& run, const JobLayout& layout) {
+  run.strategy.zero = layout.zero;
+  if (layout.servers > 0) run.strategy.sync = "server", run.strategy.servers = layout.servers;
+  if (layout.in_files)
+    run.strategy.offload = run.strategy.offload_activations = "nvme", run.strategy.recompute = "full";
+}
+
 // A rank of the job, from the newest whole checkpoint to the last step.
 inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::filesystem::path& root,
                      const Death& death) {
@@ -123,7 +131,8 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
   const auto peers = checkpoint_peers(comm, std::chrono::seconds(30));
   LethalFileSystem files(is_victim ? death.position : -1, root / file_of("calls", comm.rank()));
   runtime::AxisGroups groups(comm, step);
-  runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), seed);
+  runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), seed,
+                                     {root / file_of("nvme", comm.rank()), "test"});
   const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
   const auto served = served_parameters(run, layout, parameters, step, rate);
   runtime::WeightRefresher weights(parameters, groups, step);
@@ -164,7 +173,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
     CheckpointReader reader(*found);
     std::vector<NamedTensor> tensors = with_served(own_tensors(parameters, adamw));
     load_tensors(reader, tensors, tensor_names(parameters, adamw));
-    weights.refresh();
+    weights.refresh();  // which ends the use of what the file keeps
     first = reader.manifest().step;
     if (bindings.loss_scale())
       bindings.set_loss_scale(optim::LossScale(std::stod(reader.manifest().notes.at("loss_scale"))));
@@ -192,6 +201,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
     if (const auto& scale = bindings.loss_scale()) notes["loss_scale"] = std::to_string(scale->scale());
     saver.save({.step = s + 1, .samples = (s + 1) * layout.batch, .config = spec::to_toml(run), .notes = notes},
                with_served(saved_tensors(parameters, adamw)));
+    parameters.forget_mapped();
   }
   saver.wait();
 }
@@ -201,8 +211,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
 // Runs the job in `root` until its last step or until the death of a rank has ended it.
 inline JobEnd run_job(const std::filesystem::path& root, spec::RunFile run, const JobLayout& layout,
                       const Death& death = {}) {
-  run.strategy.zero = layout.zero;
-  if (layout.servers > 0) run.strategy.sync = "server", run.strategy.servers = layout.servers;
+  killed_job::set_layout(run, layout);
   ForkWorld world(layout.ranks, [&](Communicator& comm) { killed_job::run_rank(comm, run, root, death); });
   JobEnd end;
   end.ranks = world.wait();

@@ -1,0 +1,136 @@
+// Files on NVMe whose drive fails one request, by io_uring and without: the error names the place, nothing is left in
+// flight, and what is moved by halves is moved whole. The program is linked with tests/support/faulty_files.cpp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <numeric>
+
+#include "herd/base/error.h"
+#include "herd/memory/nvme_file.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace herd {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kBlocks = 24;
+constexpr int64_t kFileBytes = kBlocks * kNvmeBlock;
+
+std::string notes_of(const NvmeFile& file) {
+  return std::accumulate(file.notes().begin(), file.notes().end(), std::string());
+}
+
+// States the faults of this process, and counts requests anew.
+void set_faults(const std::string& faults) { setenv("HERD_FAULTY_FILES", faults.c_str(), 1); }
+
+class NvmeFaults : public testing::TestWithParam<bool> {
+ protected:
+  ~NvmeFaults() override { unsetenv("HERD_FAULTY_FILES"); }
+  NvmeFile::Options options(int64_t chunk) const {
+    return {.path = folder_ / "rank0",
+            .bytes = kFileBytes,
+            .run = "one",
+            .contents = "",
+            .depth = 3,
+            .chunk = chunk,
+            .try_ring = GetParam()};
+  }
+  std::span<std::byte> memory(int which) {
+    return {memory_.get() + which * kFileBytes, static_cast<size_t>(kFileBytes)};
+  }
+  void fill(int which, int seed) {
+    for (size_t i = 0; i < memory(which).size(); ++i)
+      memory(which)[i] = static_cast<std::byte>(i * 7 + i / 4096 + seed);
+  }
+  bool is_same() { return std::memcmp(memory(0).data(), memory(1).data(), static_cast<size_t>(kFileBytes)) == 0; }
+
+ private:
+  const TemporaryFolder folder_;
+  struct Free {
+    void operator()(std::byte* at) const { std::free(at); }
+  };
+  const std::unique_ptr<std::byte, Free> memory_{
+      static_cast<std::byte*>(std::aligned_alloc(kNvmeBlock, 2 * kFileBytes))};
+};
+
+TEST_P(NvmeFaults, NamesTheRequestThatFails_WhicheverItIs) {
+  NvmeFile file(options(kNvmeBlock));
+  for (int number = 1; number <= kBlocks; ++number) {
+    for (const auto& [request, error, words, fix] :
+         {std::tuple("read", "EIO", "Input/output error", "fix: check that drive"),
+          {"write", "EIO", "Input/output error", "fix: check that drive"},
+          {"write", "ENOSPC", "No space left on device", "fix: free room on that drive"}}) {
+      SCOPED_TRACE(std::string(request) + " " + std::to_string(number) + " " + error);
+      fill(0, number);
+      set_faults(std::string(request) + " " + std::to_string(number) + " " + error + " rank0");
+      const std::string place = "can't " + std::string(request) + " 4 KiB at byte " +
+                                std::to_string(number * kNvmeBlock) + " of " + file.path().string();
+      const auto move_all = [&, reads = request == std::string("read")] {
+        reads ? file.read(0, memory(1)) : file.write(0, memory(0));
+      };
+      EXPECT_ERROR(move_all(), Code::kStorage, place, words, fix, "goes on from its last checkpoint");
+      file.write(0, memory(0));  // one request has failed, and no more
+      file.read(0, memory(1));
+      EXPECT_TRUE(is_same());
+    }
+  }
+}
+
+TEST_P(NvmeFaults, AsksAgainForWhatWasMovedByHalves_OrWasRefusedInPassing) {
+  NvmeFile file(options(4 * kNvmeBlock));
+  for (int number = 1; number <= kBlocks / 4; ++number) {
+    for (const char* request : {"read", "write"}) {
+      for (const char* answer : {"short", "EAGAIN"}) {
+        fill(0, number);
+        set_faults(std::string(request) + " " + std::to_string(number) + " " + answer + " rank0");
+        file.write(0, memory(0));
+        file.read(0, memory(1));
+        EXPECT_TRUE(is_same()) << request << " " << number << " " << answer;
+      }
+    }
+  }
+}
+
+// Nothing is in flight after the kernel has refused a submission, and requests go on without the ring.
+TEST_P(NvmeFaults, GoesOnByCalls_WhereTheKernelRefusesASubmission) {
+  for (int number = 1; number <= 4; ++number) {
+    NvmeFile file(options(kNvmeBlock));
+    if (notes_of(file).find("no io_uring") != std::string::npos) return;
+    fill(0, number);
+    file.write(0, memory(0));
+    set_faults("submit " + std::to_string(number) + " EBUSY /");
+    EXPECT_ERROR(file.read(0, memory(1)), Code::kStorage, "can't read 96 KiB at byte 4096 of ", "busy", "fix: ");
+    std::memset(memory(1).data(), 0, memory(1).size());
+    file.read(0, memory(1));
+    EXPECT_TRUE(is_same()) << number;
+  }
+}
+
+// A file system may refuse the flag, or take it and refuse the request; and the kernel may refuse io_uring.
+TEST_P(NvmeFaults, GoesOnWithoutWhatTheKernelRefuses_AndSaysSo) {
+  for (const std::string fault : {"open 1 EINVAL rank0", "write 1 EINVAL rank0", "ring 1 ENOSYS /"}) {
+    set_faults(fault);
+    NvmeFile file(options(kNvmeBlock));
+    const std::string notes = notes_of(file);
+    if (!fault.starts_with("ring")) {
+      EXPECT_THAT(notes, HasSubstr("no O_DIRECT in " + file.path().parent_path().string())) << fault;
+    } else if (GetParam()) {
+      EXPECT_THAT(notes, HasSubstr("no io_uring here (Function not implemented)"));
+    }
+    fill(0, 1);
+    file.write(0, memory(0));
+    file.read(0, memory(1));
+    EXPECT_TRUE(is_same()) << fault;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, NvmeFaults, testing::Bool(),
+                         [](const auto& way) { return way.param ? "ByIoUring" : "ByCalls"; });
+
+}  // namespace
+}  // namespace herd
