@@ -167,6 +167,10 @@ void check_beside_owners(const StepContext& step) {
   if (strategy.secondary_shard)
     refuse("strategy.secondary_shard = true", "it keeps a slice on each rank of a host",
            "strategy.secondary_shard = false");
+  if (strategy.delayed_update)
+    refuse("strategy.delayed_update = true",
+           "its updates run on the host, and what leaves the device is wholes or slices",
+           "strategy.delayed_update = false with strategy.offload = \"none\"");
   if (strategy.offload != "none")
     refuse("strategy.offload = " + quoted(strategy.offload), "what leaves the device is wholes or slices",
            "strategy.offload = \"none\"");

@@ -207,6 +207,8 @@ TEST(LayerOwners, RefuseWhatDoesNotGoWithThem) {
   refused([](auto& run) { run.strategy.secondary_shard = true; }, "strategy.secondary_shard = true");
   refused([](auto& run) { run.strategy.offload = "states"; }, "strategy.offload = \"states\"");
   refused([](auto& run) { run.strategy.offload = "window"; }, "strategy.offload = \"window\"");
+  refused([](auto& run) { run.strategy.offload = "nvme", run.strategy.delayed_update = true; },
+          "strategy.delayed_update = true");
   refused([](auto& run) { run.strategy.zero = 0, run.strategy.sync = "server"; }, "strategy.sync = \"server\"");
   spec::RunFile alone = owners_run(0, 1);
   EXPECT_TRUE(std::ranges::none_of(steps_of(alone, 1)[0].ops, program::is_rooted));  // nothing to own
