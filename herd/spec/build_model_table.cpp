@@ -20,7 +20,7 @@ void check_divides(const char* ranks_name, int64_t ranks, const char* name, int6
 
 ModelTable table_of_kind(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   const std::string& kind = run.model.kind;
-  if (kind == "gpt" || kind == "llama" || kind == "moe") return decoder_table(run, micro_batch, kernels);
+  if (kind == "gpt" || kind == "llama" || kind == "moe") return decoder_table(run, micro_batch, kernels, Join::kLayer);
   if (kind == "bert") return bert_table(run, micro_batch, kernels);
   if (kind == "t5") return t5_table(run, micro_batch, kernels);
   if (kind == "chain")
@@ -133,8 +133,7 @@ ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   if ((run.mesh.tp == 1 && run.mesh.cp == 1) || !decoder) return model_table(run, micro_batch, kernels);
   check_shares(run);
   check_exchanged_heads(run);
-  ModelTable table = run.mesh.tp == 1 ? context_decoder_table(run, micro_batch, kernels)
-                                      : split_decoder_table(run, micro_batch, kernels);
+  ModelTable table = decoder_table(run, micro_batch, kernels, Join::kBetweenRanks);
   freeze(table, run.model.frozen);
   return table;
 }

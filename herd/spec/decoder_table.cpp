@@ -1,63 +1,149 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "herd/spec/table_builder_internal.h"
 
 namespace herd::spec {
-
-namespace {
-constexpr int kPartsOfLayer = 6;  // that split_decoder_table() makes
-}  // namespace
 
 LayerStyle decoder_style(const RunFile::Model& model) {
   const bool gpt = model.kind == "gpt";
   return {.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};
 }
 
+namespace {
+
+using Parts = std::vector<std::string>;
+
+bool adds_to_residual(const Parts& parts) { return parts.back().starts_with("add"); }
+
+// Returns the parts of a layer (nn/transformer_block.h), by the blocks that run them. Ranks of a tensor axis exchange
+// something at each part, those that share tokens before and after attention.
+std::vector<Parts> blocks_of_layer(const RunFile& run, Join join) {
+  const bool shares_tokens = run.mesh.cp > 1;
+  Parts parts = {"norm_1", "attention", "add_1", "norm_2", run.model.is_moe() ? "experts" : "mlp", "add_2"};
+  if (shares_tokens) parts.insert(parts.begin() + 1, "qkv"), parts.insert(parts.begin() + 3, "projection");
+  std::vector<Parts> blocks;
+  for (const std::string& part : parts) {
+    const bool exchanges = run.mesh.tp > 1 || (shares_tokens && (part == "attention" || part == "projection"));
+    if (blocks.empty() || join == Join::kNone || (join == Join::kBetweenRanks && exchanges)) blocks.emplace_back();
+    blocks.back().push_back(part);
+  }
+  return blocks;
+}
+
+// Adds the sections of which each rank has its own part to `cut`, and those of which ranks have copies to `copied`.
+void add_sections(const ParameterShape& parameter, std::vector<ParameterShape>& cut,
+                  std::vector<ParameterShape>& copied) {
+  if (ParameterGroupShape{"", {parameter}}.max_copies() == 1) return cut.push_back(parameter);
+  int64_t first = 0;
+  for (const CutSection& section : parameter.sections) {
+    std::vector<ParameterShape>& out = section.copies == 1 ? cut : copied;
+    if (out.empty() || out.back().name != parameter.name) {
+      out.push_back(parameter);
+      out.back().sections.clear();
+      out.back().sections_begin = first;
+    }
+    out.back().sections.push_back(section);
+    first += section.size;
+  }
+}
+
+// Returns the block of these parts of a layer.
+BlockShape layer_block(const TableBuilder& table, const RunFile& run, const std::string& layer, const Parts& parts) {
+  const LayerStyle style = decoder_style(run.model);
+  const std::string &first = parts.front(), name = layer + "." + first;
+  if (first == "norm_1" && adds_to_residual(parts)) return table.layer(layer, style);
+  if (parts.back() == "qkv") return table.projection(layer + ".qkv", style);
+  if (first == "projection") return table.output(parts.size() > 1 ? layer + ".output" : name, style);
+  if (first == "attention" && run.mesh.cp == 1) return table.cut_attention(name, style);
+  if (first == "attention")
+    return run.strategy.context == "ring" ? table.ring_attention(name, style) : table.head_attention(name, style);
+  if (first == "mlp") return table.cut_feed(name, style);
+  if (first == "experts") return table.experts_of_rows(name, style);
+  return first.starts_with("norm") ? table.norm(name, true) : table.add(name);
+}
+
+}  // namespace
+
 // gpt has learned positions, biases and gelu. llama has rotated queries and keys, a gated feed-forward layer and no
 // biases; so has moe, with a group of its own for the experts of each layer. The losses of its routers go from layer to
 // layer, and to the head.
-ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+//   Where tensor parallelism cuts layers, each has a group of whole parameters, one of cut parameters, and one of keys
+// and values that ranks have copies of. The groups of positions and of the final norm are whole, those of tokens and
+// head are cut.
+ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels, Join join) {
   TableBuilder table(run, micro_batch, kernels);
   const auto& m = run.model;
-  const bool gpt = m.kind == "gpt";
-  const auto in_parts = [&](BlockShape block, int parts) {  // as many as split_decoder_table() makes
-    const bool is_layer = parts == kPartsOfLayer, shares_tokens = is_layer && run.mesh.cp > 1;
-    if (run.mesh.tp > 1) block.num_program_blocks = parts + (shares_tokens ? 2 : 0);  // attention in three
-    if (run.mesh.tp == 1 && shares_tokens) block.num_program_blocks = 3;
-    return block;
-  };
-  const LayerStyle style = decoder_style(m);
-  const ParameterShape wte{"wte.weight", {m.vocab, m.width}, 0}, wpe{"wpe.weight", {m.context, m.width}};
-  const int64_t rows = m.vocab + (gpt ? m.context : 0);
-  int tied = -1;
-  if (m.tie_embeddings) {
-    std::vector<int> groups = {tied = table.add_group("wte", {wte})};
-    if (gpt) groups.push_back(table.add_group("wpe", {wpe}));
-    table.add_block(in_parts(table.embedding(rows, false), gpt ? 2 : 1), groups);
-  } else {
-    std::vector<ParameterShape> parameters = {wte};
-    if (gpt) parameters.push_back(wpe);
-    table.add_block(in_parts(table.embedding(rows, false), gpt ? 2 : 1), {table.add_group("embedding", parameters)});
-  }
-  for (int64_t layer = 0; layer < m.layers; ++layer) {
-    const std::string name = "h." + std::to_string(layer);
-    std::vector<int> groups = {table.add_group(name, table.layer_parameters(name + ".", style))};
-    BlockShape block = in_parts(table.layer(name, style), kPartsOfLayer);
-    if (m.is_moe()) groups.push_back(table.add_experts(name + ".experts", table.expert_parameters(name + ".")));
-    if (m.is_moe() && m.bias_balancing > 0) block.buffers = {{name + ".router.bias", {m.experts}}};
-    if (m.has_router_losses()) {
-      block.outputs = table.with_router_losses();
-      const int before = static_cast<int>(layer) + 1;
-      if (layer > 0) block.inputs = {{before, 0}, {before, 1}};
-    }
+  const bool gpt = m.kind == "gpt", tp = run.mesh.tp > 1;
+  const bool is_cut = join == Join::kNone || (join == Join::kBetweenRanks && tp);
+  const bool has_losses = m.has_router_losses() && !is_cut;  // of routers
+  const std::vector<Parts> layer_blocks = blocks_of_layer(run, join);
+  const int program_blocks = static_cast<int>(blocks_of_layer(run, Join::kBetweenRanks).size());
+  int blocks = 0;  // that have been added: the number of the activation that the last one gives
+  const auto add = [&](BlockShape block, Parts parts, int64_t layer, std::vector<int> groups, int in_program = 1) {
+    block.parts = std::move(parts);
+    block.layer = static_cast<int>(layer);
+    block.num_program_blocks = join == Join::kLayer ? in_program : 1;
+    if (has_losses && layer > 1) block.inputs = {{blocks, 0}, {blocks, 1}};
     table.add_block(std::move(block), std::move(groups));
+    ++blocks;
+  };
+
+  const ParameterShape words{"wte.weight", {m.vocab, m.width}, 0}, head{"head.weight", {m.vocab, m.width}, 0};
+  std::vector<ParameterShape> positions, final_norm;
+  if (gpt) positions = {{"wpe.weight", {m.context, m.width}}};
+  table.add_norm(final_norm, "ln_f");
+  const bool joins_groups = !is_cut && !m.tie_embeddings;  // of words and positions, and of the final norm and the head
+  if (joins_groups) positions.insert(positions.begin(), words), final_norm.push_back(head);
+  std::vector<int> first;
+  if (!joins_groups) first.push_back(table.add_group("wte", {words}));
+  if (!positions.empty()) first.push_back(table.add_group(joins_groups ? "embedding" : "wpe", positions));
+  if (is_cut) {
+    add(table.cut_embedding(), {"embedding"}, 0, {first[0]});
+    if (gpt) add(table.positions(), {"positions"}, 0, {first[1]});
+  } else {
+    add(table.embedding(m.vocab + (gpt ? m.context : 0), false),
+        gpt ? Parts{"embedding", "positions"} : Parts{"embedding"}, 0, first, gpt && tp ? 2 : 1);
   }
-  std::vector<ParameterShape> last;
-  table.add_norm(last, "ln_f");
-  if (tied < 0) last.push_back({"head.weight", {m.vocab, m.width}, 0});
-  const int last_group = table.add_group(tied < 0 ? "head" : "ln_f", last);
-  BlockShape head = in_parts(table.head(0), 3);
-  const int layers = static_cast<int>(m.layers);
-  if (m.has_router_losses()) head.inputs = {{layers + 1, 0}, {layers + 1, 1}};
-  table.add_block(std::move(head), tied < 0 ? std::vector<int>{last_group} : std::vector<int>{last_group, tied});
+
+  int sum = blocks;  // the number of the activation that holds the residual stream
+  for (int64_t l = 0; l < m.layers; ++l) {
+    const std::string name = "h." + std::to_string(l);
+    std::vector<ParameterShape> whole, cut, copied;
+    for (ParameterShape& parameter : table.layer_parameters(name + ".", decoder_style(m))) {
+      if (!is_cut || parameter.cut_dim < 0)
+        whole.push_back(std::move(parameter));
+      else
+        add_sections(parameter, cut, copied);
+    }
+    std::map<std::string, std::vector<int>> groups;  // that parts read
+    const int whole_group = table.add_group(name, std::move(whole));
+    const int cut_group = is_cut ? table.add_group(name + ".tp", std::move(cut)) : whole_group;
+    groups["norm_1"] = groups["norm_2"] = groups["experts"] = {whole_group};
+    if (gpt) groups["add_1"] = groups["add_2"] = {whole_group};  // biases
+    groups["qkv"] = groups["projection"] = groups["mlp"] = {cut_group};
+    if (!copied.empty()) groups["qkv"].push_back(table.add_group(name + ".keys", std::move(copied)));
+    if (run.mesh.cp == 1) groups["attention"] = groups["qkv"];
+    if (m.is_moe())
+      groups["experts"].push_back(table.add_experts(name + ".experts", table.expert_parameters(name + ".")));
+    for (const Parts& parts : layer_blocks) {
+      BlockShape block = layer_block(table, run, name, parts);
+      std::set<int> read;
+      for (const std::string& part : parts) read.insert(groups[part].begin(), groups[part].end());
+      if (adds_to_residual(parts) && parts[0] != "norm_1") block.inputs = {{sum}, {blocks}};
+      if (m.bias_balancing > 0 && std::ranges::count(parts, "experts") > 0)
+        block.buffers = {{name + ".router.bias", {m.experts}}};
+      if (has_losses) block.outputs = table.with_router_losses();
+      add(std::move(block), parts, l + 1, {read.begin(), read.end()}, program_blocks);
+      if (adds_to_residual(parts)) sum = blocks;
+    }
+  }
+
+  std::vector<int> last = {table.add_group(joins_groups ? "head" : "ln_f", final_norm)};
+  if (is_cut) add(table.norm("norm_f", false), {"norm_f"}, m.layers + 1, last), last.clear();
+  if (!joins_groups) last.push_back(m.tie_embeddings ? first[0] : table.add_group("head", {head}));
+  add(table.head(0, !is_cut), is_cut ? Parts{"head"} : Parts{"norm_f", "head"}, m.layers + 1, last, tp ? 3 : 1);
   return table.take();
 }
 

@@ -337,10 +337,15 @@ void LayerMemory::forward(HeldBytes& held) const {
   const int64_t d = rows(s_.D), numbers = norm_numbers(s_.R);
   held.take(d + numbers);
   attention_forward(held);
+  rest_forward(held);
+}
+
+void LayerMemory::rest_forward(HeldBytes& held) const {
+  const int64_t d = rows(s_.D);
   if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
   held.take(d);  // the sum
   if (s_.dropout) held.give(d);
-  held.take(d + numbers);
+  held.take(d + norm_numbers(s_.R));
   feed_forward(held);
   if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
   held.take(d);
@@ -348,13 +353,18 @@ void LayerMemory::forward(HeldBytes& held) const {
   held.give(2 * d);  // the outputs of both parts
 }
 
-void LayerMemory::backward(HeldBytes& held, Halves halves) const {
-  const int64_t d = rows(s_.D), numbers = norm_numbers(s_.R);
+void LayerMemory::rest_backward(HeldBytes& held, Halves halves) const {
+  const int64_t d = rows(s_.D);
   if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
   feed_backward(held, halves, {.owns_dy = s_.dropout, .owns_input = true});
   norm_backward(held, s_.R);
-  held.give(2 * d + numbers);  // the gradient of the norm's output, and its input
-  held.take(d);                // the sum with the output's gradient, which somebody else holds
+  held.give(2 * d + norm_numbers(s_.R));  // the gradient of the norm's output, and its input
+  held.take(d);                           // the sum with the output's gradient, which somebody else holds
+}
+
+void LayerMemory::backward(HeldBytes& held, Halves halves) const {
+  const int64_t d = rows(s_.D), numbers = norm_numbers(s_.R);
+  rest_backward(held, halves);
   held.give(d);
   if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
   attention_backward(held, halves, {.owns_dy = s_.dropout, .owns_input = true});
@@ -362,17 +372,6 @@ void LayerMemory::backward(HeldBytes& held, Halves halves) const {
   held.give(d + numbers);
   if (halves == Halves::kApart && !s_.dropout) held.take(d);  // the second half keeps the other part of the sum
   held.give(d);
-}
-
-void LayerMemory::projection_forward(HeldBytes& held, int64_t exchanged) const {
-  held.take(rows(s_.D) + norm_numbers(s_.R));
-  product_of_heads_forward(held, exchanged);
-}
-
-void LayerMemory::projection_backward(HeldBytes& held, Halves halves) const {
-  product_of_heads_backward(held, halves, {.owns_input = true});
-  norm_backward(held, s_.R);
-  held.give(rows(s_.D));
 }
 
 void LayerMemory::product_of_heads_forward(HeldBytes& held, int64_t exchanged) const {
@@ -403,11 +402,11 @@ void LayerMemory::output_of_heads_forward(HeldBytes& held) const {
   multiply(held, s_.A, s_.D);
 }
 
-void LayerMemory::output_of_heads_backward(HeldBytes& held, Halves halves) const {
-  multiply_backward(held, s_.A, s_.D, halves, false);
-  if (s_.in_ring) return;
-  if (halves == Halves::kTogether) held.give(rows(s_.A));
-  held.take_briefly(rows(s_.A));  // by ranks
+void LayerMemory::output_of_heads_backward(HeldBytes& held, Halves halves, bool has_rest) const {
+  if (has_rest && s_.dropout) drop(held, s_.R * s_.D, s_.element);
+  multiply_backward(held, s_.A, s_.D, halves, has_rest && s_.has_biases);
+  if (halves == Halves::kTogether) held.give((s_.in_ring ? 0 : rows(s_.A)) + (has_rest && s_.dropout ? rows(s_.D) : 0));
+  if (!s_.in_ring) held.take_briefly(rows(s_.A));  // by ranks
 }
 
 // Takes the tokens of all ranks in one tensor, what attention keeps, and its output by ranks.
@@ -557,34 +556,6 @@ void LayerMemory::ring_backward(HeldBytes& held, int64_t keys, int64_t ranks) co
   held.give(passing + sums);
   held.take_briefly(s_.element == 4 ? 0 : sums + rows(s_.A) + keys * s_.element);
   held.give(keys * s_.element + (converts ? 4 * (3 * s_.R * s_.A + keys) : 0));
-}
-
-void LayerMemory::output_forward(HeldBytes& held) const {
-  const int64_t d = rows(s_.D);
-  if (!s_.in_ring) held.take(rows(s_.A));  // heads come together
-  multiply(held, s_.A, s_.D);
-  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
-  held.take(d);  // the sum
-  if (s_.dropout) held.give(d);
-  held.take(d + norm_numbers(s_.R));
-  feed_forward(held);
-  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
-  held.take(d);
-  if (s_.dropout) held.give(d);
-  held.give(2 * d);
-}
-
-void LayerMemory::output_backward(HeldBytes& held, Halves halves) const {
-  const int64_t d = rows(s_.D), a = rows(s_.A);
-  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
-  feed_backward(held, halves, {.owns_dy = s_.dropout, .owns_input = true});
-  norm_backward(held, s_.R);
-  held.give(2 * d + norm_numbers(s_.R));
-  held.take(d);  // the sum with the output's gradient, which somebody else holds
-  if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
-  multiply_backward(held, s_.A, s_.D, halves, s_.has_biases);
-  if (halves == Halves::kTogether) held.give((s_.in_ring ? 0 : a) + (s_.dropout ? d : 0));
-  if (!s_.in_ring) held.take_briefly(a);  // by ranks
 }
 
 int64_t LayerMemory::second_half_of_attention() const {

@@ -83,23 +83,23 @@ class LayerMemory {
   void feed_forward(HeldBytes& held) const;
   void feed_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
 
-  // The parts of a layer of which context-parallel ranks have tokens or heads (context_decoder_table.cpp): norm and
-  // projection, of which `exchanged` elements are handed on; attention alone, of sizes of its own; and all else.
-  void projection_forward(HeldBytes& held, int64_t exchanged) const;
-  void projection_backward(HeldBytes& held, Halves halves) const;
-  // The same product alone, and that of attention's output, where a norm and the sum with the residual are other parts.
+  // What follows attention: the sum with the residual, norm, feed-forward part and the second sum.
+  void rest_forward(HeldBytes& held) const;
+  void rest_backward(HeldBytes& held, Halves halves) const;
+
+  // The parts of attention of which context-parallel ranks have tokens or heads (context_part_shapes.cpp): the product
+  // of a norm's output, of which `exchanged` elements are handed on; that of attention's output, with the dropout
+  // before the sum where the rest of the layer is joined to it; and attention alone, of sizes of its own.
   void product_of_heads_forward(HeldBytes& held, int64_t exchanged) const;
   void product_of_heads_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
   void output_of_heads_forward(HeldBytes& held) const;
-  void output_of_heads_backward(HeldBytes& held, Halves halves) const;
+  void output_of_heads_backward(HeldBytes& held, Halves halves, bool has_rest) const;
   void heads_forward(HeldBytes& held, int64_t padded_rows) const;
   void heads_backward(HeldBytes& held, int64_t padded_rows) const;
   // Attention in a ring of so many ranks; `keys` are the elements of one rank's keys and values. The rank that holds
   // most counts: in later steps some have all queries and half of the keys, others the reverse.
   void ring_forward(HeldBytes& held, int64_t keys, int64_t ranks) const;
   void ring_backward(HeldBytes& held, int64_t keys, int64_t ranks) const;
-  void output_forward(HeldBytes& held) const;
-  void output_backward(HeldBytes& held, Halves halves) const;
 
   // Takes the gradients of the input and of the norm's weights. The latter stay until the block's pass ends.
   void norm_backward(HeldBytes& held, int64_t rows) const;

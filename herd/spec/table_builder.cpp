@@ -347,15 +347,16 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   return block;
 }
 
-BlockShape TableBuilder::head(int dense) const {
+BlockShape TableBuilder::head(int dense, bool has_norm) const {
   BlockShape block{.name = "head"};
+  if (!has_norm) block.split = Split::kCut;
   const int64_t rd = R_ * D_ * element_, vocab = (V_ + tp_ - 1) / tp_;
-  block.input_bytes = rows_of_rank() * D_ * element_;
+  block.input_bytes = has_norm ? rows_of_rank() * D_ * element_ : rd;
   const double rows = static_cast<double>(R_);
   block.forward.matmul_flops = 6 * rows * static_cast<double>(D_) * static_cast<double>(vocab + dense * D_);
   // Logits are written, read for the maximum, for the sum, and rewritten as their gradient.
   block.forward.memory_bytes = rows * static_cast<double>(vocab) * static_cast<double>(element_) * 5 +
-                               (6.0 + 8 * dense) * static_cast<double>(rd);
+                               ((has_norm ? 6.0 : 3.0) + 8 * dense) * static_cast<double>(rd);
   const bool widens = element_ != 4 && !(on_device_ && tp_ == 1);  // a device's kernel has no fp32 copy of all logits
   const int64_t logit = element_ + (widens ? 4 : 0);
   const int64_t chunk = loss_chunk_rows(vocab, R_, on_device_);
@@ -363,19 +364,19 @@ BlockShape TableBuilder::head(int dense) const {
   // The final norm's output and its gradient are there until the input's gradient is; dense layers have theirs.
   const auto held_most = [&](int64_t logits, bool halves) {
     HeldBytes held;
-    held.take((2 + 3 * dense) * rd + memory.norm_numbers(R_) + kSmallTensors);
+    if (has_norm) held.take((2 + 3 * dense) * rd + memory.norm_numbers(R_) + kSmallTensors);
     held.take_briefly(logits + loss_numbers(vocab, halves));
     if (halves) held.take(R_ * vocab * element_);
-    memory.norm_backward(held, R_);
+    if (has_norm) memory.norm_backward(held, R_);
     return held.most();
   };
-  block.pending_bytes = R_ * (vocab + (1 + 2 * dense) * D_) * element_ + memory.norm_weights();
-  block.forward.scratch_bytes = held_most(chunk * vocab * logit, false) - block.input_bytes;
-  block.first_half_scratch_bytes =
-      held_most(R_ * vocab * element_ + (widens ? chunk * vocab * 4 : 0), true) - rd - block.pending_bytes;
+  block.pending_bytes = R_ * (vocab + (1 + 2 * dense) * D_) * element_ + (has_norm ? memory.norm_weights() : 0);
+  block.forward.scratch_bytes = held_most(chunk * vocab * logit, false) - (has_norm ? block.input_bytes : 0);
+  block.first_half_scratch_bytes = held_most(R_ * vocab * element_ + (widens ? chunk * vocab * 4 : 0), true) -
+                                   (has_norm ? rd : 0) - block.pending_bytes;
   block.second_half_scratch_bytes = memory.gradient_scratch(R_, D_, vocab, false);
   add_logits(block, vocab);
-  block.inner = inner(1, 0, nullptr);
+  if (has_norm) block.inner = inner(1, 0, nullptr);
   add_loss_collective(block, vocab);
   return block;
 }

@@ -4,6 +4,7 @@
 // keys that a query meets. Sizes are of the whole model; tp_ divides those that tensor parallel cuts. Threads: pure.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -46,33 +47,29 @@ class TableBuilder {
   std::vector<ParameterShape> expert_parameters(const std::string& prefix) const;
   int add_experts(const std::string& name, std::vector<ParameterShape> parameters);  // as add_group()
 
-  // The next four return the blocks of a decoder's layer whose tokens context-parallel ranks share (program_table()).
-  BlockShape token_projection(const std::string& name, const LayerStyle& style) const;
-  BlockShape head_attention(const std::string& name, const LayerStyle& style) const;
-  BlockShape ring_attention(const std::string& name, const LayerStyle& style) const;  // in place of the one before
-  BlockShape token_output(const std::string& name, const LayerStyle& style) const;
   // Returns the block that looks up R rows in tables of `rows` rows in all; with `norm`, a norm follows.
   BlockShape embedding(int64_t rows, bool norm) const;
   BlockShape layer(const std::string& name, const LayerStyle& style) const;  // returns a whole transformer layer
   std::map<LayerTensor, int64_t> kept(const LayerStyle& style) const;        // returns what it keeps for backward
-  // The next eight return the blocks of a decoder that tensor-parallel ranks share (program_table()).
+  // The rest return blocks of a decoder that tensor-parallel ranks share, or context-parallel ones (program_table()).
   BlockShape cut_embedding() const;
   BlockShape positions() const;
   // `adds` says whether the gradient of its input is added to another one, that of the residual.
   BlockShape norm(const std::string& name, bool adds) const;
   BlockShape cut_attention(const std::string& name, const LayerStyle& style) const;
-  // Where context-parallel ranks share tokens, too, these two stand before and after head_attention() or
-  // ring_attention(), in place of cut_attention().
-  BlockShape cut_projection(const std::string& name, const LayerStyle& style) const;
-  BlockShape cut_output(const std::string& name, const LayerStyle& style) const;
+  // Where context-parallel ranks share tokens, these stand in its place, with one of the next two between them.
+  BlockShape projection(const std::string& name, const LayerStyle& style) const;
+  BlockShape output(const std::string& name, const LayerStyle& style) const;
+  BlockShape head_attention(const std::string& name, const LayerStyle& style) const;
+  BlockShape ring_attention(const std::string& name, const LayerStyle& style) const;
   BlockShape add(const std::string& name) const;
   BlockShape cut_feed(const std::string& name, const LayerStyle& style) const;
   BlockShape experts_of_rows(const std::string& name, const LayerStyle& style) const;  // in its place in a mixture
-  BlockShape cut_head() const;
   // Returns the two tensors of a layer that gives the losses of routers beside the activation.
   std::vector<TensorShape> with_router_losses() const;
-  // Returns the loss block: final norm, `dense` more D x D layers, output layer, loss and both gradients, by chunks.
-  BlockShape head(int dense) const;
+  // Returns the loss block: final norm, unless it is a block of its own, `dense` more D x D layers, output layer, loss
+  // and both gradients, by chunks. Without the norm tensor-parallel ranks have gathered its rows.
+  BlockShape head(int dense, bool has_norm = true) const;
 
  private:
   // All these return bytes unless said otherwise.
@@ -105,6 +102,10 @@ class TableBuilder {
   int64_t elements_in_mixture() const;  // that a token needs while its experts run without a graph
   InnerCollective exchange_of_rows(int64_t rows) const;         // of so many tokens, among expert-parallel ranks
   BlockShape part(const std::string& name, Split split) const;  // returns a block of rows of D, without costs
+  // Sets the scratch bytes of both passes and of backward's first half from what they hold. The gradients of the
+  // inputs, of so many bytes, do not count.
+  static void set_scratch(BlockShape& block, int64_t input_gradients, const std::function<void(HeldBytes&)>& forward,
+                          const std::function<void(HeldBytes&, Halves)>& backward);
   // Returns the rows that norms, sums and dropout work on; with sequence parallel, the longest shard of them.
   int64_t rows_of_rank() const { return sequence_ ? (R_ + tp_ - 1) / tp_ : R_; }
 
@@ -124,12 +125,12 @@ class TableBuilder {
   ModelTable table_;
 };
 
-LayerStyle decoder_style(const RunFile::Model& model);                               // of gpt and llama
-ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);  // for gpt and llama
-// Returns the chain of a decoder whose layers tensor parallelism cuts (program_table()).
-ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
-// Returns the chain of a decoder whose tokens context-parallel ranks share (program_table()).
-ModelTable context_decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
+LayerStyle decoder_style(const RunFile::Model& model);  // of gpt and llama
+
+// Says which parts of a decoder's layer are joined into one block: all, those between which no ranks exchange anything
+// (program_table()), or none.
+enum class Join { kLayer, kBetweenRanks, kNone };
+ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels, Join join);  // of gpt, llama and moe
 ModelTable bert_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 ModelTable t5_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 

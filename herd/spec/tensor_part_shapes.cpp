@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "herd/spec/loss_chunk.h"
 #include "herd/spec/table_builder_internal.h"
 
 namespace herd::spec {
@@ -11,6 +10,18 @@ BlockShape TableBuilder::part(const std::string& name, Split split) const {
   block.split = split != Split::kSequence || sequence_ ? split : Split::kNone;
   block.input_bytes = block.output_bytes = R_ * D_ * element_;
   return block;
+}
+
+void TableBuilder::set_scratch(BlockShape& block, int64_t input_gradients,
+                               const std::function<void(HeldBytes&)>& forward,
+                               const std::function<void(HeldBytes&, Halves)>& backward) {
+  HeldBytes in_forward, in_backward, in_first_half;
+  forward(in_forward);
+  backward(in_backward, Halves::kTogether);
+  backward(in_first_half, Halves::kApart);
+  block.forward.scratch_bytes = in_forward.most() - in_forward.held();
+  block.backward.scratch_bytes = in_backward.most() - input_gradients;
+  block.first_half_scratch_bytes = in_first_half.most() - input_gradients - block.pending_bytes;
 }
 
 // The block looks up the tokens whose rows this rank has. It keeps their positions and the rows' numbers, which are
@@ -87,13 +98,9 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   block.backward.attention_flops = (flash ? 2.5 : 2) * block.forward.attention_flops;
   block.backward.memory_bytes = static_cast<double>(3 * block.output_bytes + 4 * heads);
   const LayerMemory memory = memory_of(style);
-  HeldBytes forward, backward, first_half;
-  memory.attention_forward(forward);
-  memory.attention_backward(backward, Halves::kTogether, {});
-  memory.attention_backward(first_half, Halves::kApart, {});
-  block.forward.scratch_bytes = forward.most() - forward.held();
-  block.backward.scratch_bytes = backward.most() - block.input_bytes;
-  block.first_half_scratch_bytes = first_half.most() - block.input_bytes - block.pending_bytes;
+  set_scratch(
+      block, block.input_bytes, [&](HeldBytes& held) { memory.attention_forward(held); },
+      [&](HeldBytes& held, Halves halves) { memory.attention_backward(held, halves, {}); });
   block.second_half_scratch_bytes = memory.second_half_of_attention();
   block.without_graph = without_graph(block.forward, R_ * (2 * A_ + 2 * K_) / tp_);
   add_cache(block, style);
@@ -139,22 +146,17 @@ BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& sty
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.memory_bytes = static_cast<double>(3 * block.output_bytes + 6 * rf);
   const LayerMemory memory = memory_of(style);
-  HeldBytes forward, backward, first_half;
-  memory.feed_forward(forward);
-  memory.feed_backward(backward, Halves::kTogether, {});
-  memory.feed_backward(first_half, Halves::kApart, {});
-  block.forward.scratch_bytes = forward.most() - forward.held();
-  block.backward.scratch_bytes = backward.most() - block.input_bytes;
-  block.first_half_scratch_bytes = first_half.most() - block.input_bytes - block.pending_bytes;
+  set_scratch(
+      block, block.input_bytes, [&](HeldBytes& held) { memory.feed_forward(held); },
+      [&](HeldBytes& held, Halves halves) { memory.feed_backward(held, halves, {}); });
   block.second_half_scratch_bytes = memory.second_half_of_feed();
   block.without_graph = without_graph(block.forward, (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * R_ * F_ / tp_);
   return block;
 }
 
-// The block computes the logits of this rank's words, a chunk of rows at a time.
 // Each rank runs whole experts on its own rows, so ranks of a tensor axis exchange nothing for them.
 BlockShape TableBuilder::experts_of_rows(const std::string& name, const LayerStyle& style) const {
-  BlockShape block = part(name + ".experts", Split::kSequence);
+  BlockShape block = part(name, Split::kSequence);
   LayerSizes sizes = sizes_of(style);
   sizes.R = rows_of_rank(), sizes.F = F_;
   const LayerMemory memory(sizes);
@@ -167,13 +169,9 @@ BlockShape TableBuilder::experts_of_rows(const std::string& name, const LayerSty
   block.forward.memory_bytes = static_cast<double>((2 + 4 * m_.top_k) * rd + 4 * rf);
   block.backward.matmul_flops = 4 * products;
   block.backward.memory_bytes = static_cast<double>((3 + 8 * m_.top_k) * rd + 6 * rf);
-  HeldBytes forward, backward, first_half;
-  memory.feed_forward(forward);
-  memory.feed_backward(backward, Halves::kTogether, {});
-  memory.feed_backward(first_half, Halves::kApart, {});
-  block.forward.scratch_bytes = forward.most() - forward.held();
-  block.backward.scratch_bytes = backward.most() - rd;
-  block.first_half_scratch_bytes = first_half.most() - rd - block.pending_bytes;
+  set_scratch(
+      block, rd, [&](HeldBytes& held) { memory.feed_forward(held); },
+      [&](HeldBytes& held, Halves halves) { memory.feed_backward(held, halves, {}); });
   block.second_half_scratch_bytes = memory.second_half_of_feed();
   block.without_graph = without_graph(block.forward, sizes.R * elements_in_mixture());
   block.exchanges_rows = ep_ > 1;
@@ -181,108 +179,7 @@ BlockShape TableBuilder::experts_of_rows(const std::string& name, const LayerSty
     block.without_graph.scratch_bytes += memory.kept_of_exchange();
     block.inner = {exchange_of_rows(sizes.R)};
   }
-  if (m_.bias_balancing > 0) block.buffers = {{name + ".router.bias", {m_.experts}}};
   return block;
-}
-
-BlockShape TableBuilder::cut_head() const {
-  BlockShape block = part("head", Split::kCut);
-  const int64_t rd = block.input_bytes, vocab = (V_ + tp_ - 1) / tp_;
-  block.output_bytes = 0;
-  const double rows = static_cast<double>(R_);
-  block.forward.matmul_flops = 6 * rows * static_cast<double>(D_ * vocab);
-  block.forward.memory_bytes = rows * static_cast<double>(vocab * element_) * 5 + 3.0 * static_cast<double>(rd);
-  const int64_t logit = element_ == 4 ? 4 : 4 + element_;
-  const int64_t chunk = loss_chunk_rows(vocab, R_, on_device_);
-  block.forward.scratch_bytes = chunk * vocab * logit + loss_numbers(vocab, false);
-  block.pending_bytes = R_ * (vocab + D_) * element_;
-  block.first_half_scratch_bytes =
-      (element_ == 4 ? 0 : chunk * vocab * 4) + loss_numbers(vocab, true) - R_ * D_ * element_;
-  block.second_half_scratch_bytes = memory_of({}).gradient_scratch(R_, D_, vocab, false);
-  add_logits(block, vocab);
-  add_loss_collective(block, vocab);
-  return block;
-}
-
-namespace {
-
-// Adds the sections of which each rank has its own part to `cut`, and those of which ranks have copies to `copied`.
-void add_sections(const ParameterShape& parameter, std::vector<ParameterShape>& cut,
-                  std::vector<ParameterShape>& copied) {
-  if (ParameterGroupShape{"", {parameter}}.max_copies() == 1) return cut.push_back(parameter);
-  int64_t first = 0;
-  for (const CutSection& section : parameter.sections) {
-    std::vector<ParameterShape>& out = section.copies == 1 ? cut : copied;
-    if (out.empty() || out.back().name != parameter.name) {
-      out.push_back(parameter);
-      out.back().sections.clear();
-      out.back().sections_begin = first;
-    }
-    out.back().sections.push_back(section);
-    first += section.size;
-  }
-}
-
-}  // namespace
-
-// Each layer has a group of whole parameters, one of cut parameters, and one of keys and values that ranks have copies
-// of. The groups of positions and of the final norm are whole, those of tokens and head are cut.
-ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
-  TableBuilder table(run, micro_batch, kernels);
-  const auto& m = run.model;
-  const bool gpt = m.kind == "gpt";
-  const LayerStyle style = decoder_style(m);
-  int blocks = 0;
-  const auto add = [&](BlockShape block, int layer, std::vector<int> groups, std::vector<TensorId> inputs = {}) {
-    block.layer = layer;
-    block.inputs = std::move(inputs);
-    table.add_block(std::move(block), std::move(groups));
-    return ++blocks;  // the number of the activation that the block gives
-  };
-  const int tokens = table.add_group("wte", {{"wte.weight", {m.vocab, m.width}, 0}});
-  int x = add(table.cut_embedding(), 0, {tokens});
-  if (gpt) x = add(table.positions(), 0, {table.add_group("wpe", {{"wpe.weight", {m.context, m.width}}})});
-  for (int64_t l = 0; l < m.layers; ++l) {
-    const std::string name = "h." + std::to_string(l);
-    std::vector<ParameterShape> whole, cut, copied;
-    for (ParameterShape& parameter : table.layer_parameters(name + ".", style)) {
-      if (parameter.cut_dim < 0)
-        whole.push_back(std::move(parameter));
-      else
-        add_sections(parameter, cut, copied);
-    }
-    const int whole_group = table.add_group(name, std::move(whole));
-    const int cut_group = table.add_group(name + ".tp", std::move(cut));
-    std::vector<int> attention_groups = {cut_group};
-    if (!copied.empty()) attention_groups.push_back(table.add_group(name + ".keys", std::move(copied)));
-    const int layer = static_cast<int>(l) + 1;
-    const std::vector<int> biases = style.biases ? std::vector<int>{whole_group} : std::vector<int>{};
-    add(table.norm(name + ".norm_1", true), layer, {whole_group});
-    int attended = 0;
-    if (run.mesh.cp > 1) {
-      add(table.cut_projection(name + ".qkv", style), layer, attention_groups);
-      add(run.strategy.context == "ring" ? table.ring_attention(name + ".attention", style)
-                                         : table.head_attention(name + ".attention", style),
-          layer, {});
-      attended = add(table.cut_output(name + ".projection", style), layer, {cut_group});
-    } else {
-      attended = add(table.cut_attention(name + ".attention", style), layer, attention_groups);
-    }
-    const int sum = add(table.add(name + ".add_1"), layer, biases, {{x}, {attended}});
-    add(table.norm(name + ".norm_2", true), layer, {whole_group});
-    const int fed = m.is_moe()
-                        ? add(table.experts_of_rows(name, style), layer,
-                              {whole_group, table.add_experts(name + ".experts", table.expert_parameters(name + "."))})
-                        : add(table.cut_feed(name + ".mlp", style), layer, {cut_group});
-    x = add(table.add(name + ".add_2"), layer, biases, {{sum}, {fed}});
-  }
-  const int last = static_cast<int>(m.layers) + 1;
-  std::vector<ParameterShape> final_norm;
-  table.add_norm(final_norm, "ln_f");
-  add(table.norm("norm_f", false), last, {table.add_group("ln_f", std::move(final_norm))});
-  const int head = m.tie_embeddings ? tokens : table.add_group("head", {{"head.weight", {m.vocab, m.width}, 0}});
-  add(table.cut_head(), last, {head});
-  return table.take();
 }
 
 }  // namespace herd::spec
