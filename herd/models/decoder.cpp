@@ -1,143 +1,122 @@
 #include "herd/models/decoder.h"
 
+#include <algorithm>
+#include <map>
+
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/models/decoder_parameters_internal.h"
-#include "herd/nn/context_parts.h"
 #include "herd/nn/language_model_head.h"
 #include "herd/nn/token_embedding.h"
-#include "herd/nn/transformer_block.h"
-#include "herd/spec/frozen.h"
+#include "herd/spec/build_model_table.h"
 
 namespace herd::models {
 namespace {
 
 using nn::ParameterSpec;
 using Shape = spec::RunFile::Model;
-using Groups = std::vector<std::shared_ptr<nn::ParameterGroup>>;
 
-// Builds a model on one rank: adds blocks and groups in the order of the chain.
+// Builds the part of a model that one rank holds, as the model table describes it.
 class DecoderBuilder {
  public:
-  DecoderBuilder(const Shape& shape, const ModelOptions& options)
-      : shape_(shape), options_(options), layer_(layer_shape(shape, options.recompute_attention)) {
-    if (layer_.mixture) layer_.mixture->ranks = options.expert_ranks;
+  DecoderBuilder(const Shape& shape, const spec::ModelTable& table, RankPlace place, at::Device device)
+      : shape_(shape),
+        table_(table),
+        place_(place),
+        device_(device),
+        layers_{.shape = layer_shape(shape, table.recomputes_attention),
+                .is_split = table.is_split(),
+                .heads = {table.tp, place.tensor},
+                .context_ranks = table.cp,
+                .ring = table.ring},
+        whole_specs_(decoder_parameters(shape, layers_.shape)) {
+    if (layers_.shape.mixture) layers_.shape.mixture->ranks = table.ep;
   }
 
   Model build() {
+    for (const spec::ParameterGroupShape& group : table_.groups) model_.groups.push_back(make_group(group));
+    for (const spec::BlockShape& block : table_.blocks) {
+      model_.blocks.push_back(make_block(block));
+      model_.blocks.back()->set_layer(block.layer);
+    }
     model_.context = shape_.context;
-    add_embedding();
-    for (int64_t layer = 0; layer < shape_.layers; ++layer) add_transformer("h." + std::to_string(layer));
-    add_head();
+    model_.routers = layers_.routers;
     return std::move(model_);
   }
 
  private:
-  // Adds one group; two where only some of its parameters are frozen, the trained ones first; none without parameters.
-  // spec's freeze() splits groups in the same way.
-  Groups add_group(const std::string& name, const std::vector<ParameterSpec>& specs, int place = 0) {
-    std::vector<ParameterSpec> trained, frozen;
-    for (const ParameterSpec& spec : specs)
-      (spec::is_frozen(shape_.frozen, spec.name) ? frozen : trained).push_back(spec);
-    const std::string frozen_name = trained.empty() ? name : spec::frozen_group_name(name);
-    Groups added;
-    nn::GroupOptions group{
-        .dtype = options_.dtype, .gradient_dtype = options_.gradient_dtype, .device = options_.device, .place = place};
-    if (!trained.empty()) added.push_back(std::make_shared<nn::ParameterGroup>(name, std::move(trained), group));
-    group.frozen = true;
-    if (!frozen.empty()) added.push_back(std::make_shared<nn::ParameterGroup>(frozen_name, std::move(frozen), group));
-    append(model_.groups, added);
-    return added;
-  }
-  static void append(Groups& to, const Groups& more) { to.insert(to.end(), more.begin(), more.end()); }
-
-  void add_embedding() {
-    std::vector<ParameterSpec> positions;
-    if (!layer_.rotary) positions.push_back(position_embedding(shape_));
-    Groups groups;
-    if (shape_.tie_embeddings) {
-      groups = tied_ = add_group("wte", {token_embedding(shape_)});
-      append(groups, add_group("wpe", positions));
-    } else {
-      positions.insert(positions.begin(), token_embedding(shape_));
-      groups = add_group("embedding", positions);
+  std::shared_ptr<nn::ParameterGroup> make_group(const spec::ParameterGroupShape& group) const {
+    std::vector<ParameterSpec> specs;
+    bool is_cut = false;
+    for (const spec::ParameterShape& parameter : group.parameters) {
+      ParameterSpec spec = whole_specs_.at(parameter.name);
+      std::vector<nn::Span> spans;
+      if (table_.is_split()) {
+        for (const spec::IndexSpan& span : cut_spans(parameter, table_.tp, place_.tensor))
+          spans.push_back({span.begin, span.end});
+      }
+      if (group.of_experts) {
+        const int64_t held = shape_.experts / table_.ep, first = held * place_.experts;
+        specs.push_back(nn::cut(std::move(spec), 0, {{first, first + held}}));
+        continue;
+      }
+      is_cut = is_cut || !spans.empty();
+      specs.push_back(spans.empty() ? spec : nn::cut(std::move(spec), parameter.cut_dim, std::move(spans)));
     }
-    model_.blocks.push_back(std::make_shared<nn::TokenEmbedding>(
-        groups, nn::find(groups, "wte.weight"), layer_.rotary ? nullptr : &nn::find(groups, "wpe.weight"),
-        shape_.dropout));
+    return std::make_shared<nn::ParameterGroup>(
+        group.name, std::move(specs),
+        nn::GroupOptions{.dtype = scalar_type_of(table_.compute_dtype),
+                         .gradient_dtype = scalar_type_of(table_.gradient_dtype),
+                         .device = device_,
+                         .frozen = group.frozen,
+                         .place = group.of_experts ? place_.experts
+                                  : is_cut         ? place_.tensor / group.max_copies()
+                                                   : 0});
   }
 
-  void add_transformer(const std::string& name) {
-    Groups groups = add_group(name, nn::transformer_parameters(name + ".", layer_, shape_.layers));
-    if (layer_.mixture) append(groups, add_group(name + ".experts", own_experts(name + "."), options_.expert_place));
-    if (options_.context_ranks == 1) {
-      const auto block = std::make_shared<nn::TransformerBlock>(name, groups, name + ".", layer_);
-      if (block->router_state()) model_.routers.push_back(block->router_state());
-      model_.blocks.push_back(block);
-      return;
-    }
-    const int exchanging = options_.ring ? 1 : options_.context_ranks;
-    model_.blocks.push_back(std::make_shared<nn::TokenProjection>(name, groups, layer_, exchanging));
-    if (options_.ring)
-      model_.blocks.push_back(std::make_shared<nn::RingAttention>(name, layer_));
-    else
-      model_.blocks.push_back(std::make_shared<nn::HeadAttention>(name, layer_, exchanging));
-    model_.blocks.push_back(std::make_shared<nn::LayerOutput>(name, groups, layer_));
-  }
-
-  // Returns the parameters of the experts that this rank holds.
-  std::vector<ParameterSpec> own_experts(const std::string& prefix) const {
-    std::vector<ParameterSpec> specs = nn::expert_parameters(prefix, layer_, shape_.layers);
-    if (options_.expert_ranks == 1) return specs;
-    const int64_t held = shape_.experts / options_.expert_ranks, first = held * options_.expert_place;
-    for (ParameterSpec& spec : specs) spec = nn::cut(std::move(spec), 0, {{first, first + held}});
-    return specs;
-  }
-
-  void add_head() {
-    std::vector<ParameterSpec> specs = final_norm(layer_);
-    Groups groups;
-    if (shape_.tie_embeddings) {
-      groups = add_group("ln_f", specs);
-      append(groups, tied_);
-    } else {
-      specs.push_back(output_projection(shape_));
-      groups = add_group("head", specs);
-    }
-    nn::Parameter* bias = layer_.norm.has_bias() ? &nn::find(groups, "ln_f.bias") : nullptr;
-    nn::Parameter& projection = nn::find(groups, shape_.tie_embeddings ? "wte.weight" : "head.weight");
-    model_.blocks.push_back(
-        std::make_shared<nn::LanguageModelHead>(groups, layer_.norm, nn::find(groups, "ln_f.weight"), bias, projection,
-                                                nn::RouterLossFactors{shape_.balance_loss, shape_.z_loss}));
+  std::shared_ptr<nn::Block> make_block(const spec::BlockShape& block) {
+    nn::GroupList groups;
+    for (const int g : block.groups) groups.push_back(model_.groups[static_cast<size_t>(g)]);
+    const auto parameter = [&](const std::string& name) -> nn::Parameter& { return nn::find(groups, name); };
+    const auto has = [&](const char* part) { return std::ranges::find(block.parts, part) != block.parts.end(); };
+    const auto norm_f = [&] {
+      return std::make_shared<nn::Norm>(block.name, groups, layers_.shape.norm, parameter("ln_f.weight"),
+                                        layers_.shape.norm.has_bias() ? &parameter("ln_f.bias") : nullptr);
+    };
+    const bool has_positions = !layers_.shape.rotary, adds_positions = has("positions");
+    if (has("embedding"))
+      return std::make_shared<nn::TokenEmbedding>(groups, parameter("wte.weight"),
+                                                  adds_positions ? &parameter("wpe.weight") : nullptr,
+                                                  adds_positions || !has_positions ? shape_.dropout : 0);
+    if (adds_positions) return std::make_shared<nn::AddPositions>(groups, parameter("wpe.weight"), shape_.dropout);
+    if (has("head"))
+      return std::make_shared<nn::LanguageModelHead>(groups, has("norm_f") ? norm_f() : nullptr,
+                                                     parameter(shape_.tie_embeddings ? "wte.weight" : "head.weight"),
+                                                     nn::RouterLossFactors{shape_.balance_loss, shape_.z_loss});
+    if (has("norm_f")) return norm_f();
+    return layers_.make(block.name, "h." + std::to_string(block.layer - 1) + ".", block.parts, groups);
   }
 
   const Shape& shape_;
-  ModelOptions options_;
-  nn::TransformerShape layer_;
-  Groups tied_ = {};  // group that the head shares with the embedding
+  const spec::ModelTable& table_;
+  RankPlace place_;
+  at::Device device_;
+  nn::LayerParts layers_;
+  const std::map<std::string, ParameterSpec> whole_specs_;
   Model model_;
 };
 
 }  // namespace
 
-ModelOptions options_of(const spec::ModelTable& table) {
-  return {.dtype = scalar_type_of(table.compute_dtype),
-          .gradient_dtype = scalar_type_of(table.gradient_dtype),
-          .recompute_attention = table.recomputes_attention,
-          .ring = table.ring,
-          .context_ranks = table.cp,
-          .expert_ranks = table.ep};
+Model make_model(const Shape& shape, const spec::ModelTable& table, RankPlace place, at::Device device) {
+  return DecoderBuilder(shape, table, place, device).build();
 }
 
-Model make_model(const Shape& shape, const ModelOptions& options) { return DecoderBuilder(shape, options).build(); }
-
-Model make_model(const Shape& shape, const spec::ModelTable& table, RankPlace place, at::Device device) {
-  if (table.is_split()) return make_split_decoder(shape, table, place, device);
-  ModelOptions options = options_of(table);
-  options.device = device;
-  options.expert_place = place.experts;
-  Model model = make_model(shape, options);
-  for (size_t b = 0; b < model.blocks.size(); ++b) model.blocks[b]->set_layer(table.blocks.at(b).layer);
-  return model;
+Model make_model(const Shape& shape) {
+  decoder_parameters(shape, layer_shape(shape, false));  // throws for shapes that can't be
+  spec::RunFile run;
+  run.model = shape;
+  if (shape.is_rotary()) run.model.norm = "rmsnorm";
+  return make_model(run.model, spec::model_table(run, 1), RankPlace{});
 }
 
 }  // namespace herd::models

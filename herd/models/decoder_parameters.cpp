@@ -67,19 +67,22 @@ nn::TransformerShape layer_shape(const Shape& shape, bool recompute_attention) {
           .mixture = mixture(shape)};
 }
 
-ParameterSpec token_embedding(const Shape& shape) {
-  return {"wte.weight", {shape.vocab, shape.width}, true, Init::kNormal, kInitDeviation};
-}
-ParameterSpec position_embedding(const Shape& shape) {
-  return {"wpe.weight", {shape.context, shape.width}, false, Init::kNormal, kInitDeviation};
-}
-ParameterSpec output_projection(const Shape& shape) {
-  return {"head.weight", {shape.vocab, shape.width}, true, Init::kNormal, kInitDeviation};
-}
-std::vector<ParameterSpec> final_norm(const nn::TransformerShape& layer) {
-  std::vector<ParameterSpec> specs = {{"ln_f.weight", {layer.width}, false, Init::kOnes}};
-  if (layer.norm.has_bias()) specs.push_back({"ln_f.bias", {layer.width}});
-  return specs;
+std::map<std::string, ParameterSpec> decoder_parameters(const Shape& shape, const nn::TransformerShape& layer) {
+  std::map<std::string, ParameterSpec> out;
+  const auto add = [&](const std::vector<ParameterSpec>& specs) {
+    for (const ParameterSpec& spec : specs) out.emplace(spec.name, spec);
+  };
+  add({{"wte.weight", {shape.vocab, shape.width}, true, Init::kNormal, kInitDeviation},
+       {"wpe.weight", {shape.context, shape.width}, false, Init::kNormal, kInitDeviation},
+       {"ln_f.weight", {layer.width}, false, Init::kOnes},
+       {"ln_f.bias", {layer.width}},
+       {"head.weight", {shape.vocab, shape.width}, true, Init::kNormal, kInitDeviation}});
+  for (int64_t l = 0; l < shape.layers; ++l) {
+    const std::string prefix = "h." + std::to_string(l) + ".";
+    add(nn::transformer_parameters(prefix, layer, shape.layers));
+    if (layer.mixture) add(nn::expert_parameters(prefix, layer, shape.layers));
+  }
+  return out;
 }
 
 }  // namespace herd::models

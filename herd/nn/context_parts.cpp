@@ -6,8 +6,6 @@
 
 #include "herd/base/check.h"
 #include "herd/nn/documents.h"
-#include "herd/nn/dropout.h"
-#include "herd/nn/feed_forward.h"
 #include "herd/nn/linear.h"
 #include "herd/nn/ring_attention.h"
 
@@ -59,43 +57,21 @@ at::Tensor rotate_own_tokens(const at::Tensor& x_BSC, const at::Tensor& frequenc
 
 }  // namespace
 
-TokenProjection::TokenProjection(const std::string& layer, GroupsOfLayer groups, const TransformerShape& shape,
-                                 int ranks)
-    : Block(layer + ".qkv", std::move(groups)),
-      weights_(this->groups(), layer + ".", shape),
-      norm_(shape.norm),
-      attention_(attention_shape(shape, shape.heads)),
-      head_width_(shape.width_of_head()),
-      ranks_(ranks) {}
-
-Tuple TokenProjection::forward(const Tuple& x_BSD, const Context& context) {
-  const at::Tensor& x = x_BSD.at(0);
-  const int64_t H = attention_.heads, K = attention_.kv_heads, d = head_width_, P = ranks_;
-  at::Tensor product =
-      linear(norm(norm_, x, *weights_.ln_1.weight, weights_.ln_1.bias), *weights_.qkv.weight, weights_.qkv.bias);
-  if (attention_.rotary.defined()) product = rotate_own_tokens(product, attention_.rotary, H + K, context);
-  if (P == 1) return {product.unsqueeze(0)};
-  const Tuple parts = product.split_with_sizes({H * d, K * d, K * d}, -1);
-  product = at::Tensor();
-  return {by_rank(parts, P, d)};
-}
-
-CutProjection::CutProjection(const std::string& layer, GroupsOfLayer groups, const AttentionParameters& parameters,
-                             const TransformerShape& shape, const HeadPart& part, int ranks)
-    : Block(layer + ".qkv", std::move(groups)),
+HeadProjection::HeadProjection(std::string name, GroupList groups, const AttentionParameters& parameters,
+                               const TransformerShape& shape, const HeadPart& part, int ranks)
+    : Block(std::move(name), std::move(groups)),
       parameters_(parameters),
       attention_(part.of(shape)),
       head_width_(shape.width_of_head()),
       ranks_(ranks) {}
 
-Tuple CutProjection::forward(const Tuple& n_RD, const Context& context) {
-  const at::Tensor& n = n_RD.at(0);
-  const int64_t S = context.cut.size(), B = S == 0 ? 0 : n.size(0) / S, d = head_width_;
-  const int64_t H = attention_.heads, K = attention_.kv_heads, P = ranks_;
-  const at::Tensor n_BSD = n.view({B, S, n.size(1)});
-  at::Tensor product = linear(n_BSD, parameters_.qkv_weight, parameters_.qkv_bias);
+Tuple HeadProjection::forward(const Tuple& n_BSD, const Context& context) {
+  const at::Tensor& rows = n_BSD.at(0);
+  const int64_t H = attention_.heads, K = attention_.kv_heads, d = head_width_, P = ranks_, S = context.cut.size();
+  const at::Tensor n = rows.dim() == 3 ? rows : rows.view({S == 0 ? 0 : rows.size(0) / S, S, rows.size(1)});
+  at::Tensor product = linear(n, parameters_.qkv_weight, parameters_.qkv_bias);
   if (parameters_.kv_weight != nullptr)
-    product = at::cat({product, linear(n_BSD, *parameters_.kv_weight, parameters_.kv_bias)}, -1);
+    product = at::cat({product, linear(n, *parameters_.kv_weight, parameters_.kv_bias)}, -1);
   if (attention_.rotary.defined()) product = rotate_own_tokens(product, attention_.rotary, H + K, context);
   if (P == 1) return {product.unsqueeze(0)};
   const Tuple parts = product.split_with_sizes({H * d, K * d, K * d}, -1);
@@ -103,16 +79,17 @@ Tuple CutProjection::forward(const Tuple& n_RD, const Context& context) {
   return {by_rank(parts, P, d)};
 }
 
-CutOutput::CutOutput(const std::string& layer, GroupsOfLayer groups, Parameter& weight)
-    : Block(layer + ".projection", std::move(groups)), weight_(weight) {}
+HeadOutput::HeadOutput(std::string name, GroupList groups, Parameter& weight, Parameter* bias, bool gives_rows)
+    : Block(std::move(name), std::move(groups)), weight_(weight), bias_(bias), gives_rows_(gives_rows) {}
 
-Tuple CutOutput::forward(const Tuple& y_PBSA, const Context&) {
-  const at::Tensor& y = y_PBSA.at(0);
-  return {linear(reordered(y, {1, 2, 0, 3}).view({y.size(1) * y.size(2), -1}), weight_)};
+Tuple HeadOutput::forward(const Tuple& y_PBSA, const Context&) {
+  const at::Tensor y = reordered(y_PBSA.at(0), {1, 2, 0, 3});
+  const int64_t B = y.size(0), S = y.size(1), A = y.size(2) * y.size(3);
+  return {linear(gives_rows_ ? y.view({B * S, A}) : y.view({B, S, A}), weight_, bias_)};
 }
 
-HeadAttention::HeadAttention(const std::string& layer, const TransformerShape& shape, int ranks, const HeadPart& part)
-    : Block(layer + ".attention", {}),
+HeadAttention::HeadAttention(std::string name, const TransformerShape& shape, int ranks, const HeadPart& part)
+    : Block(std::move(name), {}),
       attention_(HeadPart{part.ranks * ranks, part.place * ranks}.of(shape)),
       head_width_(shape.width_of_head()) {}
 
@@ -135,28 +112,11 @@ Tuple HeadAttention::forward(const Tuple& qkv_PBSW, const Context& context) {
   return {reordered(y.view({B, P, S, H * d}), {1, 0, 2, 3})};
 }
 
-RingAttention::RingAttention(const std::string& layer, const TransformerShape& shape, const HeadPart& part)
-    : Block(layer + ".attention", {}), attention_(part.of(shape)) {}
+RingAttention::RingAttention(std::string name, const TransformerShape& shape, const HeadPart& part)
+    : Block(std::move(name), {}), attention_(part.of(shape)) {}
 
 Tuple RingAttention::forward(const Tuple& qkv_1BSW, const Context& context) {
   return {ring_attention(qkv_1BSW.at(0).squeeze(0), attention_, context).unsqueeze(0)};
-}
-
-LayerOutput::LayerOutput(const std::string& layer, GroupsOfLayer groups, const TransformerShape& shape)
-    : Block(layer + ".output", std::move(groups)),
-      weights_(this->groups(), layer + ".", shape),
-      norm_(shape.norm),
-      dropout_(shape.dropout) {}
-
-Tuple LayerOutput::forward(const Tuple& x_BSD_and_y_PBSA, const Context& context) {
-  const at::Tensor &x = x_BSD_and_y_PBSA.at(0), &y = x_BSD_and_y_PBSA.at(1);
-  const at::Tensor joined = reordered(y, {1, 2, 0, 3}).view({x.size(0), x.size(1), -1});
-  const at::Tensor attended = linear(joined, *weights_.out.weight, weights_.out.bias);
-  const at::Tensor h = x + dropout_tokens(attended, dropout_, DropoutSite::kAttentionOutput, context);
-  const at::Tensor n2 = norm(norm_, h, *weights_.ln_2.weight, weights_.ln_2.bias);
-  const at::Tensor fed = feed_forward(
-      n2, {weights_.gate.weight, *weights_.up.weight, weights_.up.bias, *weights_.down.weight, weights_.down.bias});
-  return {h + dropout_tokens(fed, dropout_, DropoutSite::kFeedForward, context)};
 }
 
 }  // namespace herd::nn

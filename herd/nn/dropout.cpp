@@ -152,22 +152,6 @@ at::Tensor dropout(const at::Tensor& x, double p, DropoutSite site, const Contex
   return DropoutFunction::apply(x, draw, p);
 }
 
-at::Tensor dropout_tokens(const at::Tensor& x, double p, DropoutSite site, const Context& context) {
-  if (context.cut.parts == 1) return dropout(x, p, site, context);
-  check_probability(p);
-  if (p == 0 || !context.training || x.numel() == 0) return x;
-  Draw draw = make_draw(p, site, context);
-  const int64_t D = x.size(-1);
-  int64_t at = 0;
-  for (const int64_t sample : context.samples) {
-    for (const auto& [begin, count] : context.cut.spans()) {
-      draw.ranges.push_back({key_of(context, sample), begin * D, at, count * D});
-      at += count * D;
-    }
-  }
-  return DropoutFunction::apply(x, draw, p);
-}
-
 at::Tensor dropout_pairs(const at::Tensor& x, double p, DropoutSite site, const Context& context, int64_t first_head,
                          const std::vector<TokenSpan>& queries, const std::vector<TokenSpan>& keys) {
   check_probability(p);
@@ -191,20 +175,21 @@ at::Tensor dropout_pairs(const at::Tensor& x, double p, DropoutSite site, const 
   return DropoutFunction::apply(x, draw, p);
 }
 
-at::Tensor dropout_rows(const at::Tensor& x, double p, DropoutSite site, const Context& context) {
+at::Tensor dropout_tokens(const at::Tensor& x, double p, DropoutSite site, const Context& context) {
   check_probability(p);
   if (p == 0 || !context.training || x.numel() == 0) return x;
+  const bool is_cut = context.cut.parts > 1, is_rows = x.dim() == 2;
+  if (!is_rows && !is_cut) return dropout(x, p, site, context);
   Draw draw = make_draw(p, site, context);
-  const int64_t D = x.size(1), last = context.first_row + x.size(0);
-  const bool is_cut = context.cut.parts > 1;
+  const int64_t D = x.size(-1), first_row = is_rows ? context.first_row : 0, last = first_row + x.numel() / D;
   const std::vector<TokenSpan> spans = is_cut ? context.cut.spans() : std::vector<TokenSpan>{{0, context.tokens}};
   int64_t row = 0;  // the first of a span
   for (const int64_t sample : context.samples) {
     for (const auto& [begin, count] : spans) {
-      const int64_t from = std::max(context.first_row, row), to = std::min(last, row + count);
+      const int64_t from = std::max(first_row, row), to = std::min(last, row + count);
       if (from < to)
         draw.ranges.push_back(
-            {key_of(context, sample), (begin + from - row) * D, (from - context.first_row) * D, (to - from) * D});
+            {key_of(context, sample), (begin + from - row) * D, (from - first_row) * D, (to - from) * D});
       row += count;
     }
   }

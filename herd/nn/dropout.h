@@ -15,17 +15,14 @@ enum class DropoutSite : uint32_t { kEmbedding, kAttention, kAttentionOutput, kF
 // Row b of x (B, ..) belongs to context.samples[b], and holds the sample's elements from `first` on.
 at::Tensor dropout(const at::Tensor& x, double p, DropoutSite site, const Context& context, int64_t first = 0);
 
-// Row b of x (B, S, D) belongs to context.samples[b], and holds those of its tokens that context.cut says. The result
-// equals the same tokens of dropout() of the whole activation.
-at::Tensor dropout_tokens(const at::Tensor& x_BSD, double p, DropoutSite site, const Context& context);
+// Row b of x (B, S, D) belongs to context.samples[b], and holds those of its tokens that context.cut says. Rows of x
+// (R, D) are tokens as Context says; rows of padding stay as they are. The result equals the same tokens of dropout()
+// of the whole activation.
+at::Tensor dropout_tokens(const at::Tensor& x, double p, DropoutSite site, const Context& context);
 
 // Weights x (B, H, Q, L) are those of pairs of tokens: of the heads from first_head on, of the queries and keys of
 // these spans. The result equals the same pairs of dropout() of all pairs of context.cut.tokens tokens.
 at::Tensor dropout_pairs(const at::Tensor& x_BHQL, double p, DropoutSite site, const Context& context,
                          int64_t first_head, const std::vector<TokenSpan>& queries, const std::vector<TokenSpan>& keys);
-
-// Rows of x (R, D) are tokens as Context says; rows of padding stay as they are. The result equals the same rows of
-// dropout() of the whole activation.
-at::Tensor dropout_rows(const at::Tensor& x_RD, double p, DropoutSite site, const Context& context);
 
 }  // namespace herd::nn

@@ -2,40 +2,49 @@
 
 #include <ATen/ops/cat.h>
 
+#include "herd/base/check.h"
 #include "herd/nn/chunked_cross_entropy.h"
 #include "herd/nn/linear.h"
 #include "herd/nn/run_block.h"
 
 namespace herd::nn {
 
-LanguageModelHead::LanguageModelHead(std::vector<std::shared_ptr<ParameterGroup>> groups, const NormStyle& norm,
-                                     Parameter& gain, Parameter* bias, Parameter& projection_VD,
+LanguageModelHead::LanguageModelHead(GroupList groups, std::shared_ptr<Norm> norm, Parameter& projection_VD,
                                      const RouterLossFactors& router_losses)
     : LossBlock("head", std::move(groups)),
-      norm_(norm),
-      gain_(gain),
-      bias_(bias),
+      norm_(std::move(norm)),
       projection_VD_(projection_VD),
       router_losses_(router_losses) {}
 
-Tuple LanguageModelHead::forward(const Tuple& x_BTD, const Context&) {
-  return {linear(norm(norm_, x_BTD.at(0), gain_, bias_), projection_VD_)};
+Tuple LanguageModelHead::forward(const Tuple& x_BTD, const Context& context) {
+  return {linear(norm_ != nullptr ? norm_->forward(x_BTD, context)[0] : x_BTD.at(0), projection_VD_)};
 }
 
 LossResult LanguageModelHead::loss(const Tuple& x_BTD, const at::Tensor& targets_BT, const Context& context,
                                    bool with_gradients, DeferredGradients* deferred) {
+  const ParameterSpec& spec = projection_VD_.spec();
+  SharedVocabulary shared;
+  if (!spec.spans.empty()) {
+    HERD_CHECK(context.tensor_ranks != nullptr, "a vocabulary that is cut has ranks that share it");
+    shared = {.ranks = context.tensor_ranks, .first = spec.spans[0].begin, .words = spec.sizes_of_whole()[0]};
+  }
   at::AutoGradMode grad_mode(with_gradients);
   Graph graph;  // graph of the norm; the projection differentiates itself
   graph.groups = groups();
   const at::Tensor x = x_BTD.at(0).detach();
   graph.inputs = {with_gradients ? x.requires_grad_() : x};
-  graph.outputs = {norm(norm_, x, gain_, bias_)};
-  const at::Tensor n_ND = graph.outputs[0].detach().view({-1, x.size(-1)});
+  if (norm_ != nullptr) graph.outputs = norm_->forward(graph.inputs, context);
+  const at::Tensor n_ND = (norm_ != nullptr ? graph.outputs[0].detach() : x.detach()).view({-1, x.size(-1)});
   const CrossEntropyResult head = chunked_cross_entropy(
       n_ND, projection_VD_, targets_BT.reshape({-1}),
-      {.with_gradients = with_gradients, .loss_weight = context.loss_weight, .deferred = deferred});
+      {.with_gradients = with_gradients, .loss_weight = context.loss_weight, .deferred = deferred, .shared = shared});
   LossResult result{.sum = head.sum, .count = head.count, .on_device = head.on_device};
-  if (with_gradients) result.dx = run_backward(std::move(graph), {head.dn_ND.view(x.sizes())}, deferred);
+  if (with_gradients && norm_ != nullptr) {
+    result.dx = run_backward(std::move(graph), {head.dn_ND.view(x.sizes())}, deferred);
+  } else if (with_gradients) {
+    finish_gradients(groups(), deferred);
+    result.dx = {head.dn_ND};
+  }
   if (x_BTD.size() < 2) return result;
   const at::Tensor& losses_B2 = x_BTD[1];
   if (with_gradients) result.dx.resize(2);

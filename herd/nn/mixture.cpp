@@ -5,25 +5,26 @@
 
 namespace herd::nn {
 
-Mixture::Mixture(const std::vector<std::shared_ptr<ParameterGroup>>& groups, const std::string& prefix,
-                 const MixtureShape& shape)
-    : shape_(shape),
-      router_(find(groups, prefix + "router.weight")),
-      experts_{find(groups, prefix + "experts.gate.weight"), find(groups, prefix + "experts.up.weight"),
-               find(groups, prefix + "experts.down.weight")},
+RoutedExperts::RoutedExperts(std::string name, GroupList of_layer, const std::string& prefix, const MixtureShape& shape)
+    : Block(std::move(name), std::move(of_layer)),
+      shape_(shape),
+      router_(find(groups(), prefix + "router.weight")),
+      experts_{find(groups(), prefix + "experts.gate.weight"), find(groups(), prefix + "experts.up.weight"),
+               find(groups(), prefix + "experts.down.weight")},
       state_(std::make_shared<RouterState>(prefix + "router.bias", shape.experts, shape.bias_balancing)) {
   if (shape.shared_ffn == 0) return;
-  shared_gate_ = &find(groups, prefix + "shared.gate.weight");
-  shared_up_ = &find(groups, prefix + "shared.up.weight");
-  shared_down_ = &find(groups, prefix + "shared.down.weight");
+  shared_gate_ = &find(groups(), prefix + "shared.gate.weight");
+  shared_up_ = &find(groups(), prefix + "shared.up.weight");
+  shared_down_ = &find(groups(), prefix + "shared.down.weight");
 }
 
-std::vector<Buffer> Mixture::buffers() const {
+std::vector<Buffer> RoutedExperts::buffers() const {
   if (!state_->bias_E().defined()) return {};
   return {{state_->name(), state_->bias_E()}};
 }
 
-Mixture::Output Mixture::forward(const at::Tensor& n, const Context& context) const {
+Tuple RoutedExperts::forward(const Tuple& n_SD, const Context& context) {
+  const at::Tensor& n = n_SD.at(0);
   const bool whole = n.dim() == 3;
   RouterStyle style = shape_.router;
   if (context.cache != nullptr) style.capacity_factor = 0;  // a text that grows has no length to share
@@ -36,7 +37,9 @@ Mixture::Output Mixture::forward(const at::Tensor& n, const Context& context) co
   at::Tensor y = shares_experts ? experts_of_ranks(n, routing, experts_, shape_.experts, *context.tensor_ranks)
                                 : experts(n, routing, experts_);
   if (shared_up_ != nullptr) y = y + feed_forward(n, {shared_gate_, *shared_up_, nullptr, *shared_down_, nullptr});
-  return {y, routing.losses_B2};
+  if (!routing.losses_B2.defined()) return {y};
+  const bool has_before = n_SD.size() > 1 && n_SD[1].defined();
+  return {y, has_before ? n_SD[1] + routing.losses_B2 : routing.losses_B2};
 }
 
 }  // namespace herd::nn

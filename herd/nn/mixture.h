@@ -25,24 +25,20 @@ struct MixtureShape {
   double bias_balancing = 0;  // speed of the router's bias (router_state.h); 0 = none
 };
 
-class Mixture {
+// A part of a layer (layer_parts.h).
+class RoutedExperts final : public Block {
  public:
   // `groups` have prefix + {router, experts.gate, experts.up, experts.down} + .weight, and shared.{gate, up, down}
   // where there are shared experts. It borrows these parameters.
-  Mixture(const std::vector<std::shared_ptr<ParameterGroup>>& groups, const std::string& prefix,
-          const MixtureShape& shape);
-
-  struct Output {
-    at::Tensor y;          // of the shape of n
-    at::Tensor losses_B2;  // as Routing has them
-  };
+  RoutedExperts(std::string name, GroupList groups, const std::string& prefix, const MixtureShape& shape);
   // Runs rows of whole sequences (B, T, D), or any part of a micro-batch's rows (S, D), which begins with
-  // context.first_row. Counts the choices where context.updates_buffers. REQUIRES context.tensor_ranks where several
+  // context.first_row. Counts the choices where context.updates_buffers. With the router's losses (B, 2) it also takes
+  // those of the layers before, if any, and gives the sum with its own. REQUIRES context.tensor_ranks where several
   // ranks hold experts, and a router without losses and capacity for part of the rows.
-  Output forward(const at::Tensor& n, const Context& context) const;
+  Tuple forward(const Tuple& n_SD, const Context& context) override;
 
-  std::vector<Buffer> buffers() const;  // the router's bias, where it has one
-  const std::shared_ptr<RouterState>& state() const { return state_; }
+  std::vector<Buffer> buffers() const override;  // the router's bias, where it has one
+  const std::shared_ptr<RouterState>& router_state() const { return state_; }
 
  private:
   MixtureShape shape_;

@@ -84,7 +84,7 @@ void ParameterGroup::initialize(uint64_t seed, const at::Tensor& out, int64_t be
   }
 }
 
-Parameter& find(const std::vector<std::shared_ptr<ParameterGroup>>& groups, std::string_view parameter_name) {
+Parameter& find(const GroupList& groups, std::string_view parameter_name) {
   HERD_CHECK(!groups.empty(), "no groups to find " + std::string(parameter_name) + " in");
   for (const auto& group : groups) {
     for (Parameter& parameter : group->parameters()) {

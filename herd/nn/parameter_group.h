@@ -85,7 +85,9 @@ class ParameterGroup {
   std::deque<Parameter> parameters_;  // stable addresses: layers point into it
 };
 
+using GroupList = std::vector<std::shared_ptr<ParameterGroup>>;
+
 // Returns the parameter of that name among several groups; throws kBug if none has it.
-Parameter& find(const std::vector<std::shared_ptr<ParameterGroup>>& groups, std::string_view parameter_name);
+Parameter& find(const GroupList& groups, std::string_view parameter_name);
 
 }  // namespace herd::nn

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "herd/base/check.h"
 #include "herd/base/error.h"
-#include "herd/nn/dropout.h"
-#include "herd/nn/feed_forward.h"
+#include "herd/nn/context_parts.h"
+#include "herd/nn/joined_block.h"
 
 namespace herd::nn {
 namespace {
@@ -31,6 +32,17 @@ void add_feed_forward(std::vector<ParameterSpec>& specs, const std::string& name
   if (shape.gated) add_linear(specs, name + ".gate", ffn, D, kInitDeviation, false);
   add_linear(specs, name + ".up", ffn, D, kInitDeviation, shape.biases);
   add_linear(specs, name + ".down", D, ffn, residual_deviation(layers), shape.biases);
+}
+
+// Returns the second of the parameters with this name; null where there is none.
+Parameter* find_second(const GroupList& groups, const std::string& parameter_name) {
+  int before = 0;
+  for (const auto& group : groups) {
+    for (Parameter& parameter : group->parameters()) {
+      if (parameter.spec().name == parameter_name && before++ == 1) return &parameter;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -75,46 +87,74 @@ AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int
           .first_head = first_head};
 }
 
-LayerWeights::LayerWeights(const GroupsOfLayer& groups, const std::string& prefix, const TransformerShape& shape) {
-  const auto find_pair = [&](const std::string& name, bool has_bias) -> Pair {
-    return {&find(groups, prefix + name + ".weight"), has_bias ? &find(groups, prefix + name + ".bias") : nullptr};
+std::shared_ptr<Block> LayerParts::make_part(const std::string& name, const std::string& prefix,
+                                             const std::string& part, const GroupList& groups,
+                                             std::shared_ptr<const Norm> joined_norm) {
+  const auto weight = [&](const std::string& of) -> Parameter& { return find(groups, prefix + of + ".weight"); };
+  const auto bias = [&](bool exists, const std::string& of) {
+    return exists ? &find(groups, prefix + of + ".bias") : nullptr;
   };
-  ln_1 = find_pair("ln_1", shape.norm.has_bias());
-  qkv = find_pair("attn.qkv", shape.biases);
-  out = find_pair("attn.proj", shape.biases);
-  ln_2 = find_pair("ln_2", shape.norm.has_bias());
-  if (shape.mixture) return;
-  if (shape.gated) gate = find_pair("mlp.gate", false);
-  up = find_pair("mlp.up", shape.biases);
-  down = find_pair("mlp.down", shape.biases);
-}
-
-TransformerBlock::TransformerBlock(std::string name, GroupsOfLayer groups, const std::string& prefix,
-                                   const TransformerShape& shape)
-    : Block(std::move(name), std::move(groups)),
-      shape_(shape),
-      attention_(attention_shape(shape, shape.heads)),
-      weights_(this->groups(), prefix, shape) {
-  if (shape.mixture) mixture_.emplace(this->groups(), prefix, *shape.mixture);
-}
-
-Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
-  const at::Tensor& x = x_BTD.at(0);
-  const auto& [ln_1, qkv, proj, ln_2, gate, up, down] = weights_;
-  const at::Tensor n1 = norm(shape_.norm, x, *ln_1.weight, ln_1.bias);
-  const at::Tensor attended = self_attention(n1, {*qkv.weight, qkv.bias, *proj.weight, proj.bias}, attention_, context);
-  const std::pair<at::Tensor, at::Tensor> added =
-      add_and_norm(shape_.norm, x, dropout(attended, shape_.dropout, DropoutSite::kAttentionOutput, context),
-                   *ln_2.weight, ln_2.bias);
-  const at::Tensor &h = added.first, &n2 = added.second;
-  if (!mixture_) {
-    const at::Tensor fed = feed_forward(n2, {gate.weight, *up.weight, up.bias, *down.weight, down.bias});
-    return {h + dropout(fed, shape_.dropout, DropoutSite::kFeedForward, context)};
+  const auto norm = [&](const std::string& of) {
+    return std::make_shared<Norm>(name, groups, shape.norm, weight(of), bias(shape.norm.has_bias(), of));
+  };
+  const auto add = [&](const std::string& of, DropoutSite site) {
+    return std::make_shared<AddResidual>(name, groups, bias(shape.biases && is_split, of), shape.dropout, site,
+                                         std::move(joined_norm));
+  };
+  if (part == "norm_1") return norm("ln_1");
+  if (part == "norm_2") return norm("ln_2");
+  if (part == "add_1") return add("attn.proj", DropoutSite::kAttentionOutput);
+  if (part == "add_2") return add("mlp.down", DropoutSite::kFeedForward);
+  const bool has_whole_bias = shape.biases && !is_split;
+  if (part == "mlp")
+    return std::make_shared<LayerFeedForward>(
+        name, groups,
+        FeedForwardParameters{shape.gated ? &weight("mlp.gate") : nullptr, weight("mlp.up"),
+                              bias(shape.biases, "mlp.up"), weight("mlp.down"), bias(has_whole_bias, "mlp.down")});
+  if (part == "experts") {
+    const auto experts = std::make_shared<RoutedExperts>(name, groups, prefix, *shape.mixture);
+    routers.push_back(experts->router_state());
+    return experts;
   }
-  const auto [fed, losses_B2] = mixture_->forward(n2, context);
-  Tuple out = {h + dropout(fed, shape_.dropout, DropoutSite::kFeedForward, context)};
-  if (losses_B2.defined()) out.push_back(x_BTD.size() > 1 ? x_BTD[1] + losses_B2 : losses_B2);
-  return out;
+  const int exchanging = ring ? 1 : context_ranks;
+  if (part == "projection")
+    return std::make_shared<HeadOutput>(name, groups, weight("attn.proj"), bias(has_whole_bias, "attn.proj"), is_split);
+  if (part == "attention" && ring) return std::make_shared<RingAttention>(name, shape, heads);
+  if (part == "attention" && context_ranks > 1) return std::make_shared<HeadAttention>(name, shape, exchanging, heads);
+  HERD_CHECK(part == "attention" || part == "qkv", "no part of a layer is called " + part);
+  const AttentionParameters parameters{.qkv_weight = weight("attn.qkv"),
+                                       .qkv_bias = bias(shape.biases, "attn.qkv"),
+                                       .out_weight = weight("attn.proj"),
+                                       .out_bias = bias(has_whole_bias, "attn.proj"),
+                                       .kv_weight = find_second(groups, prefix + "attn.qkv.weight"),
+                                       .kv_bias = find_second(groups, prefix + "attn.qkv.bias")};
+  if (part == "qkv") return std::make_shared<HeadProjection>(name, groups, parameters, shape, heads, exchanging);
+  return std::make_shared<LayerAttention>(name, groups, parameters, heads.of(shape));
+}
+
+std::shared_ptr<Block> LayerParts::make(const std::string& name, const std::string& prefix,
+                                        const std::vector<std::string>& parts, const GroupList& groups) {
+  if (parts.size() == 1) return make_part(name, prefix, parts[0], groups);
+  using enum LayerValue;
+  std::vector<JoinedBlock::Part> joined;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string part = parts[i];
+    if (part.starts_with("add")) {
+      std::shared_ptr<const Norm> norm;
+      if (i + 1 < parts.size())
+        norm = std::dynamic_pointer_cast<const Norm>(make_part(name, prefix, parts[++i], groups));
+      joined.push_back({make_part(name, prefix, part, groups, norm), {kSum, kBranch}, {kSum, kBranch}});
+    } else if (part == "experts") {
+      joined.push_back({make_part(name, prefix, part, groups), {kBranch, kLosses}, {kBranch, kLosses}});
+    } else {
+      joined.push_back({make_part(name, prefix, part, groups), {part == "norm_1" ? kSum : kBranch}, {kBranch}});
+    }
+  }
+  const bool has_losses = shape.mixture && shape.mixture->router.with_losses;
+  LayerValues gives = {parts.back() == "add_2" ? kSum : kBranch};
+  if (has_losses) gives.push_back(kLosses);
+  return std::make_shared<JoinedBlock>(name, groups, LayerValues{kSum, parts[0] == "norm_1" ? kLosses : kBranch},
+                                       std::move(joined), std::move(gives));
 }
 
 }  // namespace herd::nn

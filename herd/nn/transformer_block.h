@@ -1,11 +1,13 @@
-// One pre-norm decoder block maps x_BTD to x_BTD, with width D, feed-forward width F, H heads and K key heads of d.
+// Makes blocks of the parts of a pre-norm decoder layer, which maps x_BTD to x_BTD, with width D, feed-forward width F,
+// H heads and K key heads of d:
 //   h = x + dropout(attention(ln_1(x)));  y = h + dropout(feed_forward(ln_2(h)))      self_attention.h, feed_forward.h
+//   norm_1, attention, add_1, norm_2, mlp, add_2                       its parts (layer_parts.h)
+//   norm_1, qkv, attention, projection, add_1, ..                      where ranks share tokens (context_parts.h)
+//   norm_1, attention, add_1, norm_2, experts, add_2                   with a mixture of experts (mixture.h)
 //   Forward takes 8*B*T*D^2 + 4*B*T*D*F + 4*B*T^2*D FLOP for GPT, and 4*B*T*D*(H + K)*d + 6*B*T*D*F + 4*B*T^2*H*d for
-//   Llama; backward takes twice that.
-//   With a mixture, experts stand in place of the feed-forward layer (mixture.h). With the router's losses the block
-//   also takes those of the layers before it, (B, 2), if there are any, and gives the sum with its own. The graph keeps
-//   per token, in elements: D of the input, 2D of the norms' outputs, (H + 2K)d of qkv, Hd of attention, D of h, and 2F
-//   around gelu or 4F around the gate.
+//   Llama; backward takes twice that. With the router's losses the layer also takes those of the layers before it, (B,
+//   2), if there are any, and gives the sum with its own. The graph keeps per token, in elements: D of the input, 2D of
+//   the norms' outputs, (H + 2K)d of qkv, Hd of attention, D of h, and 2F around gelu or 4F around the gate.
 // Source: Radford et al. 2019 (GPT-2); Touvron et al. 2023, arXiv:2302.13971 (Llama); Xiong et al. 2020,
 // arXiv:2002.04745 for pre-norm.
 // Threads: one at a time.
@@ -14,6 +16,7 @@
 #include <optional>
 
 #include "herd/nn/block.h"
+#include "herd/nn/layer_parts.h"
 #include "herd/nn/mixture.h"
 #include "herd/nn/norm.h"
 #include "herd/nn/rotary.h"
@@ -40,33 +43,36 @@ struct TransformerShape {
 // key head, or part of one such group.
 AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int64_t first_head = 0);
 
-using GroupsOfLayer = std::vector<std::shared_ptr<ParameterGroup>>;
-
-// Finds the parameters of a layer: prefix + {ln_1, attn.qkv, attn.proj, ln_2, mlp.gate, mlp.up, mlp.down} + {.weight,
-// .bias}, as far as transformer_parameters() has them. It borrows them.
-struct LayerWeights {
-  struct Pair {
-    Parameter* weight = nullptr;
-    Parameter* bias = nullptr;  // null where there is none
-  };
-  LayerWeights(const GroupsOfLayer& groups, const std::string& prefix, const TransformerShape& shape);
-  Pair ln_1, qkv, out, ln_2;
-  Pair gate, up, down;  // null with a mixture
+// Names the heads of a layer that a tensor rank has.
+struct HeadPart {
+  int64_t ranks = 1, place = 0;
+  AttentionShape of(const TransformerShape& shape) const {
+    return attention_shape(shape, shape.heads / ranks, shape.heads / ranks * place);
+  }
 };
 
-class TransformerBlock final : public Block {
- public:
-  // `groups` hold the LayerWeights, and expert_parameters() where there is a mixture.
-  TransformerBlock(std::string name, GroupsOfLayer groups, const std::string& prefix, const TransformerShape& shape);
-  Tuple forward(const Tuple& x_BTD, const Context& context) override;  // of x, and losses (B, 2) where there are any
-  std::vector<Buffer> buffers() const override { return mixture_ ? mixture_->buffers() : std::vector<Buffer>(); }
-  std::shared_ptr<RouterState> router_state() const { return mixture_ ? mixture_->state() : nullptr; }
+// Makes the blocks of a model's layers, as far as this rank has them.
+struct LayerParts {
+  TransformerShape shape;
+  // True: as ranks of a tensor axis share them. Rows (R, D) take the place of sequences (B, T, D), and the sums with
+  // the residual add the biases of what is partial before.
+  bool is_split = false;
+  HeadPart heads = {};
+  int context_ranks = 1;                                   // that share the tokens of each sequence
+  bool ring = false;                                       // true: keys and values pass around these
+  std::vector<std::shared_ptr<RouterState>> routers = {};  // of the blocks that have been made, in order
+
+  // Returns one part of a layer, or several that follow each other, joined. `groups` hold parameters prefix + {ln_1,
+  // attn.qkv, attn.proj, ln_2, mlp.gate, mlp.up, mlp.down} + {.weight, .bias} and those of experts, as far as its parts
+  // read them. Of attn.qkv there may be two: of queries, then of keys and values. Throws kBug for a part that there is
+  // not.
+  std::shared_ptr<Block> make(const std::string& name, const std::string& prefix, const std::vector<std::string>& parts,
+                              const GroupList& groups);
 
  private:
-  TransformerShape shape_;
-  AttentionShape attention_;
-  LayerWeights weights_;
-  std::optional<Mixture> mixture_;
+  // `joined_norm`: of a sum that normalises, too.
+  std::shared_ptr<Block> make_part(const std::string& name, const std::string& prefix, const std::string& part,
+                                   const GroupList& groups, std::shared_ptr<const Norm> joined_norm = nullptr);
 };
 
 // Returns the parameters of one block in order, without those of experts. `layers` is the depth of the whole model,

@@ -105,7 +105,7 @@ TEST_P(Decoder, KeepsTheBytesItsTableSays) {
     file.model.width = 64, file.model.ffn = 256, file.model.context = 64, file.model.dropout = kind.dropout;
     file.strategy.precision = kind.precision, file.strategy.recompute = kind.recompute;
     const spec::ModelTable table = spec::model_table(file, 2);
-    const TrainingRun training(make_model(file.model, options_of(table)));
+    const TrainingRun training(make_model(file.model, table, RankPlace{}));
     const nn::Context context{.training = true, .samples = {0, 1}};
     nn::Tuple x = {at::zeros({2, 64}, at::kLong)};
     for (size_t b = 0; b + 1 < table.blocks.size(); ++b) {

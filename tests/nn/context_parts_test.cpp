@@ -58,25 +58,26 @@ TEST_P(OnRanks, PartsAreTheWholeLayer) {
           const TransformerShape shape = shape_of(2 * P, keys, llama, p);
           const std::vector<ParameterSpec> parameters = transformer_parameters("h.", shape, 2);
           OwnedGroup whole_group(parameters);
-          TransformerBlock whole("h", {whole_group.group}, "h.", shape);
+          const auto whole = LayerParts{shape}.make(
+              "h", "h.", {"norm_1", "attention", "add_1", "norm_2", "mlp", "add_2"}, {whole_group.group});
           const at::Tensor x = wave({2, T, 24}, 0.31), dy = wave({2, T, 24}, 0.77);
           Context all = context_of(T, 0, 1);
-          Graph whole_graph = run_forward(whole, {x}, all);
+          Graph whole_graph = run_forward(*whole, {x}, all);
           const at::Tensor y = take_outputs(whole_graph)[0];
           const at::Tensor dx = run_backward(std::move(whole_graph), {dy})[0];
 
           std::vector<std::unique_ptr<OwnedGroup>> groups;
-          std::vector<std::unique_ptr<TokenProjection>> projections;
-          std::vector<std::unique_ptr<HeadAttention>> attentions;
-          std::vector<std::unique_ptr<LayerOutput>> outputs;
+          std::vector<std::shared_ptr<Block>> projections, attentions, outputs;
           std::vector<Context> contexts;
           std::vector<Graph> g1(P), g2(P), g3(P);
           Tuple rows, qkv, attended, dqkv(P), dattended(P), dx_of_sum(P);
           for (int r = 0; r < P; ++r) {
             groups.push_back(std::make_unique<OwnedGroup>(parameters));
-            projections.push_back(std::make_unique<TokenProjection>("h", GroupsOfLayer{groups[r]->group}, shape, P));
-            attentions.push_back(std::make_unique<HeadAttention>("h", shape, P));
-            outputs.push_back(std::make_unique<LayerOutput>("h", GroupsOfLayer{groups[r]->group}, shape));
+            LayerParts layer{.shape = shape, .context_ranks = P};
+            projections.push_back(layer.make("h.qkv", "h.", {"norm_1", "qkv"}, {groups[r]->group}));
+            attentions.push_back(std::make_shared<HeadAttention>("h.attention", shape, P));
+            outputs.push_back(
+                layer.make("h.output", "h.", {"projection", "add_1", "norm_2", "mlp", "add_2"}, {groups[r]->group}));
             contexts.push_back(context_of(T, r, P));
             rows.push_back(own_rows(x, contexts[r].cut));
             g1[r] = run_forward(*projections[r], {rows[r]}, contexts[r]);

@@ -22,8 +22,11 @@ constexpr TransformerShape kLlama{.width = 16,
 
 struct OneBlock : OwnedGroup {
   explicit OneBlock(const TransformerShape& shape)
-      : OwnedGroup(transformer_parameters("b.", shape, 2)), block("b", {group}, "b.", shape) {}
-  TransformerBlock block;
+      : OwnedGroup(transformer_parameters("b.", shape, 2)),
+        layer(LayerParts{shape}.make("b", "b.", {"norm_1", "attention", "add_1", "norm_2", "mlp", "add_2"}, {group})),
+        block(*layer) {}
+  std::shared_ptr<Block> layer;
+  Block& block;
 };
 
 Context training() { return {.training = true, .seed = 1, .step = 2, .samples = {7, 9}, .layer = 1}; }

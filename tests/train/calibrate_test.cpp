@@ -48,7 +48,7 @@ struct RankParts {
   runtime::FlatParameters parameters;
 
   RankParts(const spec::RunFile& run, const spec::Layout& layout, Communicator& comm)
-      : model(models::make_model(run.model, models::options_of(spec::model_table(run, layout.micro_batch)))),
+      : model(models::make_model(run.model, spec::model_table(run, layout.micro_batch), models::RankPlace{})),
         step(strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank())),
         groups(comm, step),
         parameters(model.groups, step, comm, {at::kFloat, at::kFloat}, 1) {}

@@ -124,7 +124,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
   const spec::ModelTable table = spec::model_table(run, layout.micro_batch);
   const program::Program step = strategies::compile_step(run, table, layout, comm.rank());
   const auto data = open_samples(run, Split::kTrain);
-  const models::Model model = models::make_model(run.model, models::options_of(table));
+  const models::Model model = models::make_model(run.model, table, models::RankPlace{});
   const optim::AdamW adamw({});
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);
   const bool is_victim = comm.rank() == death.rank;
