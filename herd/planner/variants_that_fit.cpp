@@ -12,6 +12,7 @@
 #include "herd/spec/build_model_table.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
+#include "herd/strategies/zero1.h"
 
 namespace herd::planner {
 namespace {
@@ -176,7 +177,7 @@ class Candidates {
     Candidate out{.run = changed, .changes = differences(run_, changed), .layout = spec::resolve_mesh(changed, ranks_)};
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
     for (const UnsetNumber& one : unset_numbers(changed, out.layout)) {
-      if (one.number->values == nullptr) set_value(*one.key, changed, int64_t{0});
+      if (one.number->values == nullptr) set_value(*one.key, changed, static_cast<int64_t>(one.key->min));
     }
     const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
     std::vector<program::Program> steps;
@@ -321,7 +322,7 @@ class AutoNumbers {
   void choose_direct_blocks() {
     const spec::Key& key = spec::run_key("strategy.direct_host");
     run_.strategy.direct_host = "none";
-    if (cluster_.device.has_own_device) return;
+    if (cluster_.device.has_own_device || strategies::zero_stage(run_, layout_) == 3) return;
     const int last = model_.blocks.back().layer;
     std::set<int> candidates, chosen;
     for (const int layer : {0, 1, 2, last - 2, last - 1, last}) candidates.insert(std::clamp(layer, 0, last));

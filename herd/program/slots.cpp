@@ -82,7 +82,7 @@ class SlotAssignment {
     give_staging_slots(ValueKind::kActivation, Tier::kNvme);
     for (auto& [value, info] : step_.values) {
       const bool is_part = (value.placement.shard | value.placement.owned) != 0;
-      if (is_part && on_device(value) && !is_pooled(value)) give_shard_slot(value, info);
+      if (is_part && (on_device(value) || info.persistent) && !is_pooled(value)) give_shard_slot(value, info);
     }
   }
 
@@ -100,7 +100,8 @@ class SlotAssignment {
   // Gives whole gradients outside the pool a slot each, and shards of weights that come and go.
   void give_own_slots() {
     for (auto& [value, info] : step_.values) {
-      if (value.kind == ValueKind::kWeight && !value.placement.is_whole() && !info.persistent && on_device(value))
+      if (value.kind == ValueKind::kWeight && !value.placement.is_whole() && !info.persistent && !info.pooled &&
+          on_device(value))
         info.slot = next_slot_++;
       if (value.kind == ValueKind::kGradient && value.placement.is_whole() && on_device(value) && !is_pooled(value))
         info.slot = next_slot_++;
@@ -108,11 +109,21 @@ class SlotAssignment {
   }
 
   void give_pool_slots(ValueKind kind, int depth, Codec codec = Codec::kPlain) {
+    const auto is_fetched_shard = [&](const Value& value) {
+      return kind == ValueKind::kWeight && !value.placement.is_whole();
+    };
+    for (const bool fetched : {false, true})  // shards do not share buffers with wholes
+      give_pool_slots(kind, depth, codec, [&](const Value& value) { return is_fetched_shard(value) == fetched; });
+  }
+
+  template <class Belongs>
+  void give_pool_slots(ValueKind kind, int depth, Codec codec, const Belongs& belongs) {
     std::vector<Value> items;
     std::vector<int64_t> bytes;
     std::vector<PoolUse> uses;
     for (const auto& [value, info] : step_.values) {
-      if (value.kind != kind || value.codec != codec || !on_device(value) || info.persistent || !is_pooled(value))
+      if (value.kind != kind || value.codec != codec || !on_device(value) || info.persistent || !is_pooled(value) ||
+          !belongs(value))
         continue;
       const int item = static_cast<int>(items.size());
       for (const Interval& interval : lifetimes_.at(value))
@@ -159,15 +170,15 @@ class SlotAssignment {
     give_buffers(items, assign_pool(bytes, uses, 0));
   }
 
-  // Puts the shard of a gradient, or a persistent shard of a weight, into the slot of its whole where that has one;
-  // what a rank owns likewise.
+  // Puts the shard of a gradient into the slot of its whole where that has one, and a persistent shard of a weight into
+  // that of a whole which persists in the same tier; what a rank owns likewise.
   void give_shard_slot(const Value& value, ValueInfo& info) {
-    const Value whole = placed(value, kWhole);
-    const bool whole_has_slot = on_device(whole) && !is_pooled(whole);
+    const auto whole = step_.values.find(placed(value, kWhole));
     if (value.kind == ValueKind::kGradient && !info.persistent) {
-      info.slot = whole_has_slot ? step_.values.at(whole).slot : next_slot_++;
-    } else if (value.kind == ValueKind::kWeight && info.persistent && whole_has_slot) {
-      info.slot = step_.values.at(whole).slot = next_slot_++;
+      const bool whole_has_slot = whole != step_.values.end() && on_device(whole->first) && !is_pooled(whole->first);
+      info.slot = whole_has_slot ? whole->second.slot : next_slot_++;
+    } else if (value.kind == ValueKind::kWeight && info.persistent) {
+      if (whole != step_.values.end() && whole->second.persistent) info.slot = whole->second.slot = next_slot_++;
     }
   }
 

@@ -6,12 +6,14 @@
 //                     delays the receive; the value's memory is its own.
 //   gradient          A whole gradient gets its own slot, or one of the gradients' pool if it is pooled.
 //   shard of a host   A weight's shard that is not persistent gets its own slot, for it lies between other passes.
-//   gathered weights  Whole weights that are not persistent get a slot of the weights' pool. Those that are gathered in
-//                     a codec have a pool in that codec, so that gathers run ahead; what they are decoded into, right
-//                     before its use, needs no buffer ahead.
+//   gathered weights  Whole weights that are not persistent get a slot of the weights' pool, and shards that are
+//                     fetched for a gather one of theirs. Those that are gathered in a codec have a pool in that codec,
+//                     so that gathers run ahead; what they are decoded into, right before its use, needs no buffer
+//                     ahead.
 //   shard             If the whole of a gradient's shard is not pooled, the shard has the whole's slot, and lies inside
 //                     it at its own range. Else it gets its own slot. Weights that are kept both whole and as a shard
-//                     share a slot in the same way. So do a whole and what a rank owns of it, which is all.
+//                     share a slot in the same way, in any tier. So do a whole and what a rank owns of it, which is
+//                     all.
 //   on the host       Pooled values on the host share slots there. Two that follow each other in the step have
 //                     different ones, so that one is copied while the other is worked on.
 //   evicted           Activations that wait on the host or in files have a slot of a pool in each tier. That of the

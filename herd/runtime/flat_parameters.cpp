@@ -98,7 +98,8 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   Communicator& peers = equal_ranks ? *equal_ranks : comm;
   const nn::ParameterGroup& first_group = *groups_.front();
   allocate(weights_, ValueKind::kWeight, first_group.dtype(),
-           /*symmetric=*/device().is_cpu() && peers.size() > 1 && !axes.empty() && !lies_apart(weights_),
+           /*symmetric=*/device().is_cpu() && peers.size() > 1 && !axes.empty() && !lies_apart(weights_) &&
+               weights_.elements > 0,
            /*zeros=*/seed.has_value() || encoded_weights_.elements > 0, peers);
   allocate(gradients_, ValueKind::kGradient, first_group.gradient_dtype(),
            /*symmetric=*/device().is_cpu() && peers.size() > 1 && !lies_apart(gradients_),
@@ -123,10 +124,17 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     const Value whole = program::weight(g);
     const auto info = step.values.find(whole);
     keeps_whole_.push_back(info != step.values.end() && info->second.persistent);
-    const auto on_host_info = step.values.find(in_tier(whole, program::Tier::kHost));
-    stays_on_host_.push_back(!keeps_whole(g) && on_host_info != step.values.end() && on_host_info->second.persistent);
+    const Value own = own_value(ValueKind::kWeight, g);
+    const auto persists = [&](const Value& value) {
+      const auto at = step.values.find(value);
+      return at != step.values.end() && at->second.persistent;
+    };
+    stays_on_host_.push_back(!keeps_whole(g) && !persists(own) && persists(in_tier(own, program::Tier::kHost)));
     if (stays_on_host(g)) {
-      if (seed) group(g).initialize(*seed, own_weights(g));
+      if (const at::Tensor all = whole_on_host(g); seed && all.defined())
+        group(g).initialize(*seed, all);
+      else if (seed)
+        group(g).initialize(*seed, own_weights(g), part(g).begin);
     } else if (keeps_whole(g)) {
       if (seed) group(g).initialize(*seed, memory(whole).narrow(0, 0, group(g).elements()));
       attach(g);
@@ -137,8 +145,8 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
     const int64_t line_elements = kLineBytes / element_bytes(group(g), ValueKind::kWeight);
     const int64_t updated_elements = !holds(g) || group(g).frozen() || is_of_other_owner(g) ? 0
-                                     : cut(g) ? memory(program::weight(g, cut_of(g).placement)).numel()
-                                              : group(g).elements();
+                                     : cut(g)                                               ? part_elements(g)
+                                                                                            : group(g).elements();
     state_offsets_.push_back(state_offsets_.back() +
                              (updated_elements + line_elements - 1) / line_elements * line_elements);
   }
@@ -237,8 +245,13 @@ void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, 
   for (const auto& [value, info] : step.values) {
     if (!on_host(value, kind)) continue;
     if (info.persistent) {
-      region.extents[value] = {region.elements, info.bytes / element_size};
-      region.elements += info.bytes / element_size;
+      const int64_t elements = info.bytes / element_size;
+      const auto whole = region.extents.find(placed(value, program::kWhole));  // it comes before its parts
+      const bool inside =
+          whole != region.extents.end() && info.slot >= 0 && step.values.at(whole->first).slot == info.slot;
+      region.extents[value] = {inside ? whole->second.begin + cut_of(value.index).shard * elements : region.elements,
+                               elements};
+      if (!inside) region.elements += elements;
     } else {
       staging[info.slot] = std::max(staging[info.slot], info.bytes);
     }
@@ -484,9 +497,14 @@ at::Tensor FlatParameters::gradient_range(int first, int last, Codec codec) cons
 
 bool FlatParameters::holds(int group) const { return keeps_whole(group) || stays_on_host(group) || cut(group); }
 
-bool FlatParameters::cut(int group) const {
-  const Cut& of_group = cut_of(group);
-  return of_group.shards > 1 && weights_.extents.contains(program::weight(group, of_group.placement));
+bool FlatParameters::cut(int group) const { return cut_of(group).shards > 1 && part_elements(group) >= 0; }
+
+int64_t FlatParameters::part_elements(int group) const {
+  const Value part = program::weight(group, cut_of(group).placement);
+  const auto on_device = weights_.extents.find(part);
+  if (on_device != weights_.extents.end()) return on_device->second.elements;
+  const auto waiting = host_weights_.extents.find(in_tier(part, program::Tier::kHost));
+  return waiting == host_weights_.extents.end() ? -1 : waiting->second.elements;
 }
 
 bool FlatParameters::is_of_other_owner(int group) const { return cut_of(group).owned && !cut(group); }
@@ -499,7 +517,7 @@ kernels::ElementRange FlatParameters::part(int index) const {
   const int64_t all = group(index).elements();
   if (is_of_other_owner(index)) return {0, 0};
   if (!cut(index)) return {0, all};
-  const int64_t size = memory(program::weight(index, cut_of(index).placement)).numel();
+  const int64_t size = part_elements(index);
   const int64_t begin = std::min(all, cut_of(index).shard * size);
   return {begin, std::min(begin + size, all)};
 }
@@ -569,6 +587,11 @@ at::Tensor FlatParameters::own_master(int group) const {
 }
 at::Tensor FlatParameters::own_low_halves(int group) const { return own_remainder(group, at::kShort); }
 
+at::Tensor FlatParameters::whole_on_host(int index) const {
+  const at::Tensor all = memory(in_tier(program::weight(index), program::Tier::kHost));
+  return all.defined() ? all.narrow(0, 0, group(index).elements()) : all;
+}
+
 void FlatParameters::attach(int index) {
   nn::ParameterGroup& target = group(index);
   if (target.attached() && !on_host_[static_cast<size_t>(index)]) return;
@@ -576,7 +599,7 @@ void FlatParameters::attach(int index) {
   on_host_[static_cast<size_t>(index)] = false;
 }
 void FlatParameters::attach_on_host(int index) {
-  group(index).attach(own_weights(index));
+  group(index).attach(whole_on_host(index));
   on_host_[static_cast<size_t>(index)] = true;
 }
 void FlatParameters::attach_gradient(int index) {

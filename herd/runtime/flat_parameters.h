@@ -13,7 +13,8 @@
 //             no states and no gradient.
 //   host      A Program may keep states, master copies and the weights that the update works on in host memory. There
 //             each slot has a staging buffer, and bf16 weights have an fp32 master copy, too.
-//             Where it keeps all weights there, the device has buffers of a pool for them.
+//             Where it keeps all weights there, or all shards, the device has buffers of a pool for them. A shard lies
+//             inside the whole if the host has both.
 //             Activations that wait there for backward have buffers, too.
 //   files     It may keep them in a file on NVMe instead, and then the host has staging buffers alone. own_state() and
 //             own_master() are then views of the mapped file, for use outside of steps: call forget_mapped() before the
@@ -84,7 +85,8 @@ class FlatParameters {
   bool holds(int group) const;  // tells whether this rank has weights of the group, whole or a shard
   int num_shards(int group) const { return cut_of(group).shards; }  // into which an axis cuts the group; 1 = none does
   bool keeps_whole(int group) const;  // tells whether the group's weights are whole from step to step
-  // Tells whether the host keeps the group's weights, of which the device has copies only while passes use them.
+  // Tells whether the host keeps what this rank has of the group's weights, of which the device has copies only while
+  // passes use them.
   bool stays_on_host(int group) const { return stays_on_host_[static_cast<size_t>(group)]; }
 
   // own_*       is what this rank updates of a group, on the device; on the host where weights stay there.
@@ -138,8 +140,10 @@ class FlatParameters {
   // These let the group's tensors use the memory of its whole weights or gradient, if they do not yet.
   void attach(int group);
   void attach_gradient(int group);
-  // Lets the group's tensors read its weights where the host keeps them, in place of the memory that they use now.
-  // REQUIRES stays_on_host(group) and a device that is the CPU.
+  // Returns all weights of the group where the host has them; an undefined tensor where it has a shard, or nothing.
+  at::Tensor whole_on_host(int group) const;
+  // Lets the group's tensors read whole_on_host(group), in place of the memory that they use now. REQUIRES a device
+  // that is the CPU.
   void attach_on_host(int group);
   // Takes pooled weights from the group's tensors, which then throw when used; leaves weights that are kept whole.
   void detach(int group);
@@ -169,6 +173,7 @@ class FlatParameters {
   };
   const Cut& cut_of(int group) const { return cuts_[static_cast<size_t>(group)]; }
   bool cut(int group) const;                // tells whether this rank has a shard of the group's weights, or owns them
+  int64_t part_elements(int group) const;   // returns the elements of that shard, padding included; -1 without one
   bool is_of_other_owner(int group) const;  // tells whether another rank updates all of the group
   void lay_out(const program::Program& step, program::ValueKind kind, program::Codec codec, Region& region);
   // Returns the memory of a group's weights in the codec in which they are gathered.

@@ -715,7 +715,7 @@ int64_t ModelBindings::direct_bytes(const Op& op) const {
   int64_t bytes = 0;
   for (const program::Value& value : op.reads) {
     if (value.kind == ValueKind::kWeight && value.tier == program::Tier::kHost)
-      bytes += static_cast<int64_t>(parameters_.own_weights(value.index).nbytes());
+      bytes += static_cast<int64_t>(parameters_.whole_on_host(value.index).nbytes());
   }
   return options_.table == nullptr ? bytes : options_.table->blocks[static_cast<size_t>(op.block)].bytes_read(bytes);
 }
@@ -739,8 +739,10 @@ void ModelBindings::fetch(const Op& op) {
   }
   if (op.writes.at(0).kind == ValueKind::kActivation) return fetch_activation(op.writes[0]);
   const int group = op.writes.at(0).index;
-  const at::Tensor from = parameters_.update_weights(group);
-  copy_over_link(from, parameters_.memory(op.writes[0]).narrow(0, 0, from.numel()));
+  const bool is_whole = op.writes[0].placement.is_whole();
+  const int64_t elements = is_whole ? parameters_.group(group).elements() : parameters_.part(group).size();
+  copy_over_link(parameters_.memory(op.reads.at(0)).narrow(0, 0, elements),
+                 parameters_.memory(op.writes[0]).narrow(0, 0, elements));
   // What a window fetches again is the same as before, and graphs still refer to it.
   // Nor does the shard of a delayed update touch what passes have gathered and still use.
   const bool is_beside_passes = options_.delays_updates && !parameters_.keeps_whole(group);

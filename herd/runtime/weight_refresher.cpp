@@ -29,14 +29,17 @@ void WeightRefresher::refresh() {
     parameters_.refresh_host(group);
     if (parameters_.gathers_encoded(group)) parameters_.encode_shard(group);
     const auto axis = axes_.find(group);
-    if (axis == axes_.end() || !parameters_.keeps_whole(group) || frozen) continue;
+    const program::Tier tier = parameters_.stays_on_host(group) ? program::Tier::kHost : program::Tier::kDevice;
+    const bool keeps_whole = parameters_.keeps_whole(group) || parameters_.whole_on_host(group).defined();
+    if (axis == axes_.end() || !keeps_whole || frozen) continue;
     Communicator& comm = groups_.of(program::Lane::kGather, axis->second);
-    const at::Tensor whole = parameters_.memory(program::weight(group));
+    const at::Tensor whole = parameters_.memory(in_tier(program::weight(group), tier));
     if (const auto owner = owners_.find(group); owner != owners_.end()) {
       comm.broadcast(whole, owner->second, {.name = "weights"});
       continue;
     }
-    const at::Tensor shard = parameters_.memory(program::weight(group, program::kWhole.shard_on(axis->second)));
+    const at::Tensor shard =
+        parameters_.memory(in_tier(program::weight(group, program::kWhole.shard_on(axis->second)), tier));
     comm.all_gather(shard, whole, {.name = "weights"});
   }
   parameters_.forget_mapped();

@@ -11,6 +11,7 @@
 #include "herd/spec/nearest_name.h"
 #include "herd/strategies/each_pass.h"
 #include "herd/strategies/weight_window.h"
+#include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
@@ -64,6 +65,10 @@ Technique direct_host_row() {
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             std::set<int> blocks = direct_blocks(step.run, step.model);
             if (blocks.empty()) return nullptr;
+            if (zero_stage(step.run, step.layout) == 3)
+              throw Error(Code::kBadConfig, "strategy.direct_host = \"" + step.run.strategy.direct_host +
+                                                "\" reads whole weights on the host, which strategy.zero = 3 cuts into "
+                                                "shards\n  fix: strategy.zero = 2, or strategy.direct_host = \"none\"");
             return std::make_unique<DirectHost>(std::move(blocks), step.layers);
           },
           .extend_proof = [](const StepContext& step,

@@ -42,7 +42,6 @@ std::optional<spec::Unsupported> unsupported_with_expert_ranks(const spec::RunFi
   if (strategy.sync != "all_reduce") return refused("strategy.sync", text(strategy.sync), "\"all_reduce\"");
   if (strategy.schedule != "fifo") return refused("strategy.schedule", text(strategy.schedule), "\"fifo\"");
   if (strategy.compression != "none") return refused("strategy.compression", text(strategy.compression), "\"none\"");
-  if (strategy.offload == "window") return refused("strategy.offload", text(strategy.offload), "\"states\"");
   return std::nullopt;
 }
 

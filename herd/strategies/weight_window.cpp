@@ -1,5 +1,7 @@
 #include "herd/strategies/weight_window.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "herd/base/error.h"
@@ -20,20 +22,44 @@ constexpr int64_t kDefaultWindow = 2;  // where the run file leaves the number o
 
 bool has_window(const spec::RunFile& run) { return run.strategy.offload == "window"; }
 
-bool fetches_weights(const Op& op) { return op.kind == OpKind::kFetch && is_whole_weight(op.writes.at(0)); }
+bool is_device_weight(const Value& value) {
+  return value.kind == program::ValueKind::kWeight && value.tier == Tier::kDevice;
+}
+
+bool fetches_weights(const Op& op) { return op.kind == OpKind::kFetch && is_device_weight(op.writes.at(0)); }
+
+Value waiting(const Value& value) { return in_tier(value, Tier::kHost); }
+
+// Throws kBadConfig for what does not go with weights that wait on the host.
+void check_beside_window(const StepContext& step) {
+  if (zero_stage(step.run, step.layout) == 3 && step.run.strategy.gather_codec != "none")
+    throw Error(Code::kBadConfig, "strategy.offload = \"window\" does not go with strategy.gather_codec = \"" +
+                                      step.run.strategy.gather_codec +
+                                      "\": encoded shards stay on the device, and the window's wait on the host\n  "
+                                      "fix: strategy.gather_codec = \"none\", or strategy.offload = \"states\"");
+}
 
 }  // namespace
 
 program::Program WeightWindow::rewrite(program::Program step) const {
-  std::vector<std::pair<Value, int64_t>> weights;
-  for (auto& [value, info] : step.values) {
-    if (!is_whole_weight(value) || !info.persistent) continue;
-    weights.emplace_back(value, info.bytes);
-    info.persistent = false;
-    info.pooled = true;
+  std::map<Value, int64_t> kept;  // what the device has from step to step, and its bytes
+  for (const auto& [value, info] : step.values) {
+    if (is_device_weight(value) && info.persistent) kept[value] = info.bytes;
   }
-  for (const auto& [value, bytes] : weights)
-    step.values[in_tier(value, Tier::kHost)] = {.bytes = bytes, .persistent = true};
+  for (const auto& [value, bytes] : kept) {
+    step.values[waiting(value)] = {.bytes = bytes, .persistent = true};
+    if (!value.placement.is_whole() && kept.contains(placed(value, program::kWhole))) {
+      step.values.erase(value);  // updates of a part of what is whole on the host stay there
+    } else {
+      program::ValueInfo& info = step.values.at(value);
+      info.persistent = false;
+      info.pooled = true;
+    }
+  }
+  for (Op& op : step.ops) {
+    if (op.kind != OpKind::kAllGather || !kept.contains(op.writes.at(0))) continue;
+    for (auto* side : {&op.reads, &op.writes}) std::ranges::transform(*side, side->begin(), waiting);
+  }
   return with_fetches(std::move(step), layers_);
 }
 
@@ -41,12 +67,15 @@ program::Program with_fetches(program::Program step, const std::vector<int>& lay
   std::erase_if(step.ops, fetches_weights);
   std::vector<Op> ops;
   const auto fetch = [&](const Value& value) {
-    ops.push_back({.kind = OpKind::kFetch,
-                   .lane = program::Lane::kCopyIn,
-                   .reads = {in_tier(value, Tier::kHost)},
-                   .writes = {value}});
+    const auto from = step.values.find(waiting(value));
+    if (from == step.values.end() || !from->second.persistent) return;  // it is gathered
+    ops.push_back(
+        {.kind = OpKind::kFetch, .lane = program::Lane::kCopyIn, .reads = {waiting(value)}, .writes = {value}});
   };
-  each_pass(step.ops, layers, fetch, [&](Op& op) { ops.push_back(std::move(op)); });
+  each_pass(step.ops, layers, fetch, [&](Op& op) {
+    if (op.kind == OpKind::kAllGather && is_device_weight(op.reads.at(0))) std::ranges::for_each(op.reads, fetch);
+    ops.push_back(std::move(op));
+  });
   step.ops = std::move(ops);
   return step;
 }
@@ -56,12 +85,7 @@ Technique weight_window_row() {
       .name = "window of weights",
       .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
         if (!has_window(step.run)) return nullptr;
-        if (const int stage = zero_stage(step.run, step.layout); stage > 0)
-          throw Error(Code::kBadConfig,
-                      "strategy.offload = \"window\" keeps whole weights on the host, which strategy.zero = " +
-                          std::to_string(stage) +
-                          " cuts into shards\n  fix: strategy.zero = 0, or "
-                          "strategy.offload = \"states\"");
+        check_beside_window(step);
         return std::make_unique<WeightWindow>(step.layers);
       },
       .supports = {{"strategy.offload", {"window"}}, {"strategy.window", {}}},

@@ -4,7 +4,13 @@
 //   up to m - 1 passes ahead are fetched while others compute. Neighbouring passes over a layer share its fetch.
 //   It follows the rewrite of states on the host (host_states.h), whose updates then leave their weights there.
 //   A rank fetches a block's weights once in forward, and once for its recompute or backward, for each micro-batch.
-// Source: Sun et al. 2022, STRONGHOLD, SC22, section III.
+//   ZeRO-1 and 2   Whole weights wait on the host, and the shard that a rank updates lies inside them. After each
+//   update
+//                  ranks gather it there: all_gather(w.shard.host -> w.host). So the device has no shards.
+//   ZeRO-3         A rank's shard waits on the host. It is fetched before each gather: fetch(w.shard.host -> w.shard),
+//                  all_gather(w.shard -> w), both into buffers of the pool, so that each rank's link carries 1/n of the
+//                  weights (ZeRO-Infinity). Groups that are kept whole (strategy.keep_whole) are so on the host.
+// Source: Sun et al. 2022, STRONGHOLD, SC22, section III; Rajbhandari et al. 2021, arXiv:2104.07857, section 6.1.
 #pragma once
 
 #include <string>
@@ -25,8 +31,8 @@ class WeightWindow final : public Strategy {
   const std::vector<int> layers_;
 };
 
-// Returns the step with a fetch of weights from the host before each pass that needs one, in place of all fetches of
-// weights. `layers` has the layer of each block.
+// Returns the step with a fetch of weights from the host before each pass, or gather for a pass, that needs one, in
+// place of all fetches of weights. `layers` has the layer of each block.
 program::Program with_fetches(program::Program step, const std::vector<int>& layers);
 
 Technique weight_window_row();  // returns its row in the table of techniques.h

@@ -19,7 +19,11 @@ namespace {
 constexpr int64_t kMostAhead = 8;     // a search tries gathers that run up to so many passes ahead
 constexpr int64_t kDefaultAhead = 1;  // where the run file leaves the number open
 
-bool gathers_weights(const spec::RunFile& run, const spec::Layout& layout) { return zero_stage(run, layout) == 3; }
+// Beside a window of weights, strategy.window is the size of the pool (weight_window.h), and wholes would lie on the
+// host.
+bool spends_device_memory(const spec::RunFile& run, const spec::Layout& layout) {
+  return zero_stage(run, layout) == 3 && run.strategy.offload != "window";
+}
 
 }  // namespace
 
@@ -92,11 +96,11 @@ Technique zero3_row() {
           .in_equations = true,
           .alternatives = {zero_alternative<3>()},
           .auto_numbers = {{.key = "strategy.prefetch",
-                            .applies = gathers_weights,
+                            .applies = spends_device_memory,
                             .value_if_inapplicable = kDefaultAhead,
                             .max_value = [](const spec::ModelTable&) { return kMostAhead; }},
                            {.key = "strategy.keep_whole",
-                            .applies = gathers_weights,
+                            .applies = spends_device_memory,
                             .max_value =
                                 [](const spec::ModelTable& model) { return static_cast<int64_t>(model.groups.size()); },
                             .no_memory_without_budget = true}},

@@ -51,7 +51,7 @@ TEST(ActivationOffload, Proves_WithEveryTechnique) {
                 run.mesh.pp = pp, run.mesh.tp = tp;
                 run.strategy.zero = zero, run.strategy.pipeline = order, run.strategy.sequence_parallel = sequence;
                 run.strategy.keep_gathered = index % 3 == 0;
-                if (zero == 0) run.strategy.offload = std::array{"none", "states", "window", "nvme"}[index % 4];
+                run.strategy.offload = std::array{"none", "states", "window", "nvme"}[index % 4];
                 const auto steps = steps_of(run, dp * pp * tp);
                 EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
               }

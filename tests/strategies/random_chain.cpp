@@ -152,15 +152,16 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   run.strategy.bucket = one_of<int64_t>(random, {1, 300, 1 << 20});
   run.strategy.recompute = one_of<std::string>(random, {"none", "full", "sqrt", "every:2", "every:3"});
   run.strategy.precision = one_of<std::string>(random, {"fp32", "bf16", "fp16"});
-  run.strategy.offload = one_of<std::string>(random, {"none", "none", "none", "none", "states", "nvme"});
-  run.strategy.delayed_update =
-      run.strategy.offload != "none" && run.strategy.precision != "fp16" && chance(random, 0.5);
+  run.strategy.offload = one_of<std::string>(random, {"none", "none", "none", "window", "states", "nvme"});
+  const bool updates_on_host_alone = run.strategy.offload == "states" || run.strategy.offload == "nvme";
+  run.strategy.delayed_update = updates_on_host_alone && run.strategy.precision != "fp16" && chance(random, 0.5);
   if (run.strategy.recompute != "none")
     run.strategy.offload_activations = one_of<std::string>(random, {"none", "host", "nvme"});
   run.strategy.compression = run.strategy.precision == "fp32" && fsdp == 1 && chance(random, 0.2) ? "bf16" : "none";
   if (run.strategy.zero > 1 && chance(random, 0.3)) run.strategy.compression = chance(random, 0.5) ? "int8" : "int4";
   if (run.strategy.compression == "bf16") run.strategy.zero = std::min<int64_t>(run.strategy.zero, 1);
-  if (run.strategy.zero == 3 && chance(random, 0.4)) run.strategy.gather_codec = "int8";
+  if (run.strategy.zero == 3 && chance(random, 0.4) && run.strategy.offload != "window")
+    run.strategy.gather_codec = "int8";
   run.optimizer.clip = chance(random, 0.7) ? 1 : 0;
   if (pp == 1 && order != "1f1b" && order != "file") run.strategy.order = "layer_major";
   const bool cuts = run.strategy.zero > 0 || fsdp > 1;

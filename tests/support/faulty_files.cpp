@@ -106,23 +106,24 @@ Function* real(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
-// A request that is in a ring, and what its answer shall be.
+// A request that is in a ring and shall fail.
 struct Struck {
   uint64_t id = 0;
-  int result = 0;
+  int result = 0;  // -errno
 };
 std::mutex struck_mutex;
 std::multimap<io_uring*, Struck> struck_requests;
 
-// Notes the requests that are about to be submitted.
+// Shortens the requests that are about to be submitted, and notes those that shall fail.
 void strike(io_uring* ring) {
   for (unsigned at = ring->sq.sqe_head; at != ring->sq.sqe_tail; ++at) {
-    const io_uring_sqe& entry = ring->sq.sqes[at & ring->sq.ring_mask];
+    io_uring_sqe& entry = ring->sq.sqes[at & ring->sq.ring_mask];
     if (entry.opcode != IORING_OP_READ && entry.opcode != IORING_OP_WRITE) continue;
     const int error = faults().next(entry.opcode == IORING_OP_READ ? "read" : "write", entry.fd);
-    if (error == kNoFault) continue;
+    if (error == kShort) entry.len = static_cast<unsigned>(half_of(entry.len));
+    if (error <= 0) continue;
     const std::lock_guard lock(struck_mutex);
-    struck_requests.insert({ring, {entry.user_data, error == kShort ? static_cast<int>(half_of(entry.len)) : -error}});
+    struck_requests.insert({ring, {entry.user_data, -error}});
   }
 }
 

@@ -82,6 +82,8 @@ INSTANTIATE_TEST_SUITE_P(SeveralRanks, DeviceTraining,
                          testing::Values(Case{"dp2", 2, {}}, Case{"zero1", 3, {"strategy.zero=1"}},
                                          Case{"zero2", 2, {"strategy.zero=2"}},
                                          Case{"zero3", 2, {"mesh.fsdp=2", "strategy.zero=3"}},
+                                         Case{"window_zero1", 2, {"strategy.offload=window", "strategy.zero=1"}},
+                                         Case{"window_zero3", 2, {"strategy.offload=window", "strategy.zero=3"}},
                                          Case{"tp2", 2, llama({"mesh.tp=2"})}, Case{"pp2", 2, {"mesh.pp=2"}},
                                          Case{"tp2_pp2", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.recompute=full"}},
                                          Case{"cp2", 2, llama({"mesh.cp=2"})}),
@@ -162,7 +164,6 @@ Combination layout_drawn(uint64_t seed) {
   c.kind = one_of("gpt", "llama");
   c.dropout = one_of(true, false);
   c.offload = c.pp > 1 ? "none" : one_of("none", "none", "states", "nvme", "window");
-  if (c.offload == "window" && (c.zero > 0 || c.fsdp > 1)) c.offload = "states";
   return c;
 }
 
@@ -173,7 +174,7 @@ spec::RunFile run_drawn(const Combination& c) {
   if (run.strategy.compression == "topk") run.strategy.compression = "bf16", run.strategy.compression_exclude = "none";
   run.strategy.sync = "all_reduce";
   run.strategy.schedule = "fifo";
-  run.strategy.gather_codec = "none";
+  run.strategy.gather_codec = run.strategy.direct_host = "none";
   if (run.strategy.compression == "int8") run.strategy.compression = "none";
   if (c.seed % 3 == 0) run.optimizer.momentum_precision = "bf16";
   return run;

@@ -99,8 +99,34 @@ INSTANTIATE_TEST_SUITE_P(
                     LayoutCase{"PipelineZeroBubble",
                                4,
                                {"mesh.ep=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1", "strategy.zero=1"}},
-                    LayoutCase{"OnTheHost", 2, {"mesh.ep=2", "strategy.offload=states"}}),
+                    LayoutCase{"OnTheHost", 2, {"mesh.ep=2", "strategy.offload=states"}},
+                    LayoutCase{"Window", 2, {"mesh.ep=2", "strategy.offload=window"}},
+                    LayoutCase{"WindowZero1", 4, {"mesh.ep=2", "strategy.offload=window", "strategy.zero=1"}},
+                    LayoutCase{"WindowZero3", 4, {"mesh.ep=2", "strategy.offload=window", "strategy.zero=3"}}),
     [](const auto& one) { return std::string(one.param.name); });
+
+// An update of the gradients of the step before: as on one rank, whose own follows its definition
+// (chain_training_test.cpp).
+TEST(ExpertsTraining, OfRanksDelayUpdatesAsOneRankDoes) {
+  const spec::RunFile run = with(moe_run(), {"model.experts=6", "strategy.offload=states"});
+  const std::string delayed = "strategy.delayed_update=true";
+  const Trained exact = train_in_threads(with(run, {"train.micro_batch=12"}), 1, kSteps);
+  const Trained one = train_in_threads(with(run, {delayed, "train.micro_batch=12"}), 1, kSteps);
+  EXPECT_GT(worst_difference(one.losses, exact.losses), 1e-4);
+  const std::pair<int, std::vector<std::string>> layouts[] = {
+      {2, {"mesh.ep=2"}},
+      {4, {"mesh.ep=2", "strategy.zero=1", "strategy.offload=nvme"}},
+      {4, {"mesh.ep=2", "strategy.zero=3", "strategy.recompute=full"}},
+      {4, {"mesh.ep=2", "mesh.pp=2", "optimizer.clip=0", "health.check_finite=false"}}};
+  for (const auto& [ranks, overrides] : layouts) {
+    std::vector<std::string> all = overrides;
+    all.push_back(delayed);
+    const Trained many = train_in_threads(with(run, all), ranks, kSteps);
+    EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6)
+        << overrides.back() << " " << first_apart(many.losses, one.losses);
+    EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation);
+  }
+}
 
 // A rank holds experts alone that no other has, so four ranks hold them once or twice in all.
 TEST(ExpertsTraining, RanksHoldPartsOfTheExperts) {

@@ -12,7 +12,8 @@ namespace herd::train {
 namespace {
 
 const std::vector<std::string> kRun = run_to_move({"optimizer.lr=3e-4"});
-const std::string kOffload = "strategy.offload=states", kFiles = "strategy.offload=nvme";
+const std::string kOffload = "strategy.offload=states", kFiles = "strategy.offload=nvme",
+                  kWindow = "strategy.offload=window";
 
 // By default each move in one of both precisions.
 TEST(OffloadCommand, TrainsAsOthersDo_AndCheckpointsMoveBothWays) {
@@ -28,7 +29,9 @@ TEST(OffloadCommand, TrainsAsOthersDo_AndCheckpointsMoveBothWays) {
                                                {{2, {"strategy.zero=3"}}, {2, {kOffload, "strategy.zero=2"}}},
                                                {{2, {kOffload, "mesh.pp=2"}}, {2, {kOffload, "mesh.tp=2"}}},
                                                {{2, {kFiles, "strategy.zero=1"}}, {1, {kFiles}}},
-                                               {{2, {kOffload}}, {2, {kFiles, "mesh.pp=2"}}}};
+                                               {{2, {kOffload}}, {2, {kFiles, "mesh.pp=2"}}},
+                                               {{2, {kWindow, "strategy.zero=3"}}, {2, {kWindow, "strategy.zero=1"}}},
+                                               {{2, {kWindow, "strategy.zero=2"}}, {2, {kWindow, "mesh.fsdp=2"}}}};
     for (int index = 0; const auto& move : moves) {
       if (++drawn % one_in(2, 2) != 0) continue;
       expect_moves(folder, "move" + std::to_string(index++) + precision, overrides, expected, move, within);

@@ -80,12 +80,13 @@ DrawnRun drawn_run(uint64_t seed) {
   if (seed % 4 == 0 && !encodes_shards) run.strategy.compression_levels = "quantiles";
   if (seed % 5 == 0 && !encodes_shards) run.strategy.compression_exclude = "wte* h.0.*";
   run.strategy.compression_ratio = seed % 2 == 0 ? 0.01 : 0.2;
-  run.strategy.offload = data * run.mesh.tp * run.mesh.pp <= 2 ? one_of("none", "none", "nvme", "states") : "none";
+  run.strategy.offload = data * run.mesh.tp * run.mesh.pp <= 2 ? one_of("none", "window", "nvme", "states") : "none";
   if (servers) run.strategy.offload = "none";
-  run.strategy.delayed_update = run.strategy.offload != "none" && run.strategy.precision != "fp16" && seed % 2 == 0;
+  run.strategy.delayed_update = (run.strategy.offload == "nvme" || run.strategy.offload == "states") &&
+                                run.strategy.precision != "fp16" && seed % 2 == 0;
   const bool recomputes = run.strategy.recompute == "full" || run.strategy.recompute == "sqrt";
   if (recomputes && seed % 5 < 3) run.strategy.offload_activations = seed % 2 == 0 ? "host" : "nvme";
-  if (run.strategy.zero == 3 && seed % 2 == 1) run.strategy.gather_codec = "int8";
+  if (run.strategy.zero == 3 && seed % 2 == 1 && run.strategy.offload != "window") run.strategy.gather_codec = "int8";
   if (run.strategy.zero > 0 && run.strategy.compression == "none" && run.strategy.gather_codec == "none" &&
       run.strategy.offload == "none" && data > 1 && seed % 5 < 2)
     run.strategy.shard = "layers";

@@ -52,8 +52,15 @@ DrawnTraining drawn_training(uint32_t seed, const std::string& order_file, int64
   run.optimizer.lr = 3e-3;
   run.optimizer.schedule = "constant";
   run.model.frozen = out.model.frozen;
-  out.text = "seed " + std::to_string(seed) + ": " + out.layout.text() + " micro_batch " +
-             std::to_string(run.train.micro_batch) + " frozen " + run.model.frozen + out.model.text;
+  if (run.strategy.offload == "window") {
+    run.strategy.window = in(1, 3);
+    const auto& blocks = out.model.chain.blocks();
+    const bool is_whole = run.strategy.zero < 3 && run.mesh.fsdp == 1;
+    if (is_whole && in(0, 1) == 1)
+      run.strategy.direct_host = blocks[static_cast<size_t>(in(0, static_cast<int64_t>(blocks.size()) - 1))].name;
+  }
+  out.text = "seed " + std::to_string(seed) + ": " + out.layout.text() + " direct " + run.strategy.direct_host +
+             " micro_batch " + std::to_string(run.train.micro_batch) + " frozen " + run.model.frozen + out.model.text;
   return out;
 }
 

@@ -39,17 +39,16 @@ Combination mesh_drawn(uint64_t seed) {
   c.lr = 3e-4, c.norms = 1e-5;
   c.offload = seed % 4 == 2 ? "states" : seed % 4 == 3 ? "nvme" : "none";
   if (c.cp == 1 && (c.tp == 1 || c.ranks > 4) && seed % 2 == 0) c.kind = "moe";
-  if (seed % 4 == 1 && c.zero == 0 && c.fsdp == 1) c.offload = "window";
+  if (seed % 4 == 1) c.offload = "window";
   c.context = one_of("ring", "all_to_all");         // drawn late, so that the rest is as it was
   if (c.tp > 1 && c.ranks <= 4 && seed % 2 == 0) {  // ranks that share heads and tokens
     c.cp = c.tp == 2 && c.ranks == 2 ? one_of(2, 3, 4) : 2;
     c.ranks *= c.cp;
     c.zero = one_of(0, 1, 2, 3);
-    if (c.zero > 0 && c.offload == "window") c.offload = "none";
   }
   if (seed % 8 == 4) {  // experts that several ranks hold
     c.kind = "moe", c.cp = 1;
-    c.offload = one_of("none", "states", "nvme");
+    c.offload = one_of("none", "states", "nvme", "window");
     c.ranks = one_of(2, 3, 4, 6, 8);
     if (c.ranks % c.fsdp != 0) c.fsdp = 1;
     c.ep = c.ranks % 2 == 0 ? one_of(2, c.ranks) : c.ranks;

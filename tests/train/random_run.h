@@ -91,7 +91,16 @@ inline void draw_encoded_shards(const Combination& c, spec::RunFile& run) {
 
 // Weights that ZeRO-3 gathers in int8: losses follow those of exact weights, but not to the last digits.
 inline void draw_gather_codec(const Combination& c, spec::RunFile& run) {
-  if (c.zero == 3 && c.data_ranks() > 1 && c.seed % 3 == 0) run.strategy.gather_codec = "int8";
+  if (c.zero == 3 && c.data_ranks() > 1 && c.offload != "window" && c.seed % 3 == 0) run.strategy.gather_codec = "int8";
+}
+
+// A window of weights of some size, and blocks that read theirs on the host, where they are whole there.
+inline void draw_window(const Combination& c, spec::RunFile& run) {
+  if (c.offload != "window") return;
+  run.strategy.window = static_cast<int64_t>(1 + c.seed / 4 % 3);
+  const bool is_whole = (c.zero < 3 && (c.zero > 0 || c.fsdp == 1)) || c.data_ranks() * c.cp == 1;
+  const std::array blocks = {"none", "embedding", "*", "embedding h.0* head*"};
+  if (is_whole) run.strategy.direct_host = blocks[c.seed / 8 % blocks.size()];
 }
 
 // Shards of weights on hosts of two ranks that hold shards, where there are several hosts.
@@ -195,6 +204,7 @@ inline spec::RunFile drawn(const Combination& c) {
   }
   if (c.ep == 1) draw_secondary_shard(c, run);
   draw_owners(c, run);
+  draw_window(c, run);
   if (c.recompute != "none" && c.recompute != "selective" && c.seed % 4 < 3)
     run.strategy.offload_activations = c.seed % 4 == 0 ? "nvme" : "host";
   run.strategy.delayed_update =
@@ -218,8 +228,9 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          run.strategy.gather_codec + (run.strategy.secondary_shard ? " inside hosts" : "") + ", sync " +
          run.strategy.sync + " of " + std::to_string(run.strategy.servers) + ", " + run.strategy.schedule + " " +
          std::to_string(run.strategy.partition_bytes) + " " + std::to_string(run.strategy.credit) + ", offload " +
-         c.offload + (run.strategy.delayed_update ? " delayed" : "") + " and activations " +
-         run.strategy.offload_activations + ", " + std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
+         c.offload + (run.strategy.delayed_update ? " delayed" : "") + " direct " + run.strategy.direct_host +
+         " and activations " + run.strategy.offload_activations + ", " + std::to_string(c.micro_batches) +
+         " micro-batches | " + m.kind +
          (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts" : "") +
          ", layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
          std::to_string(m.heads) + " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) +
