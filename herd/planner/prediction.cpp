@@ -150,7 +150,7 @@ std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout)
 std::vector<int> ranks_with_all_stages(std::vector<int> ranks, const spec::Layout& layout) {
   const size_t given = ranks.size();
   for (size_t i = 0; i < given; ++i) {
-    for (const int peer : layout.mesh.ranks(layout.stage_axis, ranks[i])) {
+    for (const int peer : layout.ranks_of_pipeline(ranks[i])) {
       if (std::find(ranks.begin(), ranks.end(), peer) == ranks.end()) ranks.push_back(peer);
     }
   }

@@ -188,6 +188,14 @@ struct Program {
   std::map<int, std::vector<spec::TensorId>> kept = {};
   std::vector<Op> ops;  // in the order in which lanes start them
   bool operator==(const Program&) const = default;
+
+  // Each returns the place of `rank` on an axis, and how many ranks the axis has: 0 and 1 without one.
+  int data_place() const { return mesh.index(data_axis, rank); }
+  int data_ranks() const { return mesh.size(data_axis); }
+  int tensor_place() const { return mesh.index(tensor_axis, rank); }
+  int tensor_ranks() const { return mesh.size(tensor_axis); }
+  int context_place() const { return mesh.index(context_axis, rank); }
+  int context_ranks() const { return mesh.size(context_axis); }
 };
 
 }  // namespace herd::program

@@ -59,10 +59,10 @@ Needs needs_of_all(Communicator& world, const program::Program& step) {
 AxisGroups::AxisGroups(Communicator& world, const program::Program& step)
     : world_(world),
       tensor_axis_(step.tensor_axis),
-      tensor_place_(step.mesh.index(step.tensor_axis, step.rank)),
-      tensor_ranks_(step.mesh.size(step.tensor_axis)),
-      context_place_(step.mesh.index(step.context_axis, step.rank)),
-      context_ranks_(step.mesh.size(step.context_axis)),
+      tensor_place_(step.tensor_place()),
+      tensor_ranks_(step.tensor_ranks()),
+      context_place_(step.context_place()),
+      context_ranks_(step.context_ranks()),
       context_zigzag_(step.context_zigzag) {
   const Needs needs = needs_of_all(world, step);
   for (const auto& [lane, axis] : needs.groups) {

@@ -43,6 +43,12 @@ struct Layout {
   PipelineForm pipeline = {};
   int data_ranks() const { return dp * fsdp; }
   int gradient_ranks() const { return dp * fsdp * cp; }
+  int expert_place(int rank) const {
+    return mesh.index(expert_axis, rank);
+  }  // returns which part of the experts it has
+  std::vector<int> ranks_of_pipeline(int rank) const {
+    return mesh.ranks(stage_axis, rank);
+  }  // returns those of its own
 };
 
 // Throws kBadConfig if the mesh does not cover the world. strategies::trainable_layout() checks whether this version

@@ -16,8 +16,7 @@ at::Tensor matrix(const std::vector<int64_t>& values, int64_t rows, int64_t colu
 
 std::vector<runtime::Batch> read_micro_batches(const SampleSource& source, int64_t first, int64_t batch,
                                                int64_t micro_batch, const program::Program& step) {
-  const auto samples =
-      samples_of_rank(first, batch, step.mesh.index(step.data_axis, step.rank), step.mesh.size(step.data_axis));
+  const auto samples = samples_of_rank(first, batch, step.data_place(), step.data_ranks());
   std::vector<runtime::Batch> batches;
   MicroBatch micro;
   for (int64_t m = 0; m < step.micro_batches; ++m) {

@@ -104,8 +104,8 @@ class ChainSamples final : public Samples {
                           .batch = batch,
                           .micro_batch = micro_batch,
                           .micro_batches = step.micro_batches,
-                          .place = step.mesh.index(step.data_axis, step.rank),
-                          .ranks = step.mesh.size(step.data_axis)};
+                          .place = step.data_place(),
+                          .ranks = step.data_ranks()};
     ReadMicroBatches from = ahead_ ? ahead_->take(own) : read(own);
     // Ranks that share samples count them alike, so the sum over all ranks has each of them so many times.
     std::vector<int64_t> sum = {from.counted};

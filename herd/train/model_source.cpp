@@ -33,9 +33,8 @@ class FamilySource final : public ModelSource {
   spec::RunFile complete(spec::RunFile run, Communicator&) const override { return run; }
   models::Model make(const spec::RunFile& run, const spec::ModelTable& table, const program::Program& step,
                      at::Device device) const override {
-    const int experts = spec::resolve_mesh(run, step.mesh.world_size).expert_axis;
-    return models::make_model(
-        run.model, table, {step.mesh.index(step.tensor_axis, step.rank), step.mesh.index(experts, step.rank)}, device);
+    const spec::Layout layout = spec::resolve_mesh(run, step.mesh.world_size);
+    return models::make_model(run.model, table, {step.tensor_place(), layout.expert_place(step.rank)}, device);
   }
   std::unique_ptr<Samples> open(const spec::RunFile& run, Split split, Communicator&) const override {
     return token_samples(open_samples(run, split));
