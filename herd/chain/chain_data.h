@@ -21,6 +21,14 @@ struct Batch {
   int64_t count = -1;
 };
 
+// Says which sizes of a batch count tokens, where these differ between micro-batches: sequences that are padded to the
+// longest one of a micro-batch, for instance.
+struct TokenDimensions {
+  // Every tensor and dimension of a batch that counts them, such as {"words", 1}. In one batch they have the same size.
+  std::vector<std::pair<std::string, int>> dimensions = {};
+  int64_t most = 1;  // tokens of the longest sample: memory is planned for micro-batches of so many
+};
+
 using ReadBatch = std::function<Batch(const std::vector<int64_t>& samples)>;
 
 struct ChainData {
@@ -32,6 +40,7 @@ struct ChainData {
   // Batches that read() may be ahead of the step that trains, on a thread of its own; 0 = it reads what a step asks
   // for. That thread must not draw from torch's own generator, which blocks draw from, too.
   int read_ahead = 0;
+  TokenDimensions tokens = {};  // without dimensions every batch has tensors of the same sizes, but for its samples
 };
 
 }  // namespace herd

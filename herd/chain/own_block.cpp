@@ -68,7 +68,7 @@ std::string sizes_text(at::IntArrayRef sizes) {
 
 // Compares what a block gives with what the trace has seen.
 void check_outputs(const std::string& name, const std::vector<spec::TensorShape>& traced, const Tensors& outputs,
-                   int64_t samples) {
+                   int64_t samples, int64_t tokens) {
   if (traced.empty()) return;
   if (outputs.size() != traced.size())
     throw Error(Code::kBadConfig,
@@ -76,16 +76,16 @@ void check_outputs(const std::string& name, const std::vector<spec::TensorShape>
                     std::to_string(traced.size()) +
                     " when it was traced\n  fix: a block that gives the same tensors for every batch");
   for (size_t i = 0; i < outputs.size(); ++i) {
-    std::vector<int64_t> expected;
-    for (const spec::Extent& extent : traced[i].extents)
-      expected.push_back(extent.factor * (extent.per_sample ? samples : 1));
+    const std::vector<int64_t> expected = traced[i].sizes(samples, tokens);
     if (outputs[i].sizes() == at::IntArrayRef(expected) && outputs[i].scalar_type() == scalar_type_of(traced[i].dtype))
       continue;
     throw Error(Code::kBadConfig, "block \"" + name + "\" gives " + sizes_text(outputs[i].sizes()) + " " +
                                       c10::toString(outputs[i].scalar_type()) + " as tensor " + std::to_string(i) +
                                       ", and its trace expects " + sizes_text(expected) + " " +
                                       std::string(dtype_name(traced[i].dtype)) + " for " + std::to_string(samples) +
-                                      " samples\n  fix: shapes that depend on the number of samples alone");
+                                      " samples" + (tokens == 1 ? "" : " of " + std::to_string(tokens) + " tokens") +
+                                      "\n  fix: shapes that depend on the number of samples alone, or on the tokens "
+                                      "that ChainData::tokens counts");
   }
 }
 
@@ -161,7 +161,8 @@ class OwnBlock final : public nn::Block {
   explicit OwnBlock(OwnBlockParts parts) : Block(parts.block.name, parts.groups), parts_(std::move(parts)) {}
   nn::Tuple forward(const nn::Tuple& x, const nn::Context& context) override {
     nn::Tuple y = with_own_memory(run(parts_, x, context), parts_, x);
-    check_outputs(name(), parts_.outputs, y, std::max<int64_t>(1, static_cast<int64_t>(context.samples.size())));
+    check_outputs(name(), parts_.outputs, y, std::max<int64_t>(1, static_cast<int64_t>(context.samples.size())),
+                  context.tokens);
     return y;
   }
   bool differentiates_input(size_t input) const override {

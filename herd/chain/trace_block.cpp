@@ -104,7 +104,7 @@ bool has_trained(const nn::Block& block) {
 
 spec::TensorShape shape_of(const at::Tensor& tensor, const std::string& name) {
   spec::TensorShape shape{.name = name, .bytes = bytes_of(tensor), .dtype = dtype_of(tensor.scalar_type())};
-  for (const int64_t size : tensor.sizes()) shape.extents.push_back({size, false});
+  for (const int64_t size : tensor.sizes()) shape.extents.push_back({size});
   return shape;
 }
 

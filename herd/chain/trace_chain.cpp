@@ -1,5 +1,7 @@
 #include "herd/chain/trace_chain.h"
 
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 #include <exception>
 #include <map>
@@ -13,10 +15,12 @@
 namespace herd {
 namespace {
 
+constexpr int kMostTokenExponent = 2;  // of pairs of tokens, in one dimension
+
 // Traces a chain with micro-batches of one size.
 class Tracer {
  public:
-  Tracer(const Chain& chain, const TraceOptions& options, Tensors batch, int64_t samples)
+  Tracer(const Chain& chain, const TraceOptions& options, Tensors batch, int64_t samples, int64_t tokens)
       : chain_(chain), options_(options) {
     const std::vector<std::string> names = chain.batch_names();
     for (size_t i = 0; i < names.size(); ++i) {
@@ -25,10 +29,11 @@ class Tracer {
     }
     table_.compute_dtype = options.compute_dtype;
     table_.gradient_dtype = options.gradient_dtype;
-    table_.micro_batch = table_.tokens = samples;
+    table_.micro_batch = samples;
+    table_.tokens = samples * tokens;
     std::vector<std::vector<spec::TensorId>> inputs;
     for (int b = 0; b < num_blocks(); ++b) inputs.push_back(chain.inputs_of(b));
-    nn::Context context{.training = true};
+    nn::Context context{.training = true, .tokens = tokens};
     for (int64_t i = 0; i < samples; ++i) context.samples.push_back(i);
     blocks_ = std::make_unique<BlockTracer>(std::move(inputs), std::move(batch), std::move(context));
   }
@@ -128,30 +133,65 @@ class Tracer {
   std::unique_ptr<BlockTracer> blocks_;
 };
 
-// Finds which sizes count samples, by two traces.
-void find_extents(const std::string& what, std::vector<spec::TensorShape>& small, int64_t small_samples,
-                  std::vector<spec::TensorShape>& large, int64_t large_samples) {
+// Says what differs between two traces.
+struct Difference {
+  std::string unit;             // "samples", "tokens"
+  std::string fix;              // of sizes that are no multiple of the unit
+  int spec::Extent::*exponent;  // that of the unit
+  int most;                     // the largest exponent that is looked for
+  int64_t small, large;         // of the unit, in each trace
+  int64_t samples = 1;          // of both traces, once it is known which sizes count samples
+};
+
+int64_t power(int64_t base, int exponent) {
+  int64_t product = 1;
+  for (int i = 0; i < exponent; ++i) product *= base;
+  return product;
+}
+
+// Finds the power of the unit in the factor of a size, which is `small` in the smaller trace, and divides by it.
+// Returns false where there is none.
+bool find_exponent(const Difference& between, int64_t small, spec::Extent& large) {
+  const int64_t others = power(between.samples, large.samples);
+  for (int exponent = 0; exponent <= between.most; ++exponent) {
+    const int64_t low = power(between.small, exponent), high = power(between.large, exponent);
+    if (large.factor % high != 0 || small != large.factor / high * low * others) continue;
+    large.factor /= high;
+    large.*between.exponent = exponent;
+    return true;
+  }
+  return false;
+}
+
+// Finds which sizes of what a block or the batch gives are multiples of powers of the unit.
+void find_extents(const std::string& what, const Difference& between, const std::vector<spec::TensorShape>& small,
+                  std::vector<spec::TensorShape>& large) {
+  const auto of = [&](int64_t count) { return std::to_string(count) + " " + between.unit; };
   if (small.size() != large.size())
     throw Error(Code::kBadConfig, what + " gives " + std::to_string(small.size()) + " tensors for " +
-                                      std::to_string(small_samples) + " samples, and " + std::to_string(large.size()) +
-                                      " for " + std::to_string(large_samples) +
-                                      "\n  fix: the same tensors for every batch");
+                                      of(between.small) + ", and " + std::to_string(large.size()) + " for " +
+                                      of(between.large) + "\n  fix: the same tensors for every batch");
   for (size_t i = 0; i < small.size(); ++i) {
-    auto &a = small[i].extents, &b = large[i].extents;
-    bool fits = a.size() == b.size() && small[i].dtype == large[i].dtype;
-    for (size_t d = 0; fits && d < a.size(); ++d) {
-      const int64_t s = a[d].factor, l = b[d].factor;
-      if (s == l) continue;
-      fits = s % small_samples == 0 && l % large_samples == 0 && s / small_samples == l / large_samples;
-      a[d] = b[d] = {s / small_samples, true};
-    }
+    const std::vector<spec::Extent>& seen = small[i].extents;
+    std::vector<spec::Extent> extents = large[i].extents;
+    bool fits = seen.size() == extents.size() && small[i].dtype == large[i].dtype;
+    for (size_t d = 0; fits && d < seen.size(); ++d) fits = find_exponent(between, seen[d].factor, extents[d]);
     if (!fits)
-      throw Error(Code::kBadConfig, "tensor " + std::to_string(i) + " of " + what +
-                                        " has sizes that are neither fixed nor a multiple of the samples: they do not "
-                                        "repeat from " +
-                                        std::to_string(small_samples) + " to " + std::to_string(large_samples) +
-                                        " samples\n  fix: shapes that depend on the number of samples alone");
+      throw Error(Code::kBadConfig,
+                  "tensor " + (small[i].name.empty() ? std::to_string(i) : "\"" + small[i].name + "\"") + " of " +
+                      what + " has sizes that are neither fixed nor a multiple of the " + between.unit +
+                      ": they do not repeat from " + c10::str(at::IntArrayRef(small[i].sizes(1, 1))) + " for " +
+                      of(between.small) + " to " + c10::str(at::IntArrayRef(large[i].sizes(between.samples, 1))) +
+                      " for " + of(between.large) + "\n  fix: " + between.fix);
+    large[i].extents = extents;
   }
+}
+
+// Calls find_extents() for the batch and for each block.
+void find_all_extents(const Difference& between, const spec::ModelTable& small, spec::ModelTable& large) {
+  find_extents("the batch", between, small.batch, large.batch);
+  for (size_t b = 0; b < small.blocks.size(); ++b)
+    find_extents("block \"" + small.blocks[b].name + "\"", between, small.blocks[b].outputs, large.blocks[b].outputs);
 }
 
 }  // namespace
@@ -162,37 +202,48 @@ spec::ChainTable trace_chain(const Chain& chain, const ExampleBatch& example, co
   const int64_t budget = DeviceMemory::budget();
   DeviceMemory::set_budget(0);
   int64_t large = std::max<int64_t>(2, options.samples), small = std::max<int64_t>(1, large / 2);
-  const auto traced = [&](int64_t samples) { return Tracer(chain, options, example(samples), samples).run(); };
-  spec::ModelTable tables[2];
+  const int64_t most = std::max<int64_t>(1, options.most_tokens), fewer = std::max<int64_t>(1, most / 2);
+  const auto traced = [&](int64_t samples, int64_t tokens) {
+    return Tracer(chain, options, example(samples, tokens), samples, tokens).run();
+  };
+  spec::ModelTable tables[2], shorter;
   try {
     try {
-      tables[0] = traced(small);
+      tables[0] = traced(small, most);
     } catch (const std::exception&) {
       if (small > 1) throw;
       const std::exception_ptr refusal = std::current_exception();
       small = 2, large = 4;  // a batch norm refuses one sample
       try {
-        tables[0] = traced(small);
+        tables[0] = traced(small, most);
       } catch (const std::exception&) {
         std::rethrow_exception(refusal);
       }
     }
-    tables[1] = traced(large);
+    tables[1] = traced(large, most);
+    if (fewer < most) shorter = traced(large, fewer);
   } catch (...) {
     DeviceMemory::set_budget(budget);
     throw;
   }
   DeviceMemory::set_budget(budget);
   DeviceMemory::reset_peak();
-  find_extents("the batch", tables[0].batch, small, tables[1].batch, large);
-  for (size_t b = 0; b < tables[0].blocks.size(); ++b)
-    find_extents("block \"" + tables[0].blocks[b].name + "\"", tables[0].blocks[b].outputs, small,
-                 tables[1].blocks[b].outputs, large);
+  find_all_extents(
+      {"samples", "shapes that depend on the number of samples alone, or on the tokens that ChainData::tokens counts",
+       &spec::Extent::samples, 1, small, large},
+      tables[0], tables[1]);
+  if (fewer < most) {
+    find_all_extents({"tokens",
+                      "sizes that are a multiple of the tokens; what a block adds to them, such as a token that begins "
+                      "a text, the data can give",
+                      &spec::Extent::tokens, kMostTokenExponent, fewer, most, large},
+                     shorter, tables[1]);
+  }
   if (tables[0].first_trained() == static_cast<int>(tables[0].blocks.size()))
     throw Error(Code::kBadConfig,
                 "no block of the chain has a parameter that is trained\n  fix: a module with "
                 "parameters, or a shorter model.frozen");
-  return {small, std::move(tables[0]), large, std::move(tables[1])};
+  return {small, std::move(tables[0]), large, std::move(tables[1]), most};
 }
 
 }  // namespace herd

@@ -291,15 +291,13 @@ int64_t ModelBindings::shard_rows(int micro_batch) const {
 }
 
 at::Tensor ModelBindings::empty(const program::Value& value) const {
-  const at::Tensor& inputs_BT = batch(value.micro_batch).inputs_BT;
+  const Batch& own = batch(value.micro_batch);
+  const at::Tensor& inputs_BT = own.inputs_BT;
   if (const spec::TensorShape* shape = shape_of(options_.table, program::tensor_of(value))) {
-    const int64_t samples = options_.table->is_chain()
-                                ? std::max<int64_t>(1, static_cast<int64_t>(batch(value.micro_batch).samples.size()))
-                                : inputs_BT.size(0);
-    std::vector<int64_t> sizes;
-    for (const spec::Extent& extent : shape->extents)
-      sizes.push_back(extent.factor * (extent.per_sample ? samples : 1));
-    return at::empty(sizes, at::TensorOptions(scalar_type_of(shape->dtype)).device(parameters_.device()));
+    const int64_t samples =
+        options_.table->is_chain() ? std::max<int64_t>(1, static_cast<int64_t>(own.samples.size())) : inputs_BT.size(0);
+    return at::empty(shape->sizes(samples, own.tokens),
+                     at::TensorOptions(scalar_type_of(shape->dtype)).device(parameters_.device()));
   }
   std::vector<int64_t> sizes = {inputs_BT.size(0), cut(value.micro_batch).size(), options_.width};
   if (groups_.tensor_ranks() > 1) sizes = {rows(value.micro_batch), options_.width};
@@ -318,7 +316,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) {
   context.document_begins = own.document_begins;
   context.layer = layer >= 0 ? layer : op.block;
   context.loss_weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
-  if (own.inputs_BT.defined()) context.tokens = own.inputs_BT.size(1);
+  context.tokens = own.inputs_BT.defined() ? own.inputs_BT.size(1) : own.tokens;
   context.cut = cut(op.micro_batch);
   context.past = input_.cached_tokens;
   if (contains(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();

@@ -51,6 +51,7 @@ struct Batch {
   // Tensors of a chain's batch, in the order of its table; the first dimension counts samples. A micro-batch without
   // samples has one row, which stands in for them and adds nothing. Empty where inputs_BT is the batch.
   nn::Tuple tensors = {};
+  int64_t tokens = 1;  // tokens of each sample of `tensors`, where their number differs between micro-batches
   const at::Tensor& tensor(int number) const {
     return tensors.empty() ? inputs_BT : tensors.at(static_cast<size_t>(number));
   }

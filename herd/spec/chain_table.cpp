@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 
 // Visits every number of a block that grows with the samples of a micro-batch.
 template <class Block, class Visit>
@@ -28,15 +28,15 @@ void visit_numbers(Block& block, const Visit& visit) {
   visit("graph_bytes", block.graph_bytes);
 }
 
-int64_t bytes_of(const TensorShape& tensor, int64_t samples) {
+int64_t bytes_of(const TensorShape& tensor, int64_t samples, int64_t tokens) {
   int64_t bytes = size_of(tensor.dtype);
-  for (const Extent& extent : tensor.extents) bytes *= extent.per_sample ? extent.factor * samples : extent.factor;
+  for (const int64_t size : tensor.sizes(samples, tokens)) bytes *= size;
   return bytes;
 }
 
 Json json_of(const TensorShape& tensor) {
   Json extents = Json::array();
-  for (const Extent& extent : tensor.extents) extents.push_back({extent.factor, extent.per_sample});
+  for (const Extent& extent : tensor.extents) extents.push_back({extent.factor, extent.samples, extent.tokens});
   return {{"name", tensor.name},
           {"bytes", tensor.bytes},
           {"differentiable", tensor.differentiable},
@@ -50,7 +50,7 @@ TensorShape tensor_of(const Json& json) {
                      .differentiable = json.at("differentiable").get<bool>(),
                      .dtype = parse_dtype(json.at("dtype").get<std::string>())};
   for (const Json& extent : json.at("extents"))
-    tensor.extents.push_back({extent.at(0).get<int64_t>(), extent.at(1).get<bool>()});
+    tensor.extents.push_back({extent.at(0).get<int64_t>(), extent.at(1).get<int>(), extent.at(2).get<int>()});
   return tensor;
 }
 
@@ -132,7 +132,7 @@ Json json_of(const ModelTable& table) {
           {"gradient_dtype", dtype_name(table.gradient_dtype)}};
 }
 
-ModelTable table_of(const Json& json, int64_t samples) {
+ModelTable table_of(const Json& json, int64_t samples, int64_t tokens) {
   ModelTable table;
   for (const Json& block : json.at("blocks"))
     table.blocks.push_back(block_of(block, static_cast<int>(table.blocks.size())));
@@ -145,23 +145,30 @@ ModelTable table_of(const Json& json, int64_t samples) {
   table.batch = tensors_of(json.at("batch"));
   table.compute_dtype = parse_dtype(json.at("dtype").get<std::string>());
   table.gradient_dtype = parse_dtype(json.at("gradient_dtype").get<std::string>());
-  table.micro_batch = table.tokens = samples;
+  table.micro_batch = samples;
+  table.tokens = samples * tokens;
   return table;
 }
 
 }  // namespace
 
-ChainTable::ChainTable(int64_t small_samples, ModelTable small, int64_t large_samples, ModelTable large)
-    : small_samples_(small_samples), large_samples_(large_samples), small_(std::move(small)), large_(std::move(large)) {
+ChainTable::ChainTable(int64_t small_samples, ModelTable small, int64_t large_samples, ModelTable large,
+                       int64_t most_tokens)
+    : small_samples_(small_samples),
+      large_samples_(large_samples),
+      most_tokens_(most_tokens),
+      small_(std::move(small)),
+      large_(std::move(large)) {
   HERD_CHECK(small_samples >= 1 && small_samples < large_samples, "two traces of a chain differ in their samples");
   HERD_CHECK_EQ(small_.blocks.size(), large_.blocks.size());
 }
 
 ModelTable ChainTable::at(int64_t micro_batch) const {
   ModelTable out = large_;
-  out.micro_batch = out.tokens = micro_batch;
+  out.micro_batch = micro_batch;
+  out.tokens = micro_batch * most_tokens_;
   const auto resize = [&](std::vector<TensorShape>& tensors) {
-    for (TensorShape& tensor : tensors) tensor.bytes = bytes_of(tensor, micro_batch);
+    for (TensorShape& tensor : tensors) tensor.bytes = bytes_of(tensor, micro_batch, most_tokens_);
   };
   resize(out.batch);
   const double share =
@@ -183,6 +190,7 @@ ModelTable ChainTable::at(int64_t micro_batch) const {
 std::string ChainTable::text() const {
   return Json{{"herd_chain_table", kVersion},
               {"samples", {small_samples_, large_samples_}},
+              {"most_tokens", most_tokens_},
               {"tables", {json_of(small_), json_of(large_)}}}
       .dump(1);
 }
@@ -194,7 +202,9 @@ ChainTable ChainTable::parse(std::string_view text, const std::string& source) {
       throw Error(Code::kCorruptFile,
                   source + " is a chain table of another version\n  fix: train once with this herd");
     const int64_t small = json.at("samples").at(0).get<int64_t>(), large = json.at("samples").at(1).get<int64_t>();
-    return {small, table_of(json.at("tables").at(0), small), large, table_of(json.at("tables").at(1), large)};
+    const int64_t tokens = json.at("most_tokens").get<int64_t>();
+    return {small, table_of(json.at("tables").at(0), small, tokens), large,
+            table_of(json.at("tables").at(1), large, tokens), tokens};
   } catch (const Json::exception& error) {
     throw Error(Code::kCorruptFile,
                 source + " is no chain table: " + error.what() + "\n  fix: train once, which writes it anew");

@@ -1,7 +1,7 @@
 // Holds the model table of a chain of a user's own blocks (herd/chain), which comes from a trace and not from the keys
 // of [model]. Each block was run at two sizes of micro-batches; all else follows from these.
-//   Sizes of tensors are exact, since each is a factor, or a factor for each sample. Bytes that a pass keeps or needs,
-//   and its FLOP, are on the line through both traces.
+//   Sizes of tensors are exact, since each is a multiple of powers of the samples and the tokens (Extent). Bytes that a
+//   pass keeps or needs, and its FLOP, are on the line through both traces, for samples of the most tokens.
 // Threads: pure.
 #pragma once
 
@@ -17,8 +17,9 @@ inline constexpr char kChainFile[] = "chain.json";  // holds it in a run's folde
 
 class ChainTable {
  public:
+  // Both tables are of samples of `most_tokens` tokens; 1 where the data does not count tokens.
   // REQUIRES tables of the same chain, traced with 1 <= small_samples < large_samples.
-  ChainTable(int64_t small_samples, ModelTable small, int64_t large_samples, ModelTable large);
+  ChainTable(int64_t small_samples, ModelTable small, int64_t large_samples, ModelTable large, int64_t most_tokens = 1);
 
   ModelTable at(int64_t micro_batch) const;  // returns the table of micro-batches of so many samples
   const ModelTable& traced() const { return large_; }
@@ -28,7 +29,7 @@ class ChainTable {
   static ChainTable parse(std::string_view text, const std::string& source);
 
  private:
-  int64_t small_samples_, large_samples_;
+  int64_t small_samples_, large_samples_, most_tokens_;
   ModelTable small_, large_;
 };
 

@@ -128,7 +128,7 @@ std::vector<ParameterShape> TableBuilder::expert_parameters(const std::string& p
 
 std::vector<TensorShape> TableBuilder::with_router_losses() const {
   return {{.bytes = R_ * D_ * element_, .dtype = table_.compute_dtype},
-          {.bytes = B_ * 2 * 4, .dtype = DType::kF32, .extents = {{1, true}, {2, false}}}};
+          {.bytes = B_ * 2 * 4, .dtype = DType::kF32, .extents = {{1, 1}, {2}}}};
 }
 
 double TableBuilder::feed_weights(const LayerStyle& style) const {

@@ -1,5 +1,7 @@
 #include "herd/train/chain_source.h"
 
+#include <ATen/ops/arange.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -26,15 +28,27 @@ constexpr std::chrono::minutes kTraceDeadline{10};  // rank 0 runs the whole mod
 
 std::string number(int64_t n) { return std::to_string(n); }
 
+[[noreturn]] void refuse(const std::string& what, const std::string& fix) {
+  throw Error(Code::kBadConfig, what + "\n  fix: " + fix);
+}
+
 // Reads samples of a function, and puts their tensors into the order of the chain.
 class ChainReader {
  public:
-  ChainReader(const Chain& chain, ReadBatch read) : names_(chain.batch_names()), read_(std::move(read)) {
+  ChainReader(const Chain& chain, ReadBatch read, TokenDimensions tokens)
+      : names_(chain.batch_names()), read_(std::move(read)), tokens_(std::move(tokens)) {
     for (const Chain::Block& block : chain.blocks()) blocks_ += (blocks_.empty() ? "" : ", ") + block.name;
+    for (const auto& [name, dimension] : tokens_.dimensions) {
+      if (dimension < 1 || std::ranges::find(names_, name) == names_.end())
+        refuse("ChainData::tokens names dimension " + number(dimension) + " of \"" + name + "\"",
+               dimension < 1 ? "a dimension from 1 on, since dimension 0 counts samples"
+                             : "a tensor of the batch that a block reads");
+    }
   }
 
-  // Returns the tensors of samples, and sets `count` to how many losses count in them.
-  Tensors read(const std::vector<int64_t>& samples, at::ScalarType compute_type, int64_t& count) const {
+  // Returns the tensors of samples, and sets `count` to how many losses count in them, `tokens` to the tokens of each.
+  Tensors read(const std::vector<int64_t>& samples, at::ScalarType compute_type, int64_t& count,
+               int64_t& tokens) const {
     const Batch batch = read_(samples);
     count = batch.count < 0 ? static_cast<int64_t>(samples.size()) : batch.count;
     Tensors out;
@@ -49,10 +63,47 @@ class ChainReader {
                                           " samples\n  fix: a row for each index that the data function is given");
       out.push_back((tensor.is_floating_point() ? tensor.to(compute_type) : tensor).detach().contiguous());
     }
+    tokens = tokens_of(out);
     return out;
   }
 
+  // Returns such tensors with so many tokens: the first ones, or all of them again and again.
+  Tensors with_tokens(Tensors tensors, int64_t tokens) const {
+    for (const auto& [name, dimension] : tokens_.dimensions) {
+      at::Tensor& tensor = tensors[place_of(name)];
+      const at::Tensor places = at::arange(tokens, at::kLong).remainder_(tensor.size(dimension));
+      tensor = tensor.index_select(dimension, places);
+    }
+    return tensors;
+  }
+
  private:
+  size_t place_of(const std::string& name) const {
+    return static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
+  }
+
+  // Returns the size of the dimensions that count tokens; 1 where there are none.
+  int64_t tokens_of(const Tensors& tensors) const {
+    int64_t tokens = 1;
+    for (size_t i = 0; i < tokens_.dimensions.size(); ++i) {
+      const auto& [name, dimension] = tokens_.dimensions[i];
+      const at::Tensor& tensor = tensors[place_of(name)];
+      const std::string what = "dimension " + number(dimension) + " of \"" + name + "\", which counts tokens, ";
+      if (dimension >= tensor.dim())
+        refuse(what + "is none of its " + number(tensor.dim()), "ChainData::tokens with one that it has, from 0");
+      const int64_t size = tensor.size(dimension);
+      if (i > 0 && size != tokens)
+        refuse(what + "has size " + number(size) + ", and that of \"" + tokens_.dimensions[0].first + "\" has " +
+                   number(tokens),
+               "a data function that gives all of them the same tokens");
+      if (size < 1 || size > tokens_.most)
+        refuse(what + "has size " + number(size) + ", where ChainData::tokens states 1 to " + number(tokens_.most),
+               "TokenDimensions::most with the tokens of the longest sample");
+      tokens = size;
+    }
+    return tokens;
+  }
+
   [[noreturn]] void refuse_missing(const std::string& name, const Batch& batch) const {
     std::string has;
     for (const auto& [given, tensor] : batch.tensors) has += (has.empty() ? "" : ", ") + given;
@@ -64,6 +115,7 @@ class ChainReader {
 
   std::vector<std::string> names_;
   ReadBatch read_;
+  TokenDimensions tokens_;
   std::string blocks_;  // names, for messages
 };
 
@@ -134,7 +186,7 @@ class ChainSamples final : public Samples {
       for (const int64_t sample : micro.samples) indices.push_back(index_of(sample));
       if (indices.empty()) indices.push_back(index_of(of.first));  // stands in, and adds nothing
       int64_t count = 0;
-      micro.tensors = reader_.read(indices, type_, count);
+      micro.tensors = reader_.read(indices, type_, count, micro.tokens);
       if (!micro.samples.empty()) out.counted += count;
     }
     return out;
@@ -153,10 +205,6 @@ class ChainSamples final : public Samples {
   Communicator& comm_;
   std::unique_ptr<ReadAhead<BatchOfRank, ReadMicroBatches>> ahead_;  // null where a step reads its own; ends first
 };
-
-void refuse(const std::string& what, const std::string& fix) {
-  throw Error(Code::kBadConfig, what + "\n  fix: " + fix);
-}
 
 // Checks what a chain cannot be trained with.
 void check(const spec::RunFile& run) {
@@ -238,10 +286,9 @@ class ChainSource final : public ModelSource {
 
   std::unique_ptr<Samples> open(const spec::RunFile& run, Split split, Communicator& comm) const override {
     const bool trains = split == Split::kTrain;
-    return std::make_unique<ChainSamples>(ChainReader(chain_, trains ? data_.read : data_.read_validation),
-                                          trains ? data_.samples : data_.validation_samples, trains,
-                                          static_cast<uint64_t>(run.train.seed), scalar_type_of(compute_type(run)),
-                                          trains ? data_.read_ahead : 0, comm);
+    return std::make_unique<ChainSamples>(
+        reader(trains ? data_.read : data_.read_validation), trains ? data_.samples : data_.validation_samples, trains,
+        static_cast<uint64_t>(run.train.seed), scalar_type_of(compute_type(run)), trains ? data_.read_ahead : 0, comm);
   }
 
   bool has_validation() const override { return static_cast<bool>(data_.read_validation); }
@@ -250,17 +297,21 @@ class ChainSource final : public ModelSource {
     runtime::StepInput input;
     runtime::Batch& batch = input.micro_batches.emplace_back();
     for (int64_t i = 0; i < rows; ++i) batch.samples.push_back(i);
-    batch.tensors = first_samples(rows, scalar_type_of(compute_type(run)));
+    batch.tensors = first_samples(rows, data_.tokens.most, scalar_type_of(compute_type(run)));
+    batch.tokens = data_.tokens.most;
     return input;
   }
 
  private:
-  Tensors first_samples(int64_t count, at::ScalarType type) const {
+  ChainReader reader(const ReadBatch& read) const { return {chain_, read, data_.tokens}; }
+
+  Tensors first_samples(int64_t count, int64_t tokens, at::ScalarType type) const {
     std::vector<int64_t> samples;
     for (int64_t i = 0; i < count; ++i) samples.push_back(data_.samples > 0 ? i % data_.samples : i);
-    int64_t counted = 0;
+    int64_t counted = 0, read_tokens = 0;
     const UncountedMemory on_host;
-    return ChainReader(chain_, data_.read).read(samples, type, counted);
+    const ChainReader from = reader(data_.read);
+    return from.with_tokens(from.read(samples, type, counted, read_tokens), tokens);
   }
 
   spec::ChainTable trace(const spec::RunFile& run) const {
@@ -269,9 +320,10 @@ class ChainSource final : public ModelSource {
     options.gradient_dtype = run.strategy.gradient_precision == "same" ? options.compute_dtype : DType::kF32;
     options.frozen = run.model.frozen;
     options.samples = std::max<int64_t>(2, run.train.micro_batch);
+    options.most_tokens = data_.tokens.most;
+    const at::ScalarType type = scalar_type_of(options.compute_dtype);
     return trace_chain(
-        chain_, [&](int64_t samples) { return first_samples(samples, scalar_type_of(options.compute_dtype)); },
-        options);
+        chain_, [&](int64_t samples, int64_t tokens) { return first_samples(samples, tokens, type); }, options);
   }
 
   Chain chain_;

@@ -12,8 +12,8 @@ namespace herd::train {
 
 // Its complete() traces the chain on rank 0, and shares the table. It throws kBadConfig for a run file that describes a
 // model in [model], other than what is frozen or where weights come from, or that asks for tensor or context parallel;
-// and as trace_chain(). Its samples throw kBadConfig for a batch that lacks a tensor that the chain reads, or has other
-// rows than were asked for.
+// and as trace_chain(). Its samples throw kBadConfig for a batch that lacks a tensor that the chain reads, has other
+// rows than were asked for, or tokens that ChainData::tokens does not state.
 std::shared_ptr<const ModelSource> chain_source(const Chain& chain, const ChainData& data);
 
 // Throws kBadConfig where the losses of a step that counted are others than its weight was made for: then Batch::count

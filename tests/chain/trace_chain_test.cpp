@@ -29,19 +29,70 @@ Chain perceptron() {
   return chain;
 }
 
-Tensors batch(int64_t n) { return {torch::randn({n, kIn}), torch::randn({n, 1})}; }
+Tensors batch(int64_t n, int64_t) { return {torch::randn({n, kIn}), torch::randn({n, 1})}; }
 
 TEST(TraceChain, FindsSizesThatCountSamples_AndFlopOfProducts) {
   const spec::ChainTable chain = trace_chain(perceptron(), batch, {.samples = 4});
   for (const int64_t n : {1, 4, 7}) {
     const spec::ModelTable table = chain.at(n);
     ASSERT_EQ(table.blocks.size(), 3u);
-    EXPECT_EQ(table.blocks[0].outputs[0].extents, (std::vector<spec::Extent>{{1, true}, {kHidden, false}}));
+    EXPECT_EQ(table.blocks[0].outputs[0].extents, (std::vector<spec::Extent>{{1, 1}, {kHidden}}));
     EXPECT_EQ(table.tensor_bytes({1, 0}), n * kHidden * 4);
     EXPECT_DOUBLE_EQ(table.blocks[0].forward.matmul_flops, static_cast<double>(2 * n * kIn * kHidden));
     // The batch takes no gradient, so backward has the product for the weights alone.
     EXPECT_DOUBLE_EQ(table.blocks[0].backward.matmul_flops, static_cast<double>(2 * n * kIn * kHidden));
     EXPECT_DOUBLE_EQ(table.blocks[2].forward.matmul_flops, static_cast<double>(3 * 2 * n * kHidden));
+  }
+}
+
+// Rows of tokens, pairs of them, and rows of all samples in one dimension.
+Chain of_tokens(int64_t added = 0) {
+  Chain chain;
+  chain
+      .add(
+          "rows", {"x"}, [] { return torch::nn::Linear(kIn, 4); },
+          [](torch::nn::LinearImpl& m, const Tensors& x) {
+            const at::Tensor y = m.forward(x[0]);
+            return Tensors{y, y.matmul(y.transpose(1, 2)), y.flatten(0, 1), y.matmul(y.transpose(1, 2)).flatten(1)};
+          })
+      .add_function("longer", {"rows"},
+                    [added](const Tensors& x) {
+                      return torch::constant_pad_nd(x[0], {0, 0, 0, added});
+                    })
+      .add_function("loss", {"longer"}, [](const Tensors& x) {
+        return Tensors{x[0].sum(), torch::tensor(x[0].size(0))};
+      });
+  return chain;
+}
+
+Tensors rows_of_tokens(int64_t n, int64_t tokens) { return {torch::randn({n, tokens, kIn})}; }
+
+TEST(TraceChain, FindsSizesThatCountTokens_AndPlansForTheMost) {
+  for (const int64_t most : {2, 7, 64}) {
+    const spec::ChainTable chain =
+        spec::ChainTable::parse(trace_chain(of_tokens(), rows_of_tokens, {.most_tokens = most}).text(), "test");
+    const spec::ModelTable table = chain.at(3);
+    const auto& tensors = table.blocks[0].outputs;
+    EXPECT_EQ(table.batch[0].extents, (std::vector<spec::Extent>{{1, 1}, {1, 0, 1}, {kIn}}));
+    EXPECT_EQ(tensors[0].extents, (std::vector<spec::Extent>{{1, 1}, {1, 0, 1}, {4}}));
+    EXPECT_EQ(tensors[1].extents, (std::vector<spec::Extent>{{1, 1}, {1, 0, 1}, {1, 0, 1}}));
+    EXPECT_EQ(tensors[2].extents, (std::vector<spec::Extent>{{1, 1, 1}, {4}}));
+    EXPECT_EQ(tensors[3].extents, (std::vector<spec::Extent>{{1, 1}, {1, 0, 2}}));
+    EXPECT_EQ(tensors[2].sizes(5, 6), (std::vector<int64_t>{30, 4}));
+    EXPECT_EQ(table.tensor_bytes({1, 1}), 3 * most * most * 4);
+    EXPECT_EQ(table.tokens, 3 * most);
+  }
+}
+
+TEST(TraceChain, NamesBlockAndTensor_WhereASizeIsNoMultipleOfTheTokens) {
+  try {
+    trace_chain(of_tokens(1), rows_of_tokens, {.most_tokens = 8});
+    FAIL() << "nine rows for eight tokens, and five for four";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kBadConfig);
+    EXPECT_THAT(error.message(),
+                testing::AllOf(testing::HasSubstr("tensor 0 of block \"longer\""),
+                               testing::HasSubstr("[2, 5, 4] for 4 tokens to [2, 9, 4] for 8 tokens")));
   }
 }
 
@@ -61,7 +112,12 @@ TEST(TraceChain, CountsConvolutions) {
       .add_function("loss", {}, [](const Tensors& x) {
         return Tensors{x[0].sum(), torch::tensor(x[0].size(0))};
       });
-  const auto table = trace_chain(chain, [](int64_t n) { return Tensors{torch::randn({n, 3, 8, 8})}; }, {}).at(2);
+  const auto table = trace_chain(chain,
+                                 [](int64_t n, int64_t) {
+                                   return Tensors{torch::randn({n, 3, 8, 8})};
+                                 },
+                                 {})
+                         .at(2);
   EXPECT_DOUBLE_EQ(table.blocks[0].forward.matmul_flops, 2.0 * 2 * 5 * 4 * 4 * 3 * 3 * 3);
   EXPECT_DOUBLE_EQ(table.blocks[0].backward.matmul_flops, table.blocks[0].forward.matmul_flops);
 }
@@ -83,7 +139,7 @@ TEST(TraceChain, NotesTheBuffersThatPassesChange) {
       .add_function("loss", {}, [](const Tensors& x) {
         return Tensors{x[0].sum(), torch::tensor(1)};
       });
-  const auto traced = trace_chain(chain, [](int64_t n) { return Tensors{torch::randn({n, kIn})}; }, {});
+  const auto traced = trace_chain(chain, [](int64_t n, int64_t) { return Tensors{torch::randn({n, kIn})}; }, {});
   const auto table = spec::ChainTable::parse(traced.text(), "test").at(2);
   std::vector<std::string> names;
   for (const spec::ParameterShape& buffer : table.blocks[0].buffers) names.push_back(buffer.name);
@@ -104,7 +160,7 @@ TEST(TraceChain, MarksWhatTakesNoGradient) {
       .add_function("loss", {"up", "up:1"}, [](const Tensors& x) {
         return Tensors{torch::where(x[1], x[0], 0.1 * x[0]).sum(), torch::tensor(x[0].size(0))};
       });
-  const auto table = trace_chain(chain, [](int64_t n) { return Tensors{torch::randn({n, kIn})}; }, {}).at(3);
+  const auto table = trace_chain(chain, [](int64_t n, int64_t) { return Tensors{torch::randn({n, kIn})}; }, {}).at(3);
   EXPECT_TRUE(table.blocks[0].outputs[0].differentiable);
   EXPECT_FALSE(table.blocks[0].outputs[1].differentiable);
   EXPECT_EQ(table.tensor_bytes({1, 1}), 3 * kHidden);

@@ -17,7 +17,7 @@ namespace {
 
 namespace F = torch::nn::functional;
 
-constexpr int64_t kWords = 11;
+constexpr int64_t kWords = 11, kMostTokens = 7;
 
 enum class Form : uint8_t {
   kFloat,     // [n, ...], with a gradient
@@ -30,7 +30,8 @@ enum class Form : uint8_t {
 struct Drawn {
   std::string name;  // as Chain::add() reads it
   Form form = Form::kFloat;
-  std::vector<int64_t> sizes = {};  // those after the samples
+  std::vector<int64_t> sizes = {};  // those after the samples, and after the tokens
+  bool has_tokens = false;          // [n, T, ...], zero where a sample has fewer
   int64_t elements() const {
     int64_t product = 1;
     for (const int64_t size : sizes) product *= size;
@@ -44,6 +45,11 @@ struct Recipe {
   int64_t width = 4;
   bool has_norm = false, has_table = false, is_shared = false, gives_views = false;
 };
+
+// Returns what blocks compute with: rows of a floating tensor, summed over its tokens, one for each sample.
+at::Tensor rows_of(const Drawn& drawn, const at::Tensor& x) {
+  return drawn.has_tokens ? x.flatten(1).unflatten(1, {x.size(1), drawn.elements()}).sum(1) : x.flatten(1);
+}
 
 bool per_sample(Form form) { return form != Form::kTable; }
 bool is_floating(Form form) { return form == Form::kFloat || form == Form::kConstant || form == Form::kTable; }
@@ -81,7 +87,7 @@ struct MixImpl : torch::nn::Module {
       if (words_[i])
         part = words_[i]->forward(x[i].flatten(1)).mean(1);
       else if (per_sample(recipe_.inputs[i].form))
-        part = linears_[i]->forward(x[i].flatten(1).to(scale_.scalar_type()));
+        part = linears_[i]->forward(rows_of(recipe_.inputs[i], x[i]).to(scale_.scalar_type()));
       else
         part = linears_[i]->forward(x[i].reshape({1, -1}));
       sum = sum.defined() ? sum + part : part;
@@ -108,7 +114,7 @@ at::Tensor mix(const Recipe& recipe, const Tensors& x) {
     if (x[i].is_floating_point()) type = x[i].scalar_type();
   at::Tensor sum;
   for (size_t i = 0; i < x.size(); ++i) {
-    const at::Tensor rows = per_sample(recipe.inputs[i].form) ? x[i].flatten(1) : x[i].reshape({1, -1});
+    const at::Tensor rows = per_sample(recipe.inputs[i].form) ? rows_of(recipe.inputs[i], x[i]) : x[i].reshape({1, -1});
     const at::Tensor part = spread(torch::sin(rows.to(type)), {recipe.width}, recipe.width);
     sum = sum.defined() ? sum + part : part;
   }
@@ -136,9 +142,15 @@ Tensors outputs_of(const Recipe& recipe, const Tensors& x, at::Tensor mixed, con
           (spread(numbers, output.sizes, output.elements()) * 3 + static_cast<int64_t>(o)) % kWords;
       out.push_back(output.form == Form::kMask ? chosen > 4 : chosen);
     } else {
-      const at::Tensor y = recipe.gives_views && output.elements() <= mixed.size(1)
-                               ? mixed.narrow(1, 0, output.elements()).unflatten(1, output.sizes)
-                               : spread(mixed, output.sizes, output.elements()) * (1.0 + 0.1 * static_cast<double>(o));
+      at::Tensor y = recipe.gives_views && output.elements() <= mixed.size(1)
+                         ? mixed.narrow(1, 0, output.elements()).unflatten(1, output.sizes)
+                         : spread(mixed, output.sizes, output.elements()) * (1.0 + 0.1 * static_cast<double>(o));
+      if (output.has_tokens) {
+        const auto spans = std::ranges::find(recipe.inputs, "spans", &Drawn::name) - recipe.inputs.begin();
+        std::vector<int64_t> sizes = x[static_cast<size_t>(spans)].sizes().vec();
+        sizes.resize(2 + output.sizes.size(), 1);
+        y = y.unsqueeze(1) * x[static_cast<size_t>(spans)].to(y.scalar_type()).view(sizes);
+      }
       out.push_back(output.form == Form::kConstant ? y.detach() : y);
     }
   }
@@ -158,7 +170,8 @@ std::string described(const std::vector<Drawn>& tensors) {
              : tensor.form == Form::kConstant ? "constant"
              : tensor.form == Form::kTable    ? "table"
              : tensor.form == Form::kMask     ? "mask"
-                                              : "indices");
+                                              : "indices") +
+            (tensor.has_tokens ? " tokens" : "");
     for (const int64_t size : tensor.sizes) text += " " + std::to_string(size);
   }
   return text;
@@ -167,8 +180,12 @@ std::string described(const std::vector<Drawn>& tensors) {
 // Draws a chain block by block.
 class Drawer {
  public:
-  Drawer(std::mt19937& random, int64_t scale) : random_(random), scale_(scale) {
-    for (const Drawn& tensor : batch_tensors(scale)) batch_.push_back(tensor);
+  Drawer(std::mt19937& random, int64_t scale) : random_(random), token_random_(random), scale_(scale) {
+    token_random_.discard(1000);
+    counts_tokens_ = token_random_() % 4 == 0;
+    for (const Drawn& tensor : batch_tensors(scale)) {
+      if (counts_tokens_ || !tensor.has_tokens) batch_.push_back(tensor);
+    }
   }
 
   RandomChain draw() {
@@ -180,31 +197,41 @@ class Drawer {
       out_.frozen = chance(0.5) ? "*.scale *.norm.bias" : "block0.* block" + std::to_string(number(1, 3)) + ".*";
     if (out_.frozen[0] == 'b' && !matches_) out_.frozen = "none";
     const auto batch = batch_tensors(scale_);
+    const std::vector<std::string> read_by_chain = out_.chain.batch_names();
+    for (const Drawn& tensor : batch) {
+      if (tensor.has_tokens && std::ranges::find(read_by_chain, tensor.name) != read_by_chain.end())
+        out_.data.tokens.dimensions.emplace_back(tensor.name, 1), out_.data.tokens.most = kMostTokens;
+    }
     out_.data.read = [batch](const std::vector<int64_t>& samples) { return read(batch, samples); };
     return std::move(out_);
   }
 
  private:
   static std::vector<Drawn> batch_tensors(int64_t scale) {
-    return {{"points", Form::kConstant, {6 * scale}},
-            {"ids", Form::kIndices, {4}},
-            {"keep", Form::kMask, {2, 3 * scale}},
-            {"grid", Form::kConstant, {2, 3, scale}}};
+    return {{"points", Form::kConstant, {6 * scale}}, {"ids", Form::kIndices, {4}},
+            {"keep", Form::kMask, {2, 3 * scale}},    {"grid", Form::kConstant, {2, 3, scale}},
+            {"spans", Form::kConstant, {}, true},     {"series", Form::kConstant, {2 * scale}, true}};
   }
 
   static Batch read(const std::vector<Drawn>& tensors, const std::vector<int64_t>& samples) {
     Batch batch;
     const auto n = static_cast<int64_t>(samples.size());
     const at::Tensor index = torch::tensor(samples).unsqueeze(1);
+    const at::Tensor lengths = 1 + index * 5 % kMostTokens;
+    const auto longest = lengths.max().item<int64_t>();
     for (size_t t = 0; t < tensors.size(); ++t) {
       const Drawn& tensor = tensors[t];
-      const at::Tensor column = torch::arange(tensor.elements(), torch::kLong).unsqueeze(0);
+      const int64_t elements = tensor.elements() * (tensor.has_tokens ? longest : 1);
+      const at::Tensor column = torch::arange(elements, torch::kLong).unsqueeze(0);
       const at::Tensor hash = (index * 7919 + column * (104729 + static_cast<int64_t>(t) * 31)) % 10007;
       std::vector<int64_t> sizes = tensor.sizes;
+      if (tensor.has_tokens) sizes.insert(sizes.begin(), longest);
       sizes.insert(sizes.begin(), n);
       at::Tensor values = tensor.form == Form::kIndices ? hash % kWords
                           : tensor.form == Form::kMask  ? hash % 2 == 0
+                          : tensor.name == "spans"      ? torch::ones_like(hash, torch::kFloat)
                                                         : torch::sin(hash.to(torch::kFloat));
+      if (tensor.has_tokens) values = values * (column.div(tensor.elements(), "floor") < lengths);
       batch.tensors.emplace_back(tensor.name, values.reshape(sizes));
     }
     at::Tensor labels = index.squeeze(1) * 5 % kWords;
@@ -257,8 +284,13 @@ class Drawer {
         output.form = exact && chance(0.7) ? (chance(0.5) ? Form::kMask : Form::kIndices) : Form::kConstant;
         if (recipe.has_table && chance(0.5)) output.form = Form::kTable, output.sizes = {kWords, recipe.width};
       }
+      output.has_tokens =
+          counts_tokens_ && (output.form == Form::kFloat || output.form == Form::kConstant) && token_random_() % 3 == 0;
       recipe.outputs.push_back(output);
     }
+    const bool has_tokens = std::ranges::any_of(recipe.outputs, &Drawn::has_tokens);
+    if (has_tokens && std::ranges::find(recipe.inputs, "spans", &Drawn::name) == recipe.inputs.end())
+      recipe.inputs.push_back(*std::ranges::find(batch_, "spans", &Drawn::name));
     if (b >= 1 && b <= 3 && has_module) matches_ = true;
     if (b == 0) first_ = recipe;
     out_.text += "\n  " + name + (has_module ? " module" : " function") + (recipe.gives_views ? " views" : "") + " (" +
@@ -305,7 +337,9 @@ class Drawer {
   }
 
   std::mt19937& random_;
+  std::mt19937 token_random_;  // so that chains without tokens are those of their seeds
   int64_t scale_;
+  bool counts_tokens_ = false;
   RandomChain out_;
   std::vector<Drawn> batch_, made_;
   Recipe first_;

@@ -1,4 +1,5 @@
 // Chains of own blocks drawn by chance: 5 to 12 blocks with branches and skips, whose tensors differ in shape and type.
+// One in four has tensors whose tokens differ between micro-batches.
 #pragma once
 
 #include <cstdint>
