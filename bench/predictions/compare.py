@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Does a step take what was predicted? Many short runs of `herd train`, each with its own calibration.
+"""Does a step take what was predicted? Many short runs, each with its own calibration.
 
     python bench/predictions/compare.py [--build build/release] [--ranks 2] [--rounds 2] [--steps 8] [--only NAME,NAME]
         [--layers 4 --width 512 --vocab 16384 --context 256 --batch 2] [--record predictions]
         [--add]
 
 Contenders take turns, each once a round: two runs of one rank side by side (alone), data parallel, ZeRO-1 to 3, full and
-selective recompute (the latter with dropout), bf16, frozen (the embeddings and half of the blocks), four micro-batches.
+selective recompute (the latter with dropout), bf16, frozen (the embeddings and half of the blocks), four micro-batches;
+and the programs of examples/ that train a model of their own, at sizes where a step takes some 100 ms.
 A run's step is the median of those after the first. The table goes to standard output: over the runs the middle, and the
 smallest and largest. With --record the samples, one object a run (contender, predicted_ms, ms), are kept as
 bench/recorded/NAME.jsonl, and the table is written into docs/guide/benchmarks.md; with --add those that it holds count,
@@ -49,26 +50,45 @@ contenders = {
     "4 micro-batches": [f"train.batch={4 * args.ranks * args.batch}"],
     "ZeRO-3, 4 micro-batches": [f"train.batch={4 * args.ranks * args.batch}", "strategy.zero=3"],
 }
+own_model = [f"train.batch={512 * args.ranks}", "train.micro_batch=128"]
+two_towers = [f"train.batch={2048 * args.ranks}", "train.micro_batch=1024"]
+bert_lecture = [f"train.batch={4 * args.ranks}", "train.micro_batch=4"]
+own = {  # the first word names the program
+    "own_model": own_model,
+    "own_model ZeRO-3": [*own_model, "strategy.zero=3", "strategy.recompute=full"],
+    "own_model pipeline": [*own_model, f"mesh.pp={args.ranks}"],
+    "two_towers": two_towers,
+    "bert_lecture": bert_lecture,
+    "bert_lecture ZeRO-3": [*bert_lecture, "strategy.zero=3"],
+}
+contenders.update(own)
 if args.only:
     contenders = {name: contenders[name] for name in args.only.split(",")}
 
 
 MODEL = f"{here}/../../share/herd/models/gpt-162m.toml"
-SETTINGS = [f"model.layers={args.layers}", f"model.width={args.width}", f"model.heads={args.width // 64}",
-            f"model.context={args.context}", f"model.vocab={args.vocab}", f"train.micro_batch={args.batch}",
-            f"train.steps={args.steps}", "train.eval_every=0", "train.threads=1", "checkpoint.every=-1",
+SETTINGS = [f"train.steps={args.steps}", "train.eval_every=0", "train.threads=1", "checkpoint.every=-1",
             "checkpoint.resume=none"]
+GPT = [f"model.layers={args.layers}", f"model.width={args.width}", f"model.heads={args.width // 64}",
+       f"model.context={args.context}", f"model.vocab={args.vocab}", f"train.micro_batch={args.batch}"]
+
+
+def command(contender, ranks):
+    if contender not in own:
+        return [f"{args.build}/herd", "train", MODEL, "--ranks", str(ranks), *GPT, f"train.batch={ranks * args.batch}"]
+    program = contender.split()[0]
+    return [f"{args.build}/herd", "run", "-n", str(ranks), "--", f"{args.build}/examples/{program}",
+            f"{here}/../../examples/{program}.toml"]
 
 
 def run(contender, overrides):
-    """One object for each run of `herd train`."""
+    """One object for each run."""
     runs, ranks = (args.ranks, 1) if contender == "alone" else (1, args.ranks)
     with tempfile.TemporaryDirectory(prefix="herd_predictions.") as folder:
         started = []
         for i in range(runs):
-            command = [f"{args.build}/herd", "train", MODEL, "--ranks", str(ranks), *SETTINGS, f"log.dir={folder}",
-                       f"log.name={i}", f"train.batch={ranks * args.batch}", *overrides]
-            started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+            words = [*command(contender, ranks), *SETTINGS, f"log.dir={folder}", f"log.name={i}", *overrides]
+            started.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         texts = [process.communicate()[0] for process in started]
         if any(process.returncode for process in started):
             sys.exit("".join(texts))

@@ -45,6 +45,8 @@ Measured read_measured(const toml::table& table, const std::string& name) {
   out.update_us_per_element = keys.number("update_us_per_element");
   out.norm_us_per_element = keys.number("norm_us_per_element");
   out.reduce_us_per_byte = keys.number("reduce_us_per_byte");
+  out.read_us_per_sample = keys.number("read_us_per_sample");
+  out.reads_ahead = keys.flag("reads_ahead");
   keys.refuse_others();
   if (out.forward_us.size() != out.backward_us.size())
     refuse(name, "measured.forward_us and measured.backward_us must be of the same blocks", "as many of both");
@@ -155,6 +157,9 @@ std::string to_toml(const Cluster& cluster) {
          "\nupdate_us_per_element = " + spec::toml_number(m.update_us_per_element) +
          "\nnorm_us_per_element = " + spec::toml_number(m.norm_us_per_element) +
          "\nreduce_us_per_byte = " + spec::toml_number(m.reduce_us_per_byte) + "\n";
+  if (m.read_us_per_sample > 0)
+    out += "read_us_per_sample = " + spec::toml_number(m.read_us_per_sample) +
+           "\nreads_ahead = " + (m.reads_ahead ? "true" : "false") + "\n";
   return out;
 }
 
@@ -206,6 +211,8 @@ Measured measured_of(const program::Calibration& calibration, const spec::RunFil
   out.update_us_per_element = calibration.update_us_per_element;
   out.norm_us_per_element = calibration.norm_us_per_element;
   out.reduce_us_per_byte = calibration.reduce_us_per_byte;
+  out.read_us_per_sample = calibration.read_us_per_sample;
+  out.reads_ahead = calibration.reads_ahead;
   return out;
 }
 
@@ -243,6 +250,10 @@ program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile&
   machine.update_us_per_element = m.update_us_per_element;
   machine.norm_us_per_element = m.norm_us_per_element;
   machine.reduce_us_per_byte = m.reduce_us_per_byte;
+  if (run.chain) {
+    machine.read_us_per_sample = m.read_us_per_sample;
+    machine.reads_ahead = m.reads_ahead;
+  }
   if (m.configuration != configuration_of(run, layout, machine.threads)) return machine;
   const int last = static_cast<int>(m.forward_us.size());
   for (int block = 0; block < last; ++block) {

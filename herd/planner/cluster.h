@@ -44,6 +44,8 @@ struct Measured {
   std::vector<double> backward_us;
   double loss_us = 0;
   double update_us_per_element = 0, norm_us_per_element = 0, reduce_us_per_byte = 0;
+  double read_us_per_sample = 0;  // of a program's own data
+  bool reads_ahead = false;
   bool operator==(const Measured&) const = default;
 };
 

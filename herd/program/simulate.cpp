@@ -160,8 +160,8 @@ class Simulator {
     int first_task = 0;
     std::vector<RingSpan> spans = {};
   };
-  static constexpr int kLanes = 16;                          // rows of a rank: its lanes, and two of rings
-  static constexpr int kRingKeys = 10, kRingGradients = 11;  // rows behind those of Lane
+  static constexpr int kLanes = 16;                                       // rows of a rank: its lanes, and two of rings
+  static constexpr int kRingKeys = 10, kRingGradients = 11, kReads = 12;  // rows behind those of Lane
   static int lane_of(int rank, Lane lane) { return rank * kLanes + static_cast<int>(lane); }
 
   int add_task(sim::Task task) {
@@ -175,9 +175,12 @@ class Simulator {
     const int n = static_cast<int>(step.ops.size());
     std::vector<int> last_task(static_cast<size_t>(n * kSteps));
     std::map<std::string, int> issued;  // number of collectives and messages so far, by key of their meetings
+    std::vector<int> read;              // the task that reads the samples of the step, where that takes time
     for (int position = 0; position < n * kSteps; ++position) {
       const Op& op = step.ops[static_cast<size_t>(position % n)];
-      sim::Task task{.lane = is_deferred_release(op) ? -1 : lane_of(rank, op.lane)};
+      if (position % n == 0 && calibration_.read_us_per_sample > 0)
+        read = {add_read(rank, position == 0 ? -1 : last_task[static_cast<size_t>(position - n)])};
+      sim::Task task{.lane = is_deferred_release(op) ? -1 : lane_of(rank, op.lane), .after = read};
       for (const Dependency& d : waits[static_cast<size_t>(position % n)]) {
         const int earlier = position - position % n - d.distance * n + d.op;
         if (earlier >= 0) task.after.push_back(last_task[static_cast<size_t>(earlier)]);
@@ -219,6 +222,22 @@ class Simulator {
       last_task[static_cast<size_t>(position)] = static_cast<int>(tasks_.size()) - 1;
     }
     last_task_.push_back(std::move(last_task));
+  }
+
+  // Adds what reads the samples of a step. A loader reads them once the step before has begun, as far ahead as one
+  // step.
+  int add_read(int rank, int begin_of_step_before) {
+    const Program& step = programs_[static_cast<size_t>(rank)];
+    const double us = calibration_.read_us_per_sample * static_cast<double>(step.micro_batches * model_.micro_batch);
+    sim::Task task{.lane = calibration_.reads_ahead ? rank * kLanes + kReads : lane_of(rank, Lane::kCompute)};
+    if (calibration_.reads_ahead && begin_of_step_before >= 0) task.after = {begin_of_step_before};
+    if (calibration_.host_link_bytes_per_us > 0) {  // the host reads; its cores are not simulated
+      task.latency_us = us;
+    } else {
+      task.work_us = us;
+      task.uses = {{cores_, 1}};
+    }
+    return add_task(std::move(task));
   }
 
   // Adds a pass of attention in a ring, and returns the task with which it ends. Each step works on the keys and values

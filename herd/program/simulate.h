@@ -40,6 +40,10 @@ struct Calibration {
   double update_us_per_element = 0;  // time of the optimizer, one thread; 0 = not measured
   double norm_us_per_element = 0;
   double reduce_us_per_byte = 0;  // time of an all-reduce per byte of each rank's message
+  // Time in which one thread of a rank reads a sample of its own data; 0 = next to none. A step begins when its samples
+  // are read: after the step before, or where it reads ahead beside it.
+  double read_us_per_sample = 0;
+  bool reads_ahead = false;
 };
 
 struct CollectivePrice {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "herd/base/elapsed.h"
 #include "herd/base/midmean.h"
 #include "herd/program/excerpts.h"
 #include "herd/program/passes.h"
@@ -13,6 +14,7 @@ namespace herd::train {
 namespace {
 
 using program::OpKind;
+using runtime::Clock;
 
 constexpr int kLayers = 2;  // layers that are timed in turn, so that the weights of one don't stay in the cache
 constexpr double kActivation = 1e-2, kWeight = 1e-3;
@@ -65,7 +67,9 @@ runtime::BindingTable BlockTimer::bindings() {
 }
 
 void BlockTimer::run() {
+  const auto begin = Clock::now();
   runtime::StepInput input = example_(layout_.micro_batch);
+  reads_.push_back(us_since(begin));
   input.weight = kWeight;
   bindings_.begin_step(std::move(input));
   comm_.barrier({.name = "calibration"});
@@ -87,7 +91,10 @@ void BlockTimer::run() {
 void BlockTimer::discard_warm_up() {
   times_.clear();
   totals_.clear();
+  reads_.clear();
 }
+
+double BlockTimer::read_us_per_sample() const { return midmean(reads_) / static_cast<double>(layout_.micro_batch); }
 
 double BlockTimer::arithmetic(Op op) const {
   const auto& shape = table_.blocks[static_cast<size_t>(op.second)];

@@ -41,6 +41,8 @@ class BlockTimer {
   // give; 1 with one rank. Collectives wait for the slowest rank, which may differ from run to run.
   double slowest_rank_ratio(const std::map<Op, double>& block_times_us);
 
+  double read_us_per_sample() const;  // returns the time of `example` for each of its samples, on this rank
+
  private:
   runtime::BindingTable bindings();
   double arithmetic(Op op) const;
@@ -55,6 +57,7 @@ class BlockTimer {
   runtime::Executor executor_;
   std::map<Op, std::vector<double>> times_;  // microseconds of each pass over each block
   std::vector<double> totals_;               // microseconds of all passes of each run
+  std::vector<double> reads_;                // microseconds of each example
 };
 
 }  // namespace herd::train

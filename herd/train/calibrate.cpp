@@ -94,6 +94,7 @@ class Measurements {
     machine.update_us_per_element = mean_of_measured(midmean(update_), comm_) * core_share;  // a rank may own nothing
     machine.norm_us_per_element = mean_over_ranks(midmean(norm_), comm_) * core_share;
     machine.reduce_us_per_byte = comm_.size() > 1 ? mean_over_ranks(midmean(reduce_), comm_) * core_share : 0;
+    if (run_.chain) machine.read_us_per_sample = mean_over_ranks(passes.read_us_per_sample(), comm_) * core_share;
     if (on_cpu)
       machine.emulated_link_bytes_per_us = static_cast<double>(run_.memory.link) / 1e6;
     else

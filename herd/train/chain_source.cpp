@@ -292,6 +292,7 @@ class ChainSource final : public ModelSource {
   }
 
   bool has_validation() const override { return static_cast<bool>(data_.read_validation); }
+  bool reads_ahead() const override { return data_.read_ahead > 0; }
 
   runtime::StepInput example(const spec::RunFile& run, int64_t rows) const override {
     runtime::StepInput input;

@@ -40,6 +40,8 @@ class ModelSource {
   virtual std::unique_ptr<Samples> open(const spec::RunFile& run, Split split, Communicator& comm) const = 0;
   // Tells whether open() has samples for a validation.
   virtual bool has_validation() const = 0;
+  // Tells whether samples for training are read beside the steps before.
+  virtual bool reads_ahead() const { return false; }
   // Returns one micro-batch of `rows` samples, to time passes with.
   virtual runtime::StepInput example(const spec::RunFile& run, int64_t rows) const = 0;
 };

@@ -353,7 +353,10 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   const program::Calibration calibration = [&] {
     BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm,
                       [&](int64_t rows) { return s.source->example(run, rows); });
-    return calibrate(run, s.layout, passes, *s.parameters, *s.optimizer, comm, static_cast<int>(ranks_here.size()));
+    program::Calibration measured_here =
+        calibrate(run, s.layout, passes, *s.parameters, *s.optimizer, comm, static_cast<int>(ranks_here.size()));
+    measured_here.reads_ahead = s.source->reads_ahead();
+    return measured_here;
   }();
   s.peak_gflops = calibration.matmul_flops_per_us * calibration.threads / 1e3;
   planner::Cluster cluster = planner::cluster_of(calibration, run, topology);

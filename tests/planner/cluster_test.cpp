@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "herd/base/error.h"
+#include "herd/spec/chain_table.h"
 #include "herd/topology/presets.h"
 #include "herd/topology/topology_text.h"
 
@@ -124,6 +125,8 @@ void expect_measurements_back(const std::string& precision, const std::string& g
   machine.update_us_per_element = 1e-3;
   machine.norm_us_per_element = 1e-4;
   machine.reduce_us_per_byte = 1.0 / 7000;
+  machine.read_us_per_sample = 2.5;
+  machine.reads_ahead = true;
   spec::RunFile run;
   run.model.layers = 1;
   run.memory.device_budget = 1 << 30;
@@ -146,6 +149,11 @@ void expect_measurements_back(const std::string& precision, const std::string& g
   EXPECT_EQ(again.norm_us_per_element, machine.norm_us_per_element);
   EXPECT_EQ(again.reduce_us_per_byte, machine.reduce_us_per_byte);
   EXPECT_EQ(again.attention_flops_per_us, machine.attention_flops_per_us);
+  EXPECT_EQ(again.read_us_per_sample, 0) << "samples of a family are next to no time";
+  spec::RunFile own = run;
+  own.chain = std::make_shared<spec::ChainTable>(1, spec::ModelTable{}, 2, spec::ModelTable{});
+  EXPECT_EQ(calibration_of(with_ranks(read, 2), own, layout).read_us_per_sample, 2.5);
+  EXPECT_TRUE(calibration_of(with_ranks(read, 2), own, layout).reads_ahead);
   spec::RunFile other = run;  // of whose passes nothing was measured
   other.strategy.precision = precision == "fp32" ? "bf16" : "fp32";
   EXPECT_TRUE(calibration_of(with_ranks(read, 2), other, layout).measured_us.empty());

@@ -51,6 +51,22 @@ TEST(Simulate, TakesWhatWasMeasured_InPlaceOfTheRates) {
   EXPECT_NEAR(on(setup, machine).step_us, 300.0 * last + 1000 + 1.1e-3 * elements, 1);
 }
 
+// Where a core is free a loader costs nothing, up to the time of a step.
+TEST(Simulate, AStepWaitsForItsSamples_OrReadsThemBesideTheStepBefore) {
+  const Example setup = gpt(2);
+  Calibration machine{.cores = 4};
+  const double without = on(setup, machine).step_us;
+  const double us = without / static_cast<double>(setup.model.micro_batch * setup.steps[0].micro_batches);
+  machine.read_us_per_sample = us / 2;
+  EXPECT_NEAR(on(setup, machine).step_us, 1.5 * without, 0.02 * without);
+  machine.reads_ahead = true;
+  EXPECT_NEAR(on(setup, machine).step_us, without, 0.02 * without);
+  machine.read_us_per_sample = 3 * us;
+  EXPECT_NEAR(on(setup, machine).step_us, 3 * without, 0.02 * without);
+  machine.read_us_per_sample = us / 2, machine.cores = 2;
+  EXPECT_GT(on(setup, machine).step_us, 1.2 * on(setup, {.cores = 2}).step_us);
+}
+
 TEST(Simulate, RanksShareCores_SoTwoOnOneTakeTwiceAsLong) {
   const Example setup = gpt(2);
   const Calibration two_cores{.cores = 2}, one_core{.cores = 1};

@@ -298,6 +298,21 @@ TEST(ChainTraining, ReadsTheSameSamplesAhead) {
   EXPECT_EQ(train_chain_in_threads(branched_chain(), data, run_file(), 2, kSteps).losses, ahead.losses);
 }
 
+// A step waits for its samples, so a prediction counts the time of the data function.
+TEST(ChainTraining, PredictsTheTimeOfItsDataFunction) {
+  constexpr std::chrono::milliseconds kOfASample{4};
+  const TemporaryFolder folder;
+  const auto slow = [&](const std::vector<int64_t>& samples) {
+    std::this_thread::sleep_for(kOfASample * samples.size());
+    return points(samples);
+  };
+  spec::RunFile run = run_file("[checkpoint]\nevery = -1\n");
+  run.train.steps = 2, run.log.dir = folder.path(), run.log.name = "slow";
+  run_inproc(1, [&](Communicator& comm) { Trainer(branched_chain(), {.read = slow}, run, comm).run(); });
+  const StepMetrics step = read_metrics(folder.path() / "slow" / "metrics.jsonl").back();
+  EXPECT_GE(step.predicted_step_ms, 0.9 * static_cast<double>(run.train.batch * kOfASample.count()));
+}
+
 std::string refusal(const Chain& chain, const ChainData& data, const spec::RunFile& run) {
   std::string text;
   try {
