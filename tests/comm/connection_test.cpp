@@ -103,7 +103,7 @@ std::chrono::nanoseconds processor_time() {
 // As the records of a long message do over a slow network. It yields its core for 100 us where waits are short.
 TEST(Connection, SleepsAtOnceBetweenMessagesThatComeSlowly) {
   constexpr int kFirst = 50, kMessages = 200;
-  expect_within(85us, [&] {
+  expect_within(50us, [&] {
     std::chrono::nanoseconds each{};
     run_inproc(2, [&](Communicator& world) {
       Connection connection(world, 1 - world.rank(), "pair");
