@@ -34,6 +34,7 @@ struct ServerCall::State : std::enable_shared_from_this<ServerCall::State> {
     Reply reply = {};
     comm::Transfer asked = {}, payload = {}, replied = {}, answered = {};
     std::vector<std::byte> rows = {};  // of push_rows()
+    std::exception_ptr unsent = {};    // what wait_sent() met
   };
   ServerClient* client = nullptr;
   const char* name = "";          // "push"
@@ -95,6 +96,7 @@ void ServerCall::State::await(Part& part, comm::Transfer& transfer, std::chrono:
 }
 
 void ServerCall::State::finish(Part& part) {
+  if (part.unsent) std::rethrow_exception(part.unsent);
   const std::chrono::milliseconds deadline = client->deadline_;
   await(part, part.asked, deadline);
   if (part.payload.valid()) await(part, part.payload, deadline);
@@ -113,7 +115,8 @@ void ServerCall::wait_sent() {
   for (State::Part& part : state_->parts) {
     try {
       if (part.payload.valid()) state_->await(part, part.payload, state_->client->deadline_);
-    } catch (const Error&) {  // wait() throws it
+    } catch (const Error&) {
+      part.unsent = std::current_exception();  // for wait()
     }
   }
 }

@@ -127,6 +127,10 @@ void ServedParameters::pull_all() {
   for (const int group : groups_of_keys_) pull(group);
 }
 
+int64_t ServedParameters::num_lost() const {
+  return server_ != nullptr ? server_->num_lost() : std::numeric_limits<int64_t>::max();
+}
+
 JobProgress ServedParameters::report(WorkerProgress progress) {
   {
     const std::lock_guard lock(mutex_);

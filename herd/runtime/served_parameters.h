@@ -50,6 +50,8 @@ class ServedParameters {
   // Returns when the weights have come. Throws as ServerClient, also what became of the push.
   void pull(int group);
   void pull_all();
+  // Counts the workers that this rank's server has lost; the greatest number where it has no server.
+  int64_t num_lost() const;
   // Tells whether ranks may be at different steps; each push is an update then.
   bool runs_ahead() const { return options_.staleness != 0; }
   // Tells the first server that this rank has done so many steps, and returns how far all are.

@@ -16,13 +16,14 @@ Evaluation::Evaluation(const program::Program& step, const runtime::Chain& chain
 
 std::optional<double> Evaluation::run(const Samples& samples, Communicator& comm, const EvaluateOptions& options) {
   std::vector<double> sum_count = {0, 0};
-  std::vector<program::Program> as_rank(std::max<size_t>(1, options.ranks.size()), executor_.program());
-  for (size_t i = 0; i < options.ranks.size(); ++i) as_rank[i].rank = options.ranks[i];
+  program::Program step = executor_.program();
+  const std::vector<int> ranks = options.ranks.empty() ? std::vector<int>{step.rank} : options.ranks;
   int64_t passes = 0;
   const int64_t count = std::min(options.batches * options.batch, samples.per_epoch());
   for (int64_t first = 0; first < count; first += options.batch) {
     const int64_t batch = std::min(options.batch, count - first);
-    for (const program::Program& step : as_rank) {
+    for (const int rank : ranks) {
+      step.rank = rank;
       bindings_.begin_step(samples.read(first, batch, options.micro_batch, step));
       executor_.run(passes++);
       executor_.drain();

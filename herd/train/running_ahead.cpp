@@ -10,6 +10,7 @@ namespace herd::train {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenReports{2};  // while a rank waits for others
+constexpr int kDeadlinesOfWork = 10;                     // within which ranks that serve validate or save
 
 }  // namespace
 
@@ -33,16 +34,26 @@ void RunningAhead::wait_for_slowest() {
     std::this_thread::sleep_for(kBetweenReports);
     report(mine_);
   }
+  const auto until = std::chrono::steady_clock::now() + options_.deadline;
+  while (served_.num_lost() < heard_.num_lost) {
+    if (std::chrono::steady_clock::now() >= until)
+      throw Error(Code::kTimeout,
+                  "the server of this rank has not heard within " + std::to_string(options_.deadline.count()) +
+                      " ms that a rank is lost, as the first one has\n  fix: see whether it still runs");
+    std::this_thread::sleep_for(kBetweenReports);
+  }
 }
 
-void RunningAhead::meet() {
-  const auto until = std::chrono::steady_clock::now() + options_.deadline;
+void RunningAhead::meet() { meet_within(options_.deadline); }
+void RunningAhead::meet_after_work() { meet_within(kDeadlinesOfWork * options_.deadline); }
+
+void RunningAhead::meet_within(std::chrono::milliseconds deadline) {
+  const auto until = std::chrono::steady_clock::now() + deadline;
   const int64_t meetings = ++mine_.meetings;
   for (report(mine_); heard_.meetings < meetings; report(mine_)) {
     if (std::chrono::steady_clock::now() >= until)
       throw Error(Code::kTimeout, "not all ranks have come to meeting " + std::to_string(meetings) + " after step " +
-                                      std::to_string(mine_.steps) + " within " +
-                                      std::to_string(options_.deadline.count()) +
+                                      std::to_string(mine_.steps) + " within " + std::to_string(deadline.count()) +
                                       " ms\n  fix: see which one stands still; a longer comm.deadline_s");
     std::this_thread::sleep_for(kBetweenReports);
   }

@@ -24,10 +24,13 @@ class RunningAhead {
 
   // Says what this rank has done. Throws as Options::lost.
   void report(const WorkerProgress& mine);
-  // Returns once each rank that is left has done as many steps as this one. Throws as report().
+  // Returns once each rank that is left has done as many steps as this one, and the server of this rank, if it has one,
+  // has taken all that lost ranks have sent. Throws as report(), and kTimeout.
   void wait_for_slowest();
   // Returns once each rank that is left has called it as often. Throws kTimeout; else as report().
   void meet();
+  // The same where ranks that serve work meanwhile, with ten times the deadline: they validate or save for all.
+  void meet_after_work();
   // Returns the sums, and the greatest staleness, that all ranks have reported since this rank's last take().
   JobProgress take();
   // Returns after how many steps all stop, since a rank has asked for it; JobProgress::kNever where none has.
@@ -35,6 +38,8 @@ class RunningAhead {
   int64_t num_lost() const { return heard_.num_lost; }
 
  private:
+  void meet_within(std::chrono::milliseconds deadline);
+
   runtime::ServedParameters& served_;
   Options options_;
   WorkerProgress mine_;

@@ -559,22 +559,27 @@ EndOfStep Trainer::State::end_ahead(int64_t steps_done, bool meets, int64_t& sta
 }
 
 std::optional<double> Trainer::State::validate() {
-  if (!keeps) return {};
+  if (!keeps) {
+    ahead->meet_after_work();
+    return {};
+  }
   buffers->synchronize();
   std::vector<int> ranks;
   for (int rank = keepers.rank(); rank < comm.size(); rank += keepers.size()) ranks.push_back(rank);
-  return evaluation->run(*validation, keepers,
-                         {.batches = run.train.eval_batches,
-                          .batch = layout.batch,
-                          .micro_batch = layout.micro_batch,
-                          .ranks = runs_ahead() ? ranks : std::vector<int>{},
-                          .stop_requested = [this] { return wants_stop(); }});
+  const std::optional<double> loss = evaluation->run(*validation, keepers,
+                                                     {.batches = run.train.eval_batches,
+                                                      .batch = layout.batch,
+                                                      .micro_batch = layout.micro_batch,
+                                                      .ranks = runs_ahead() ? ranks : std::vector<int>{},
+                                                      .stop_requested = [this] { return wants_stop(); }});
+  if (runs_ahead()) ahead->meet_after_work();
+  return loss;
 }
 
 void Trainer::State::save(int64_t steps_done) {
   if (keeps) checkpoints->save({.step = steps_done, .sample = samples_before(steps_done)});
   // Servers update with each push, so nobody goes on before all are copied.
-  if (runs_ahead()) ahead->meet();
+  if (runs_ahead()) ahead->meet_after_work();
 }
 
 // Writes run.json: at the start, so that a run that dies has one, and last of all at the end, when all algorithms are

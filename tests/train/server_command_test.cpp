@@ -48,6 +48,17 @@ TEST(ServerCommand, ResumesToTheSameLosses_AtTheSameAndAtOtherLayouts) {
   }
 }
 
+// Ranks that serve validate for all, and the others wait for them.
+TEST(ServerCommand, ValidatesLongerThanItsDeadline_WhereRanksRunAhead) {
+  RunFolder folder;
+  const Ended ended = folder.train(
+      "long", 3,
+      {"optimizer.clip=0", "strategy.sync=server_async", "strategy.servers=1", "comm.deadline_s=1", "train.steps=4",
+       "train.eval_every=2", "train.eval_batches=1500", "train.batch=6", "train.micro_batch=1", "checkpoint.every=2"});
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  EXPECT_EQ(metrics_of(folder.root / "long").size(), 4U);
+}
+
 TEST(ServerCommand, SendsAsMuchAsItPredicts) {
   RunFolder folder;
   const std::vector<std::string> run = {"model.width=256",    "model.context=64", "model.layers=4",
@@ -74,7 +85,9 @@ TEST(ServerCommand, SendsAsMuchAsItPredicts) {
 // how many updates they have seen.
 TEST(ServerCommand, GoesOnFromACheckpoint_WhereAServerOrAWorkerIsKilledWhileRanksRunAhead) {
   RunFolder folder;
-  std::mt19937 random(std::random_device{}());
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
   const int kills = std::getenv("HERD_FULL_TESTS") != nullptr ? 100 : 2;
   for (int index = 0; index < kills; ++index) {
     const int victim = index < 2 ? 2 * index : static_cast<int>(random() % 3);
