@@ -56,8 +56,13 @@ class NvmeFile::Ring {
   }
   io_uring* get() { return &ring_; }
   void wait_for(int64_t answers) {
-    for (io_uring_cqe* answer = nullptr; answers > 0 && io_uring_wait_cqe(&ring_, &answer) == 0; --answers)
+    for (io_uring_cqe* answer = nullptr; answers > 0;) {
+      const int error = -io_uring_wait_cqe(&ring_, &answer);
+      if (error != 0 && !is_passing(error)) return;
+      if (error != 0) continue;
       io_uring_cqe_seen(&ring_, answer);
+      --answers;
+    }
   }
 
  private:

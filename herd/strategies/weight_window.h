@@ -4,9 +4,8 @@
 //   up to m - 1 passes ahead are fetched while others compute. Neighbouring passes over a layer share its fetch.
 //   It follows the rewrite of states on the host (host_states.h), whose updates then leave their weights there.
 //   A rank fetches a block's weights once in forward, and once for its recompute or backward, for each micro-batch.
-//   ZeRO-1 and 2   Whole weights wait on the host, and the shard that a rank updates lies inside them. After each
-//   update
-//                  ranks gather it there: all_gather(w.shard.host -> w.host). So the device has no shards.
+//   ZeRO-1 and 2   Whole weights wait on the host, and the shard that a rank updates lies inside them. After its
+//                  update ranks gather it there: all_gather(w.shard.host -> w.host). So the device has no shards.
 //   ZeRO-3         A rank's shard waits on the host. It is fetched before each gather: fetch(w.shard.host -> w.shard),
 //                  all_gather(w.shard -> w), both into buffers of the pool, so that each rank's link carries 1/n of the
 //                  weights (ZeRO-Infinity). Groups that are kept whole (strategy.keep_whole) are so on the host.
