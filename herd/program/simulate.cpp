@@ -160,7 +160,7 @@ class Simulator {
     int first_task = 0;
     std::vector<RingSpan> spans = {};
   };
-  static constexpr int kLanes = 16;                                       // rows of a rank: its lanes, and two of rings
+  static constexpr int kLanes = 16;  // rows of a rank: its lanes, two of rings, and reads
   static constexpr int kRingKeys = 10, kRingGradients = 11, kReads = 12;  // rows behind those of Lane
   static int lane_of(int rank, Lane lane) { return rank * kLanes + static_cast<int>(lane); }
 

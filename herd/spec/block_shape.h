@@ -33,8 +33,8 @@ enum class Split : uint8_t {
 
 struct BlockShape {
   std::string name;  // "embedding", "h.3", "head"; a part of a layer is "h.3.attention"
-  // Lists what a decoder's block runs, in order: "embedding", "positions", the parts of a layer (decoder_parts()),
-  // "norm_f", "head". Empty in other models.
+  // Lists what a decoder's block runs, in order: "embedding", "positions", the parts of a layer
+  // (nn/transformer_block.h), "norm_f", "head". Empty in other models.
   std::vector<std::string> parts = {};
   std::vector<int> groups = {};  // groups that it reads, as indices into ModelTable::groups
   int64_t input_bytes = 0;       // bytes of a micro-batch: tokens for the first block, else activations

@@ -188,7 +188,9 @@ class Communicator:
         return self._done(self._operate("all_to_all", x, out, counts=counts, async_op=async_op, **options), async_op)
 
     def barrier(self, **options) -> None:
-        """Returns when every rank has called it."""
+        """Returns when every rank has called it. It has no asynchronous form."""
+        if options.pop("async_op", False):
+            raise ValueError("barrier has no asynchronous form\n  fix: leave async_op out")
         self._operate("barrier", **options)
 
     def send(self, x: Array, to: int, tag: int = 0, *, async_op: bool = False, **options) -> Work | None:
