@@ -21,6 +21,7 @@
 #include "herd/planner/model_sizes.h"
 #include "herd/planner/stage_table.h"
 #include "herd/spec/build_model_table.h"
+#include "herd/storage/file_kind.h"
 
 namespace herd::cli {
 namespace {
@@ -39,11 +40,12 @@ constexpr char kPlanHelp[] =
 
 planner::Cluster read_cluster(const std::string& words) {
   if (words.empty()) return planner::small_server(launch::usable_cores());
-  const planner::DeviceTable devices = known_devices();
-  const bool is_device = devices.device(words.substr(0, words.find(':'))) != nullptr;
-  if (is_device && !std::filesystem::exists(words)) return planner::cluster_of_devices(devices, words);
   std::vector<std::string> names;
-  for (const planner::KnownDevice& device : devices.devices) names.push_back(device.name);
+  if (!is_file(words)) {
+    const planner::DeviceTable devices = known_devices();
+    if (devices.device(words.substr(0, words.find(':'))) != nullptr) return planner::cluster_of_devices(devices, words);
+    for (const planner::KnownDevice& device : devices.devices) names.push_back(device.name);
+  }
   const auto path = find_file(words, "clusters", names);
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();

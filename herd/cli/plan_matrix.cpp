@@ -1,8 +1,10 @@
 #include "herd/cli/plan_matrix.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "herd/base/units.h"
 #include "herd/cli/known_devices.h"
@@ -21,9 +23,11 @@ planner::FitMatrix make_matrix(const PlanMatrixOptions& options) {
   if (models.empty())
     for (const KnownFile& known : known_files("models")) models.push_back(known.name);
   planner::FitMatrix matrix{.ranks = options.ranks, .devices = {}, .rows = {}};
-  const planner::DeviceTable known = known_devices();
+  std::optional<planner::DeviceTable> known;  // read where a word is a name
   for (const std::string& device : options.devices) {
-    const planner::KnownDevice* named = known.device(device);
+    const bool is_name = !device.empty() && std::isalpha(static_cast<unsigned char>(device[0])) != 0;
+    if (is_name && !known) known = known_devices();
+    const planner::KnownDevice* named = is_name ? known->device(device) : nullptr;
     matrix.devices.push_back({device, named != nullptr ? named->memory_bytes : parse_bytes(device)});
   }
   for (const std::string& model : models) {

@@ -78,9 +78,11 @@ KnownDevice read_device(const toml::table& of, const std::string& device, const 
                   .link = link_at("link"),
                   .host_link = link_at("host_link"),
                   .network = link_at("network"),
+                  .host_memory_bytes = keys.bytes("host_memory"),
                   .per_host = count(keys, "per_host", name, section),
                   .per_network = count(keys, "per_network", name, section)};
   if (out.memory_bytes == 0) refuse(name, section + "memory is missing", "memory = \"80GB\"");
+  if (out.host_memory_bytes == 0) refuse(name, section + "host_memory is missing", "host_memory = \"2TiB\"");
   out.bytes_per_us = kPerGb * needed_rate(keys, "gb_per_s", name, section);
   out.flops_per_us = kPerTera * needed_rate(keys, "tflops", name, section);
   out.flops_16bit_per_us = kPerTera * needed_rate(keys, "tflops_16bit", name, section);
@@ -185,6 +187,7 @@ Cluster cluster_of_devices(const DeviceTable& table, std::string_view words) {
   out.topology.name = std::to_string(device->per_host) + " " + device->name + " a host, " + device->link + ", " +
                       std::to_string(networks) + " x " + network->name;
   out.topology.hosts = {host};
+  out.host_memory_bytes = device->host_memory_bytes;
   out.device = {.has_own_device = true,
                 .memory_bytes = device->memory_bytes,
                 .matmul_flops_per_us = device->flops_per_us,

@@ -26,6 +26,7 @@ struct KnownDevice {
   double flops_per_us = 0, flops_16bit_per_us = 0;  // peaks of dense products
   double efficiency = 1;                            // share of these peaks that steps keep up
   std::string link, host_link, network;             // to devices of its host, to its host, to other hosts
+  int64_t host_memory_bytes = 0;                    // of a host
   int per_host = 1;                                 // devices of a host
   int per_network = 1;                              // devices that share a network link
 };

@@ -63,8 +63,10 @@ double time_scale(const spec::RunFile& run, int ranks, const Cluster& cluster, c
   return prediction.step_us / predict_by_equations(run, ranks, cluster, line_cache).step_us;
 }
 
-std::vector<Suggestion> suggest_changes(const spec::RunFile& run, int ranks, const Cluster& cluster,
+std::vector<Suggestion> suggest_changes(const spec::RunFile& stated, int ranks, const Cluster& cluster,
                                         const Search& search) {
+  spec::RunFile run = stated;
+  run.memory.host_budget = search.budget.host;  // beyond which techniques go to files
   CollectiveCostModel::LineCache line_cache;
   std::vector<Suggestion> fitting;
   for (int n = ranks; n <= std::max(ranks, kMaxSuggestedRanks) && fitting.empty(); n *= 2) {

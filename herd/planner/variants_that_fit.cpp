@@ -20,7 +20,7 @@ namespace {
 constexpr double kEqualTimeRatio = 1.01;  // steps within this factor count as equally fast
 constexpr double kShorter = 0.9995;       // a step within this factor counts as no shorter
 constexpr size_t kMaxShown = 4;           // variants that are shown at most
-constexpr size_t kMaxWithOneMore = 12;  // runs with one more technique of which the search looks for the shortest step
+constexpr size_t kMaxBases = 16;          // smallest candidates that get one more technique each
 
 // Holds a changed run whose memory is known, but not its time.
 struct Candidate {
@@ -124,14 +124,13 @@ class Candidates {
   // Gives the smallest of all candidates one more key each (each_without_equations), and returns what fits.
   std::vector<Variant> by_one_more(std::vector<Candidate> bases) const {
     std::ranges::stable_sort(bases, {}, &Candidate::device);
+    bases.resize(std::min(bases.size(), kMaxBases));
     std::vector<spec::RunFile> runs;
     for (const Candidate& base : bases)
       each_without_equations(base.run, ranks(), [&](const spec::RunFile& changed) { runs.push_back(changed); });
     give_time_until(kOneMore);
     std::vector<Variant> fitting;
-    for (size_t i = 0; i < runs.size() && fitting.size() < kMaxWithOneMore &&
-                       may_go_on("programs with one more technique", i, runs.size());
-         ++i) {
+    for (size_t i = 0; i < runs.size() && may_go_on("programs with one more technique", i, runs.size()); ++i) {
       const std::optional<Candidate> one = build_candidate(runs[i]);
       if (one && fits(*one, budget_)) fitting.push_back(predict_variant(one->run, one->layout));
     }

@@ -36,7 +36,7 @@ struct Variants {
   std::vector<Variant> by_one_more;
   // Lists variants that change one key to a value that changes results (strategy.precision=bf16), fitting or not.
   std::vector<Variant> with_other_results;
-  int built = 0;  // how many programs the search has built
+  int built = 0;  // how many programs of the run and of its automatic variants the search has built
 };
 
 // Finds the variants. Cheapest means the shortest predicted step; of steps within 1 % of it the one with fewest
