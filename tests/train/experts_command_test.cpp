@@ -67,7 +67,8 @@ TEST(ExpertsCommand, BiasesBalanceExpertsOfRealText) {
   const bool full = one_in(2, 2) == 1;
   const fs::path source = std::getenv("HERD_SOURCE_DIR"), text = source / "data/kjv";
   RunFolder folder;
-  std::vector<std::string> run = with(kRun, {"model.balance_loss=0", "train.steps=60", "optimizer.lr=3e-3"});
+  std::vector<std::string> run = with(kRun, {"model.balance_loss=0", "model.experts=8", "model.top_k=1",
+                                             "train.batch=24", "train.steps=80", "optimizer.lr=3e-3"});
   if (full) {
     if (!fs::exists(text)) GTEST_SKIP() << "no " << text.string() << ", which scripts/train makes";
     fs::copy_file(source / "examples/moe_kjv.toml", folder.root / "run.toml", fs::copy_options::overwrite_existing);
@@ -88,10 +89,10 @@ TEST(ExpertsCommand, BiasesBalanceExpertsOfRealText) {
     return means;
   };
   const auto [unbalanced, loss] = end_of("0");
-  const auto [balanced, loss_with_bias] = end_of(full ? "0.002" : "0.01");
+  const auto [balanced, loss_with_bias] = end_of("0.002");
   std::printf("imbalance %.2f, with a bias %.2f; loss %.4f, with a bias %.4f\n", unbalanced, balanced, loss,
               loss_with_bias);
-  EXPECT_LT(balanced, full ? 1.3 : 0.9 * unbalanced);
+  EXPECT_LT(balanced, full ? 1.3 : 0.7 * unbalanced);
   EXPECT_GT(unbalanced, full ? 2 : 1);
   EXPECT_NEAR(loss_with_bias, loss, 0.01 * loss);
 }
