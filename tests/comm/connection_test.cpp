@@ -100,10 +100,16 @@ std::chrono::nanoseconds processor_time() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::chrono::nanoseconds kOfAMessage = 1ms;
+#else
+constexpr std::chrono::nanoseconds kOfAMessage = 50us;
+#endif
+
 // As the records of a long message do over a slow network. It yields its core for 100 us where waits are short.
 TEST(Connection, SleepsAtOnceBetweenMessagesThatComeSlowly) {
   constexpr int kFirst = 50, kMessages = 200;
-  expect_within(50us, [&] {
+  expect_within(kOfAMessage, [&] {
     std::chrono::nanoseconds each{};
     run_inproc(2, [&](Communicator& world) {
       Connection connection(world, 1 - world.rank(), "pair");
