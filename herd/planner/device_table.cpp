@@ -12,6 +12,12 @@ constexpr double kPerGb = 1e3, kPerTera = 1e6;  // of a second, in microseconds
 constexpr int kMaxPerHost = 1024;
 const std::string kExample = "docs/formats/devices.md";
 
+std::string number(double value) {  // for people
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", value);
+  return text;
+}
+
 template <class Known>
 const Known* find_named(const std::vector<Known>& all, std::string_view name) {
   const auto at = std::ranges::find(all, name, &Known::name);
@@ -133,11 +139,6 @@ draw::Table device_rows(const DeviceTable& table) {
                    {"source"}},
                   {}};
   for (const KnownDevice& one : table.devices) {
-    const auto number = [](double value) {
-      char text[32];
-      std::snprintf(text, sizeof text, "%.4g", value);
-      return std::string(text);
-    };
     out.rows.push_back({one.name, one.is, number(static_cast<double>(one.memory_bytes) / 1e9) + " GB",
                         number(one.bytes_per_us / kPerGb), number(one.flops_per_us / kPerTera),
                         number(one.flops_16bit_per_us / kPerTera),
@@ -149,11 +150,8 @@ draw::Table device_rows(const DeviceTable& table) {
 
 draw::Table link_rows(const DeviceTable& table) {
   draw::Table out{{{"link"}, {"is"}, {"GB/s each way", true}, {"source"}}, {}};
-  for (const KnownLink& one : table.links) {
-    char rate[32];
-    std::snprintf(rate, sizeof rate, "%.4g", one.bytes_per_us / kPerGb);
-    out.rows.push_back({one.name, one.is, rate, one.source});
-  }
+  for (const KnownLink& one : table.links)
+    out.rows.push_back({one.name, one.is, number(one.bytes_per_us / kPerGb), one.source});
   return out;
 }
 
@@ -170,9 +168,8 @@ Cluster cluster_of_devices(const DeviceTable& table, std::string_view words) {
     refuse("\"" + network_name + "\"", "is no link that herd knows",
            "did you mean " + spec::nearest_name(network_name, names_of(table.links)) + "?");
   Cluster out;
-  char share[16];
-  std::snprintf(share, sizeof share, "%g", device->efficiency);
-  out.name = "hosts of " + std::to_string(device->per_host) + " " + device->is + ", " + share + " of data-sheet peaks";
+  out.name = "hosts of " + std::to_string(device->per_host) + " " + device->is + ", " + number(device->efficiency) +
+             " of data-sheet peaks";
   Host host;
   host.ranks = device->per_host;
   host.cores = 2 * device->per_host;
