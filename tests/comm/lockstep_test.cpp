@@ -109,7 +109,9 @@ TEST_P(Executor, ShowsNoMutantWrongOrStuckThatTheVerifierLetsPass) {
 }
 
 // The same by ranks as threads, which really run at once: ThreadSanitizer sees what no interleaving of steps can show.
-RunResult execute_by_threads(const std::vector<Schedule>& all, uint64_t seed, int operations) {
+// A rank that waits longer than `deadline` is stuck: short only where the verifier says that it may be.
+RunResult execute_by_threads(const std::vector<Schedule>& all, uint64_t seed, int operations,
+                             std::chrono::milliseconds deadline) {
   const auto n = static_cast<int>(all.size());
   const auto hub = std::make_shared<transport::ThreadHub>(n);
   std::vector<RunResult> results(all.size());
@@ -118,10 +120,10 @@ RunResult execute_by_threads(const std::vector<Schedule>& all, uint64_t seed, in
     threads.emplace_back([&, rank] {
       const Schedule& schedule = all[static_cast<size_t>(rank)];
       auto courier = std::make_unique<transport::ThreadCourier>(hub, rank);
-      const auto deadline = std::chrono::steady_clock::now() + 10s;
-      Communicator world =
-          comm::CommunicatorTestAccess::make(std::make_shared<transport::LocalTransport>(std::move(courier), deadline),
-                                             [&](std::string_view, const CollectiveRequest&) { return schedule; });
+      auto transport =
+          std::make_shared<transport::LocalTransport>(std::move(courier), std::chrono::steady_clock::now() + 30s);
+      Communicator world = comm::CommunicatorTestAccess::make(
+          std::move(transport), [&](std::string_view, const CollectiveRequest&) { return schedule; });
       const SymmetricMemory memory = world.allocate_symmetric(LockstepWorld::kMemoryBytes);
       const int64_t in = space_size(schedule, rank, Space::kInput), out = space_size(schedule, rank, Space::kOutput);
       const auto doubles = memory.span<double>();
@@ -136,7 +138,7 @@ RunResult execute_by_threads(const std::vector<Schedule>& all, uint64_t seed, in
         data.give(operation, input, output);
         comm::CollectiveCall call =
             call_of(schedule, reinterpret_cast<std::byte*>(input.data()), reinterpret_cast<std::byte*>(output.data()));
-        call.deadline = 100ms;
+        call.deadline = deadline;
         comm::PendingOp task;
         group.prepare(task, call);
         try {
@@ -159,7 +161,7 @@ RunResult execute_by_threads(const std::vector<Schedule>& all, uint64_t seed, in
 TEST_P(Executor, ByThreadsShowsNoMutantWrongOrStuckThatTheVerifierLetsPass) {
   const CollectiveRequest request = requests_of(GetParam()).front();
   const std::vector<Schedule> right = build_all_ranks(GetParam().name, request);
-  ASSERT_EQ(execute_by_threads(right, 1, 8).why, "");
+  ASSERT_EQ(execute_by_threads(right, 1, 8, 20s).why, "");
   int number = 0, wrong = 0;
   for (const Mutation& mutation : all_mutations(right)) {
     if (++number % (full_tests() ? 3 : 61) != 0) continue;
@@ -167,7 +169,7 @@ TEST_P(Executor, ByThreadsShowsNoMutantWrongOrStuckThatTheVerifierLetsPass) {
     if (!unrunnable(mutant).empty()) continue;
     const bool found = !verify(mutant).empty();
     if (found && kThreadSanitizer) continue;  // it would see the races that the verifier found
-    const RunResult result = execute_by_threads(mutant, static_cast<uint64_t>(number), 4);
+    const RunResult result = execute_by_threads(mutant, static_cast<uint64_t>(number), 4, found ? 100ms : 20s);
     wrong += result.verdict != Verdict::kRight;
     EXPECT_TRUE(found || result.verdict == Verdict::kRight) << describe(right, mutation) << "\n  " << result.why;
   }
