@@ -81,8 +81,9 @@ def two_hosts_train(samples):
         ms = statistics.median(sample["ms"])
         first = first or ms
         hidden = f"{100 * sample['hidden']:.0f} %" if sample["hidden"] is not None else ""
-        rows.append([sample["layout"], str(len(sample["ms"])), f"{ms:.0f}", f"{sample['predicted_ms']:.0f}",
-                     f"{100 * ms / sample['predicted_ms']:.0f}", f"{ms / first:.2f}", hidden])
+        predicted = sample["predicted_ms"]  # None: by another program
+        rows.append([sample["layout"], str(len(sample["ms"])), f"{ms:.0f}", f"{predicted:.0f}" if predicted else "",
+                     f"{100 * ms / predicted:.0f}" if predicted else "", f"{ms / first:.2f}", hidden])
     return ["layout", "steps", "median ms", "predicted ms", "% of predicted", "beside the first", "hidden"], rows
 
 

@@ -29,6 +29,7 @@ torch ... over herd, over fake    the same program over herd's process group, or
 torch pp_ORDER   torch.distributed.pipelining, the same, its stages cut by hand
 torch tp, torch tp_sequence    layers that ranks share, by DTensor; with sequence and loss parallel
 tp, tp sequence  layers that two ranks share, --batch on both together: half of the work of `train alone` for each
+before NAME      the contender NAME, by the herd of --before BUILD: what has a change cost?
 cp, cp all_to_all    sequences that all ranks share, --batch on all together: the work of `train alone` by their number for each
 
 The first two turns are left out: memory is read in them, the sum of the PSS of a contender's processes at its highest.
@@ -77,6 +78,7 @@ import tables  # noqa: E402
 parser = argparse.ArgumentParser(description=__doc__.replace("SITTINGS", "\n".join(f"    {', '.join(s)}" for s in SITTINGS)),
                                  formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
+parser.add_argument("--before", metavar="BUILD", help="another build: \"before NAME\" is the contender NAME by its herd")
 parser.add_argument("--python", default=sys.executable, help="a Python with torch")
 parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
 parser.add_argument("--only", default="", help="one sitting of these, with commas between; default: all sittings")
@@ -155,8 +157,9 @@ class Contender:
 
     def __init__(self, name):
         self.name, self.steps, self.pss = name, [], 0
-        make = CONTENDERS[name]
-        self.runs = [Run(command, environment) for command, environment in make(name.replace(" ", "_"))]
+        make = CONTENDERS[name.removeprefix("before ")]
+        self.runs = [Run([f"{args.before}/herd" if part == herd and name.startswith("before ") else part for part in command],
+                         environment) for command, environment in make(name.replace(" ", "_"))]
 
     def turn(self, watch):
         start, took = time.monotonic(), {}

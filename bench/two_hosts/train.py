@@ -3,13 +3,14 @@
 
     python bench/two_hosts/train.py [--build build/release] [--rate 100mbit] [--steps 3] [--ranks 2] [--rounds 1]
         [--record NAME]
-        [--layouts "mesh.pp=2;mesh.pp=1"] [--keep DIR]
+        [--layouts "mesh.pp=2;mesh.pp=1"] [--keep DIR] [--python .venv/bin/python]
 
 In each round each layout, in turn, is one run of `herd train`, --ranks on each host, one thread each; the ranks of a
 host are neighbours, so that a pipeline's stages are on different hosts and what is data parallel stays within one. Prints of each the median
 step, what was predicted before the first, how many times as long as the first layout it took, and of the time that
 collectives inside the layers of rank 0 were on their way, how much its compute lane worked meanwhile (tensor parallel;
-from trace.json, which --keep DIR keeps). Needs root. With --record its samples, one object a layout, are kept as
+from trace.json, which --keep DIR keeps). A layout that begins with "torch" is a kind of bench/training_peers/torch_peers.py over gloo, such
+as "torch ddp 4": 4 samples a rank and step. Needs root. With --record its samples, one object a layout, are kept as
 bench/recorded/NAME.jsonl, and the table is written into docs/guide/benchmarks.md.
 
     --ranks 1 --rate 1gbit --rounds 3 --layouts "$SAME;$SAME strategy.schedule=priority", where SAME is
@@ -20,6 +21,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,6 +42,7 @@ parser.add_argument("--layouts", default="mesh.pp=2;mesh.pp=1", help="overrides 
 parser.add_argument("--ranks", type=int, default=2, help="of each host")
 parser.add_argument("--rounds", type=int, default=1, help="in which each layout runs once")
 parser.add_argument("--keep", help="a folder for what the runs write")
+parser.add_argument("--python", default=sys.executable, help="a Python with torch")
 parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
 args = parser.parse_args()
 herd = str(pathlib.Path(args.build).resolve() / "herd")
@@ -60,6 +63,22 @@ def steps_of(hosts, name, layout):
     if any(one.returncode for one in started):
         sys.exit(f"failed: {layout}\n" + "\n".join(texts))
     return [row for row in map(json.loads, (scratch / name / "metrics.jsonl").read_text().splitlines()) if "step_ms" in row]
+
+
+def torch_steps(hosts, layout):
+    _, kind, batch = layout.split()
+    sizes = map(str, (12, 768, 50257, 128, batch, BEFORE + args.steps))
+    command = [args.python, str(here.parent / "training_peers/torch_peers.py"), kind, *sizes]
+    started = []
+    for rank in range(2 * args.ranks):
+        node = rank // args.ranks
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank), "WORLD_SIZE": str(2 * args.ranks), "MASTER_PORT": "29400",
+                       "MASTER_ADDR": hosts.addresses[0], "GLOO_SOCKET_IFNAME": hosts.interfaces[node]}
+        started.append(hosts.start(node, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment))
+    texts = [one.communicate()[0] for one in started]
+    if any(one.returncode for one in started):
+        sys.exit(f"failed: {layout}\n" + "\n".join(texts))
+    return [{"step_ms": float(ms), "predicted_step_ms": None} for ms in re.findall(r"(?m)^ms (\S+)", texts[0])]
 
 
 def union(spans):
@@ -90,9 +109,11 @@ layouts = args.layouts.split(";")
 with two_hosts.TwoHosts(args.rate) as hosts:
     for number in range(args.rounds * len(layouts)):
         layout = layouts[number % len(layouts)]
-        rows = steps_of(hosts, f"layout{number}", layout)[BEFORE:-1]  # the last waits for its own gathers too
+        foreign = layout.startswith("torch ")
+        rows = torch_steps(hosts, layout) if foreign else steps_of(hosts, f"layout{number}", layout)
+        rows = rows[BEFORE:BEFORE + args.steps]  # herd's last waits for its own gathers too
         one = {"layout": layout, "rate": args.rate, "ms": [row["step_ms"] for row in rows],
-               "predicted_ms": rows[-1]["predicted_step_ms"], "hidden": hidden(f"layout{number}")}
+               "predicted_ms": rows[-1]["predicted_step_ms"], "hidden": None if foreign else hidden(f"layout{number}")}
         print(json.dumps(one), file=sys.stderr, flush=True)
         if number < len(layouts):
             samples.append(one)

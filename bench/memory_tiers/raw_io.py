@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""How much of a drive's rate do the files of strategy.offload = "nvme" reach? Beside fio (apt-get install fio).
+
+    python bench/memory_tiers/raw_io.py [--build build/release] [--folder /tmp] [--mib 1024] [--seconds 5] [--rounds 3]
+
+herd's NvmeFile and fio take turns on a file of one size in one folder, past the page cache by io_uring, 16 requests of
+1 MiB in flight; each writes the file once before it is timed. The table has the median rates over the rounds, and the
+median of herd's over fio's, round by round.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--build", default="build/release")
+parser.add_argument("--folder", default="/tmp")
+parser.add_argument("--mib", type=int, default=1024)
+parser.add_argument("--seconds", type=int, default=5)
+parser.add_argument("--rounds", type=int, default=3)
+args = parser.parse_args()
+
+
+def by_herd():
+    out = subprocess.run([f"{args.build}/bench/nvme_file_io", args.folder, str(args.mib), str(args.seconds)],
+                         capture_output=True, text=True, check=True).stdout
+    return {direction: float(rate) for direction, rate in map(str.split, out.splitlines())}
+
+
+def by_fio():
+    path = f"{args.folder}/herd_raw_io.{os.getpid()}"
+    command = ["fio", f"--filename={path}", f"--size={args.mib}M", "--bs=1M", "--iodepth=16", "--ioengine=io_uring", "--direct=1",
+               "--output-format=json", "--name=raw"]
+    try:
+        subprocess.run([*command, "--rw=write"], check=True, capture_output=True)
+        out = {}
+        for direction in ("write", "read"):
+            timed = [*command, f"--rw={direction}", "--time_based", f"--runtime={args.seconds}"]
+            job = json.loads(subprocess.run(timed, check=True, capture_output=True, text=True).stdout)["jobs"][0]
+            out[direction] = job[direction]["bw_bytes"]
+        return out
+    finally:
+        os.path.exists(path) and os.remove(path)
+
+
+rounds = []
+for number in range(args.rounds):
+    makers = (by_herd, by_fio) if number % 2 else (by_fio, by_herd)
+    rates = {maker: maker() for maker in makers}
+    rounds.append((rates[by_herd], rates[by_fio]))
+print("| | herd GB/s | fio GB/s | herd over fio |\n|---|---|---|---|")
+for direction in ("write", "read"):
+    herd, fio = ([one[side][direction] for one in rounds] for side in (0, 1))
+    ratios = [a / b for a, b in zip(herd, fio)]
+    print(f"| {direction} | {statistics.median(herd) / 1e9:.2f} | {statistics.median(fio) / 1e9:.2f} | {statistics.median(ratios):.2f} |")
