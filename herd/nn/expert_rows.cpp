@@ -32,10 +32,10 @@ RowOrder order_rows(const at::Tensor& experts_Nk, int64_t E) {
   return out;
 }
 
-at::Tensor by_rows(const at::Tensor& values_Nk, const RowOrder& order) {
-  const at::Tensor out = at::empty({order.tokens_P.numel()}, values_Nk.options()), values = values_Nk.contiguous();
-  const int64_t* rows = order.rows_Nk.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < order.rows_Nk.numel(); ++i)
+at::Tensor by_rows(const at::Tensor& values_Nk, const at::Tensor& rows_Nk, int64_t P) {
+  const at::Tensor out = at::empty({P}, values_Nk.options()), values = values_Nk.contiguous();
+  const int64_t* rows = rows_Nk.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < rows_Nk.numel(); ++i)
     if (rows[i] >= 0) out.mutable_data_ptr<float>()[rows[i]] = values.const_data_ptr<float>()[i];
   return out;
 }

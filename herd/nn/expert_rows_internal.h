@@ -20,8 +20,8 @@ struct RowOrder {
 
 RowOrder order_rows(const at::Tensor& experts_Nk, int64_t E);
 
-// Orders numbers of choices, fp32, as their rows, and back; a choice that is dropped gets 0.
-at::Tensor by_rows(const at::Tensor& values_Nk, const RowOrder& order);
+// Orders numbers of choices, fp32, as their P rows, and back; a choice that is dropped gets 0.
+at::Tensor by_rows(const at::Tensor& values_Nk, const at::Tensor& rows_Nk, int64_t P);
 at::Tensor by_choices(const at::Tensor& values_P, const at::Tensor& rows_Nk);
 
 // Adds the k rows of each token in fp32, in the order of its choices, times their weights where there are any.

@@ -125,7 +125,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
     DeferredGradients* later = DeferredGradients::current();
     const std::optional<MatrixGradients> matrices =
         later == nullptr ? std::optional<MatrixGradients>(parameters) : std::nullopt;
-    const at::Tensor weights_P = by_rows(weights_Nk, {tokens_P, rows_Nk, begins});
+    const at::Tensor weights_P = by_rows(weights_Nk, rows_Nk, tokens_P.numel());
     const at::Tensor dweights_P = at::empty_like(weights_P);
     const at::Tensor dx_PD = context->needs_input_grad(0) ? at::empty({P, D}, x_ND.options()) : at::Tensor();
     const at::Tensor activated_PF = later == nullptr ? at::Tensor() : at::empty({P, F}, x_ND.options());

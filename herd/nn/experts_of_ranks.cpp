@@ -8,13 +8,13 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <numeric>
+#include <map>
 #include <vector>
 
-#include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/communicator.h"
-#include "herd/nn/expert_exchange.h"
 #include "herd/nn/expert_rows_internal.h"
+#include "herd/nn/row_transfer_internal.h"
+#include "herd/topology/topology_text.h"
 
 namespace herd::nn {
 namespace {
@@ -22,82 +22,45 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Moves rows between the ranks: to the ranks of their experts, and back.
-struct RowTransfer {
-  Communicator* ranks = nullptr;
-  std::vector<int64_t> sent, received;  // as ExpertExchange has them
+using TransferPtr = c10::intrusive_ptr<RowTransfer>;
 
-  at::Tensor dispatch(const at::Tensor& rows, std::string_view name) const { return move(rows, sent, received, name); }
-  at::Tensor bring_back(const at::Tensor& rows, std::string_view name) const {
-    return move(rows, received, sent, name);
-  }
-
-  void save(AutogradContext* context) const {
-    context->saved_data["ranks"] = reinterpret_cast<int64_t>(ranks);
-    context->saved_data["sent"] = sent;
-    context->saved_data["received"] = received;
-  }
-  static RowTransfer restored(AutogradContext* context) {
-    return {reinterpret_cast<Communicator*>(context->saved_data["ranks"].toInt()),
-            context->saved_data["sent"].toIntVector(), context->saved_data["received"].toIntVector()};
-  }
-
- private:
-  // Rows for a rank lie together, in the order of ranks, and so do those from a rank.
-  at::Tensor move(const at::Tensor& rows_PD, const std::vector<int64_t>& to, const std::vector<int64_t>& from,
-                  std::string_view name) const {
-    const int P = ranks->size(), self = ranks->rank();
-    const auto begins = [](const std::vector<int64_t>& counts) {
-      std::vector<int64_t> out = {0};
-      for (const int64_t count : counts) out.push_back(out.back() + count);
-      return out;
-    };
-    const std::vector<int64_t> to_begins = begins(to), from_begins = begins(from);
-    const at::Tensor rows = rows_PD.contiguous(), out = at::empty({from_begins.back(), rows.size(1)}, rows.options());
-    const auto part_to = [&](size_t rank) { return rows.narrow(0, to_begins[rank], to[rank]); };
-    const auto part_from = [&](size_t rank) { return out.narrow(0, from_begins[rank], from[rank]); };
-    std::vector<Work> works;
-    for (int distance = 1; distance < P; ++distance) {
-      const int target = (self + distance) % P, source = (self + P - distance) % P;
-      const auto t = static_cast<size_t>(target), s = static_cast<size_t>(source);
-      const at::Tensor incoming = part_from(s), outgoing = part_to(t);
-      if (from[s] > 0) works.push_back(ranks->receive_async(incoming, source, 0, {.name = name}));
-      if (to[t] > 0) works.push_back(ranks->send_async(outgoing, target, 0, {.name = name}));
-    }
-    part_from(static_cast<size_t>(self)).copy_(part_to(static_cast<size_t>(self)));
-    for (Work& work : works) work.wait();
-    return out;
-  }
-};
+void save(AutogradContext* context, const TransferPtr& transfer) {
+  context->saved_data["transfer"] = c10::IValue::make_capsule(transfer);
+}
+TransferPtr saved_transfer(AutogradContext* context) {
+  return c10::static_intrusive_pointer_cast<RowTransfer>(context->saved_data["transfer"].toCapsule());
+}
 
 struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_ND, const RowOrder& order,
-                            const RowTransfer& transfer) {
+                            const TransferPtr& transfer) {
     context->save_for_backward({order.rows_Nk});
-    transfer.save(context);
-    return transfer.dispatch(x_ND.index_select(0, order.tokens_P), "dispatch of rows");
+    save(context, transfer);
+    return transfer->dispatch(x_ND.index_select(0, order.tokens_P), x_ND, {}, "dispatch of rows");
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const at::Tensor drows = RowTransfer::restored(context).bring_back(gradients[0], "gradients of rows");
+    const at::Tensor drows = saved_transfer(context)->bring_back(gradients[0], "gradients of rows");
     return {sum_of_tokens(drows, context->get_saved_variables()[0], {}), at::Tensor(), at::Tensor()};
   }
 };
 
 struct CombineFunction : torch::autograd::Function<CombineFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& outputs, const at::Tensor& weights_Nk,
-                            const RowOrder& order, const RowTransfer& transfer) {
-    const at::Tensor rows_PD = transfer.bring_back(outputs, "outputs of experts");
+                            const RowOrder& order, const TransferPtr& transfer) {
+    const at::Tensor rows_PD = transfer->bring_back(outputs, "outputs of experts");
     context->save_for_backward({rows_PD, weights_Nk, order.rows_Nk});
-    transfer.save(context);
+    save(context, transfer);
     return sum_of_tokens(rows_PD, order.rows_Nk, weights_Nk);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    auto [drows, dweights] = gradients_of_sum(gradients[0].contiguous(), saved[0], saved[1], saved[2]);
+    const at::Tensor dy = gradients[0].contiguous();
+    auto [drows, dweights] = gradients_of_sum(dy, saved[0], saved[1], saved[2]);
     if (context->needs_input_grad(0))
-      drows = RowTransfer::restored(context).dispatch(drows, "gradients of experts' outputs");
+      drows = saved_transfer(context)->dispatch(drows, dy, by_rows(saved[1], saved[2], drows.size(0)),
+                                                "gradients of experts' outputs");
     return {drows, dweights, at::Tensor(), at::Tensor()};
   }
 
@@ -132,31 +95,29 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
   }
 };
 
-// Returns how many rows each rank has for each expert.
-std::vector<int64_t> counts_of_ranks(const RowOrder& order, Communicator& ranks) {
-  const int64_t* begins = order.begins.const_data_ptr<int64_t>();
-  std::vector<int64_t> own(static_cast<size_t>(order.begins.numel()) - 1);
-  for (size_t e = 0; e < own.size(); ++e) own[e] = begins[e + 1] - begins[e];
-  std::vector<int64_t> all(own.size() * static_cast<size_t>(ranks.size()));
-  ranks.all_gather(own, all, {.name = "rows of experts"});
-  return all;
-}
-
 }  // namespace
 
 at::Tensor experts_of_ranks(const at::Tensor& x, const Routing& routing, const ExpertParameters& own, int64_t experts,
-                            comm::Communicator& ranks) {
+                            comm::Communicator& ranks, std::span<const int> hosts_P) {
   const at::Tensor x_ND = x.reshape({-1, x.size(-1)});
   const RowOrder order = order_rows(routing.experts_Nk, experts);
-  ExpertExchange exchange = expert_exchange(counts_of_ranks(order, ranks), ranks.size(), ranks.rank());
-  const RowTransfer transfer{&ranks, std::move(exchange.sent), std::move(exchange.received)};
+  const bool sends_once = routing.experts_Nk.size(1) > 1;  // a token of one expert goes nowhere twice
+  const auto transfer = c10::make_intrusive<RowTransfer>(order, sends_once ? hosts_P : std::span<const int>(), ranks);
   const at::Tensor rows = DispatchFunction::apply(x_ND, order, transfer);
   const Routing to_own = {at::ones({rows.size(0), 1}, routing.weights_Nk.options()),
                           at::empty({rows.size(0), 1}, routing.experts_Nk.options()),
                           {}};
-  std::copy(exchange.experts.begin(), exchange.experts.end(), to_own.experts_Nk.mutable_data_ptr<int64_t>());
+  std::ranges::copy(transfer->experts(), to_own.experts_Nk.mutable_data_ptr<int64_t>());
   const at::Tensor outputs = nn::experts(rows, to_own, own);
   return CombineFunction::apply(outputs, routing.weights_Nk, order, transfer).view(x.sizes());
+}
+
+std::vector<int> hosts_of_ranks(const comm::Communicator& ranks) {
+  std::vector<int> hosts = parse_topology(ranks.topology()).host_of_ranks();
+  std::map<int, int> numbers;  // a group may have ranks of some hosts of its topology alone
+  for (int& host : hosts) host = numbers.emplace(host, static_cast<int>(numbers.size())).first->second;
+  if (numbers.size() == 1) hosts.clear();
+  return hosts;
 }
 
 }  // namespace herd::nn

@@ -34,7 +34,8 @@ Tuple RoutedExperts::forward(const Tuple& n_SD, const Context& context) {
     state_->count(routing.experts_Nk, context.samples, whole ? n.size(1) : context.tokens, context.first_row);
   const bool shares_experts = shape_.ranks > 1;
   HERD_CHECK(!shares_experts || context.tensor_ranks != nullptr, "ranks that hold experts have a group");
-  at::Tensor y = shares_experts ? experts_of_ranks(n, routing, experts_, shape_.experts, *context.tensor_ranks)
+  if (shares_experts && !hosts_) hosts_ = hosts_of_ranks(*context.tensor_ranks);
+  at::Tensor y = shares_experts ? experts_of_ranks(n, routing, experts_, shape_.experts, *context.tensor_ranks, *hosts_)
                                 : experts(n, routing, experts_);
   if (shared_up_ != nullptr) y = y + feed_forward(n, {shared_gate_, *shared_up_, nullptr, *shared_down_, nullptr});
   if (!routing.losses_B2.defined()) return {y};

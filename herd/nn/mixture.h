@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ class RoutedExperts final : public Block {
   ExpertParameters experts_;
   Parameter *shared_gate_ = nullptr, *shared_up_ = nullptr, *shared_down_ = nullptr;
   std::shared_ptr<RouterState> state_;
+  std::optional<std::vector<int>> hosts_;  // of the ranks that hold experts, once they have met (hosts_of_ranks())
 };
 
 }  // namespace herd::nn

@@ -162,5 +162,44 @@ TEST(ExpertExchange, MutantsAreFound) {
   });
 }
 
+// Rows between hosts come by one relay each, which has counts of them, and the ranks of a host take turns.
+TEST(HostExchange, NamesOneRelayForTheTokensOfASourceAndAHost) {
+  constexpr int64_t kManyExperts = 14;
+  for (const std::vector<int>& hosts :
+       std::vector<std::vector<int>>{{0, 0, 1, 1, 2, 2, 2}, {0, 1, 0, 1, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 1}}) {
+    const auto P = static_cast<int>(hosts.size()), H = *std::ranges::max_element(hosts) + 1;
+    std::vector<int64_t> counts(static_cast<size_t>(P * kManyExperts)), tokens(static_cast<size_t>(P * H));
+    std::iota(counts.begin(), counts.end(), 1);
+    std::iota(tokens.begin(), tokens.end(), 1000);
+    std::vector<HostExchange> ranks;
+    for (int rank = 0; rank < P; ++rank) ranks.push_back(host_exchange(counts, tokens, hosts, rank));
+    for (int source = 0; source < P; ++source) {
+      for (int target = 0; target < P; ++target) {
+        const bool same_host = hosts[static_cast<size_t>(source)] == hosts[static_cast<size_t>(target)];
+        const int from = ranks[static_cast<size_t>(target)].from.at(static_cast<size_t>(source));
+        const auto& neighbors = ranks[static_cast<size_t>(source)].neighbors;
+        EXPECT_EQ(std::ranges::count(neighbors, target), same_host ? 1 : 0);
+        if (same_host) {
+          EXPECT_EQ(from, source);
+          continue;
+        }
+        const auto& parcels = ranks[static_cast<size_t>(from)].relayed;
+        const auto of_source = std::ranges::find(parcels, source, &TokenParcel::source);
+        ASSERT_NE(of_source, parcels.end());
+        EXPECT_EQ(std::ranges::count(ranks[static_cast<size_t>(source)].sent, *of_source), 1);
+        EXPECT_EQ(of_source->tokens, tokens[static_cast<size_t>(source * H + hosts[static_cast<size_t>(target)])]);
+        const auto place = std::ranges::find(of_source->ranks, target) - of_source->ranks.begin();
+        const int64_t first = counts[static_cast<size_t>(source * kManyExperts + target * 2)];
+        EXPECT_EQ(of_source->rows.at(static_cast<size_t>(place)), 2 * first + 1);
+      }
+    }
+    for (size_t rank = 0; rank < hosts.size(); ++rank) {
+      const auto of_host = std::ranges::count(hosts, hosts[rank]);
+      EXPECT_LE(static_cast<int64_t>(ranks[rank].relayed.size()), (P - of_host) / of_host + H);
+      EXPECT_EQ(static_cast<int>(ranks[rank].sent.size()), H - 1);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace herd::nn

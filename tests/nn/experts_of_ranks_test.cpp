@@ -1,5 +1,6 @@
 // Experts that ranks hold together give what one rank with all of them gives: outputs, and the gradients of inputs, of
-// weights and of the experts, whatever the routing; and they send the rows that leave a rank, nothing else.
+// weights and of the experts, whatever the routing; and they send the rows that leave a rank, nothing else. Between
+// hosts they send each token once, and give the same bits.
 #include "herd/nn/experts_of_ranks.h"
 
 #include <ATen/ops/stack.h>
@@ -52,8 +53,8 @@ at::Tensor output_gradient_of(const at::Tensor& experts_Nk, size_t rank) {
 }
 
 // Runs the tokens of all ranks: each on a rank of its own that holds part of the experts, or one after the other on one
-// that holds all.
-RanksResults run_tokens(const RoutedTokens& routed, bool together) {
+// that holds all. `hosts` has the host of each rank; empty = they share one.
+RanksResults run_tokens(const RoutedTokens& routed, bool together, const std::vector<int>& hosts = {}) {
   const size_t P = routed.experts_Nk.size();
   RanksResults out;
   for (auto* list : {&out.y, &out.dx, &out.dw, &out.gate, &out.up, &out.down}) list->resize(P);
@@ -64,7 +65,7 @@ RanksResults run_tokens(const RoutedTokens& routed, bool together) {
     const at::Tensor x = rows_of(chosen, rank).requires_grad_(), w = shares_of(chosen, rank).requires_grad_();
     const Routing routing{w, chosen, {}};
     const at::Tensor y = comm == nullptr ? experts(x, routing, layer.parameters)
-                                         : experts_of_ranks(x, routing, layer.parameters, kAllExperts, *comm);
+                                         : experts_of_ranks(x, routing, layer.parameters, kAllExperts, *comm, hosts);
     const auto gradients = torch::autograd::grad({y}, {x, w, layer.parameters.gate.value()},
                                                  {output_gradient_of(chosen, rank)}, false, false, true);
     out.y[rank] = y.detach(), out.dx[rank] = gradients[0], out.dw[rank] = gradients[1];
@@ -81,7 +82,8 @@ RanksResults run_tokens(const RoutedTokens& routed, bool together) {
     return out;
   }
   const auto held = kAllExperts / static_cast<int64_t>(P);
-  run_inproc(static_cast<int>(P), [&](Communicator& comm) {
+  const auto body = [&](Communicator& comm) {
+    EXPECT_EQ(hosts_of_ranks(comm), hosts);
     const auto rank = static_cast<size_t>(comm.rank());
     HeldExperts layer(held * comm.rank(), held);
     const uint64_t before = comm.bytes_moved();
@@ -89,7 +91,8 @@ RanksResults run_tokens(const RoutedTokens& routed, bool together) {
     out.sent[rank] = comm.bytes_moved() - before;
     keep(rank, layer);
     comm.barrier();
-  });
+  };
+  run_inproc(static_cast<int>(P), body, hosts);
   return out;
 }
 
@@ -159,6 +162,24 @@ TEST(ExpertsOfRanks, SendsTheRowsThatLeaveARank) {
       }
       const auto ranks = static_cast<uint64_t>(P), counts = ranks * (ranks - 1) * 8 * kAllExperts;
       EXPECT_EQ(sent, 4 * kRowWidth * 4 * rows + counts) << routed.name << " on " << P << " ranks";
+    }
+  }
+}
+
+TEST(ExpertsOfRanks, GivesTheSameBitsOnSeveralHosts) {
+  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{
+           {0, 1}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1}, {0, 1, 2, 3}, {0, 0, 1, 1, 2, 2, 2, 3}}) {
+    for (const RoutedTokens& routed : routed_tokens(static_cast<int>(hosts.size()))) {
+      const RanksResults one = run_tokens(routed, true), several = run_tokens(routed, true, hosts);
+      const std::string what = routed.name + " on " + std::to_string(hosts.back() + 1) + " hosts";
+      for (size_t rank = 0; rank < hosts.size(); ++rank) {
+        EXPECT_TRUE(several.y[rank].equal(one.y[rank])) << what << " y";
+        EXPECT_TRUE(several.dx[rank].equal(one.dx[rank])) << what << " dx";
+        EXPECT_TRUE(several.dw[rank].equal(one.dw[rank])) << what << " dw";
+        EXPECT_TRUE(several.gate[rank].equal(one.gate[rank])) << what << " gate";
+        EXPECT_TRUE(several.up[rank].equal(one.up[rank])) << what << " up";
+        EXPECT_TRUE(several.down[rank].equal(one.down[rank])) << what << " down";
+      }
     }
   }
 }

@@ -128,6 +128,17 @@ TEST(ExpertsTraining, OfRanksDelayUpdatesAsOneRankDoes) {
   }
 }
 
+// Tokens go once to each host that has experts of theirs, forward and in gradients, recomputed or not.
+TEST(ExpertsTraining, OnTwoHostsIsAsOnOne) {
+  const spec::RunFile run =
+      with(moe_run(), {"model.experts=8", "model.top_k=3", "mesh.ep=4", "strategy.recompute=every:2"});
+  const Trained one = train_in_threads(run, 4, 6);
+  const Trained two = train_in_threads(run, 4, 6, {}, family_source(), {0, 0, 1, 1});
+  EXPECT_LE(worst_difference(two.losses, one.losses), 2e-6) << first_apart(two.losses, one.losses);
+  EXPECT_LE(worst_difference(two.norms, one.norms), 1e-5) << first_apart(two.norms, one.norms);
+  EXPECT_EQ(two.expert_load, one.expert_load);
+}
+
 // A rank holds experts alone that no other has, so four ranks hold them once or twice in all.
 TEST(ExpertsTraining, RanksHoldPartsOfTheExperts) {
   const spec::RunFile run = with(moe_run(), {"model.experts=4"});

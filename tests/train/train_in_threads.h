@@ -77,7 +77,8 @@ inline at::Tensor exact_copy(const NamedTensor& tensor) {
 
 inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                 std::optional<optim::LossScale> loss_scale = {},
-                                const std::shared_ptr<const ModelSource>& source = family_source()) {
+                                const std::shared_ptr<const ModelSource>& source = family_source(),
+                                const std::vector<int>& hosts = {}) {  // of each rank; empty = one host
   if (run.strategy.precision == "fp16" && !loss_scale) loss_scale = optim::LossScale();
   const spec::Layout layout = strategies::trainable_layout(run, ranks);
   const spec::ModelTable table = spec::program_table(run, layout.micro_batch);
@@ -89,7 +90,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
   DeviceMemory::install();
   const TemporaryFolder files;
   std::mutex mutex;
-  run_inproc(ranks, [&](Communicator& comm) {
+  const auto body = [&](Communicator& comm) {
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
     const auto data = source->open(run, Split::kTrain, comm);
     const c10::Device device = run.device.kind == "auto" ? c10::kCPU : open_device(run.device.kind, comm.rank());
@@ -184,7 +185,8 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
         *Evaluation(step, model.blocks, parameters, groups, options)
              .run(*validation, comm, {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch});
     if (comm.rank() == 0) out.validation = loss;
-  });
+  };
+  run_inproc(ranks, body, hosts);
   return out;
 }
 

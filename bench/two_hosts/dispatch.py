@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Dispatch of tokens to experts on two hosts (network namespaces joined by a virtual cable): each token once to a host, or
+each of its rows straight to its rank.
+
+    python bench/two_hosts/dispatch.py [--build build/release] [--rate 1gbit] [--ranks 2] [--tokens 2048] [--width 512]
+        [--experts 8] [--top-k 2] [--iterations 20]
+
+Four ranks dispatch by turns, both ways in each iteration, under a router that chooses at random. Prints the medians in
+us, and how many times as fast tokens go once. Needs root.
+"""
+import argparse
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+here = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(here.parents[1] / "scripts"))
+import two_hosts  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--build", default="build/release")
+parser.add_argument("--rate", default="1gbit", help="of the cable, each way, as tc writes it")
+parser.add_argument("--ranks", type=int, default=2, help="per host")
+parser.add_argument("--tokens", type=int, default=2048, help="of a rank")
+parser.add_argument("--width", type=int, default=512)
+parser.add_argument("--experts", type=int, default=8)
+parser.add_argument("--top-k", type=int, default=2)
+parser.add_argument("--iterations", type=int, default=20)
+args = parser.parse_args()
+build = pathlib.Path(args.build).resolve()
+os.environ.update(OMP_NUM_THREADS="1", HERD_TOKEN=os.urandom(16).hex())
+
+if reason := two_hosts.why_not():
+    print(f"skipped: {reason}")
+    sys.exit(two_hosts.CANNOT)
+with two_hosts.TwoHosts(args.rate) as hosts:
+    started = [hosts.start(node, [str(word) for word in (
+        build / "herd", "run", "-n", args.ranks, "--nnodes", 2, "--node-rank", node, "--rendezvous",
+        f"{hosts.addresses[0]}:29400", "--", build / "bench/two_hosts_dispatch", args.tokens, args.width, args.experts,
+        args.top_k, args.iterations)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for node in (0, 1)]
+    text = "".join(one.communicate(timeout=300)[0] for one in started)
+if any(one.returncode for one in started):
+    sys.exit(text)
+medians = {way: statistics.median(float(us) for us in re.findall(rf"{way} us ([\d.]+)", text))
+           for way in ("straight", "once")}
+print(f"straight {medians['straight']:.0f} us, once to a host {medians['once']:.0f} us: "
+      f"{medians['straight'] / medians['once']:.2f} times as fast")
