@@ -22,7 +22,7 @@ import two_hosts  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
-parser.add_argument("--rate", default="1gbit", help="of the cable, each way, as tc writes it")
+parser.add_argument("--rate", default="1gbit", help="of the cable, each way, as tc writes it; none: as fast as the machine copies")
 parser.add_argument("--ranks", type=int, default=2, help="per host")
 parser.add_argument("--tokens", type=int, default=2048, help="of a rank")
 parser.add_argument("--width", type=int, default=512)
@@ -36,7 +36,7 @@ os.environ.update(OMP_NUM_THREADS="1", HERD_TOKEN=os.urandom(16).hex())
 if reason := two_hosts.why_not():
     print(f"skipped: {reason}")
     sys.exit(two_hosts.CANNOT)
-with two_hosts.TwoHosts(args.rate) as hosts:
+with two_hosts.TwoHosts(None if args.rate == "none" else args.rate) as hosts:
     started = [hosts.start(node, [str(word) for word in (
         build / "herd", "run", "-n", args.ranks, "--nnodes", 2, "--node-rank", node, "--rendezvous",
         f"{hosts.addresses[0]}:29400", "--", build / "bench/two_hosts_dispatch", args.tokens, args.width, args.experts,

@@ -143,10 +143,11 @@ class RowTransfer::Dispatch {
       tokens_.push_back(at::empty({parcel.tokens, rows_.size(1)}, rows_.options()));
       weights_.push_back(weights_P_.defined() ? at::empty({begins_of(parcel.rows).back()}, weights_P_.options())
                                               : at::Tensor());
+      std::vector<Work>& works = parcels_.emplace_back();
       if (parcel.tokens == 0) continue;
-      parcels_.push_back(ranks_.receive_async(tokens_.back(), parcel.source, parcel_tag(), options_));
+      works.push_back(ranks_.receive_async(tokens_.back(), parcel.source, parcel_tag(), options_));
       if (weights_P_.defined())
-        parcels_.push_back(ranks_.receive_async(weights_.back(), parcel.source, parcel_tag(), options_));
+        works.push_back(ranks_.receive_async(weights_.back(), parcel.source, parcel_tag(), options_));
     }
     for (int source = 0; source < ranks_.size(); ++source) {
       const int from = transfer_.hosts_.from[static_cast<size_t>(source)];
@@ -175,10 +176,10 @@ class RowTransfer::Dispatch {
   }
 
   void hand_on() {
-    for (Work& work : parcels_) work.wait();
     for (size_t i = 0; i < tokens_.size(); ++i) {
       const TokenParcel& parcel = transfer_.hosts_.relayed[i];
       if (parcel.tokens == 0) continue;
+      for (Work& work : parcels_[i]) work.wait();
       at::Tensor rows = tokens_[i].index_select(0, as_tensor(transfer_.relayed_indices_[i]));
       tokens_[i].reset();
       if (weights_P_.defined()) rows = rows.to(at::kFloat).mul(weights_[i].unsqueeze(1)).to(rows_.scalar_type());
@@ -217,8 +218,10 @@ class RowTransfer::Dispatch {
   const OpOptions options_;
   const std::vector<int64_t> sent_begins_, received_begins_;  // by rank
   const at::Tensor out_;
-  std::vector<at::Tensor> tokens_, weights_;  // of the parcels that this rank relays
-  std::vector<Work> parcels_, works_;
+  // Of the parcels that this rank relays: what they hold, and the receives of it.
+  std::vector<at::Tensor> tokens_, weights_;
+  std::vector<std::vector<Work>> parcels_;
+  std::vector<Work> works_;
 };
 
 at::Tensor RowTransfer::dispatch(const at::Tensor& rows_PD, const at::Tensor& values_ND, const at::Tensor& weights_P,
