@@ -130,4 +130,19 @@ program::CollectivePrice CollectiveCostModel::price(program::OpKind kind, int64_
   return known_prices_[{kind, bytes, shape_of(along)}] = price;
 }
 
+CollectiveCostModel& CollectiveCostModel::set_host_rate(double bytes_per_us) {
+  Topology hosts = topology_;
+  for (Host& host : hosts.hosts) {
+    host.core_bytes_per_us = host.cached_core_bytes_per_us = bytes_per_us;
+    host.memory_bytes_per_us = host.cached_bytes_per_us = bytes_per_us * host.ranks;
+  }
+  on_host_ = std::make_unique<CollectiveCostModel>(std::move(hosts), dtype_, timing_);
+  return *this;
+}
+
+program::CollectivePrice CollectiveCostModel::price_on_host(program::OpKind kind, int64_t bytes, const Mesh& mesh,
+                                                            int axis) const {
+  return on_host_ != nullptr ? on_host_->price(kind, bytes, mesh, axis) : price(kind, bytes, mesh, axis);
+}
+
 }  // namespace herd::planner

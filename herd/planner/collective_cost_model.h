@@ -1,11 +1,13 @@
 // Predicts what the collectives of a training step cost. It predicts the time of the algorithm that
 // collectives/choose.h picks for the ranks of a mesh axis, where they stand in the topology. A price assumes a core for
 // each of the group's ranks; program/simulate.h adds what other work on these cores costs. The group has its share of
-// the host's uplink, since all groups of the axis use it at the same time.
+// the host's uplink, since all groups of the axis use it at the same time. Where ranks have devices, the topology's
+// hosts are as fast as the links between these; what lies in the hosts' memory has a price of its own.
 // Threads: one at a time, since it remembers prices.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 
@@ -26,6 +28,10 @@ class CollectiveCostModel final : public program::CollectiveCost {
   CollectiveCostModel(Topology topology, DType dtype, Timing timing = Timing::kEachSize)
       : topology_(std::move(topology)), dtype_(dtype), timing_(timing) {}
   program::CollectivePrice price(program::OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const override;
+  program::CollectivePrice price_on_host(program::OpKind kind, int64_t bytes, const Mesh& mesh,
+                                         int axis) const override;
+  // States the rate at which each rank moves bytes in its host's memory, where ranks have devices of their own.
+  CollectiveCostModel& set_host_rate(double bytes_per_us);
 
   // Models the time as two lines, one up to 4 MiB and one beyond: fixed_us + bytes * us_per_byte.
   struct Line {
@@ -48,6 +54,7 @@ class CollectiveCostModel final : public program::CollectiveCost {
   DType dtype_;
   Timing timing_;
   mutable std::map<std::tuple<program::OpKind, int64_t, std::string>, program::CollectivePrice> known_prices_;
+  std::unique_ptr<CollectiveCostModel> on_host_;  // null where devices and host are one
   LineCache* shared_lines_ = nullptr;
   mutable LineCache own_lines_;
 };

@@ -62,7 +62,7 @@ void add_host_link_traffic(const Program& step, const spec::ModelTable& model, P
   for (const program::Op& op : step.ops) {
     if (is_pass(op))
       out.host_link_in += static_cast<double>(direct_bytes(step, op, model.blocks[static_cast<size_t>(op.block)]));
-    if (op.kind != OpKind::kEvict && op.kind != OpKind::kFetch) continue;
+    if ((op.kind != OpKind::kEvict && op.kind != OpKind::kFetch) || op.lane == program::Lane::kIo) continue;
     double& way = op.kind == OpKind::kEvict ? out.host_link_out : out.host_link_in;
     for (const program::Value& value : op.reads) way += static_cast<double>(step.values.at(value).bytes);
   }
@@ -166,7 +166,8 @@ program::Simulation simulate_on(const std::vector<Program>& programs, const spec
   // A measured time of reductions on this host replaces the cost model.
   if (calibration.reduce_us_per_byte > 0 && cluster.topology.hosts.size() == 1)
     return simulate(programs, model, calibration, program::SharedMemoryCost(calibration), memory_rank);
-  const CollectiveCostModel cost(cluster.topology, model.compute_dtype);
+  CollectiveCostModel cost(cluster.topology, model.compute_dtype);
+  if (calibration.host_link_bytes_per_us > 0) cost.set_host_rate(calibration.host_link_bytes_per_us);
   return simulate(programs, model, calibration, cost, memory_rank);
 }
 

@@ -193,11 +193,13 @@ class Simulator {
         meeting.arrivals.push_back(add_task(task));
         task.after.clear();
         const int64_t bytes = message ? bytes_of(step, op.reads) + bytes_of(step, op.writes) : message_bytes(step, op);
-        const CollectivePrice price =
-            cost_.price(is_collective(op) ? traffic_kind(op) : op.kind, bytes, step.mesh, op.axis);
+        const OpKind kind = is_collective(op) ? traffic_kind(op) : op.kind;
+        const bool on_host = moves_on_host(op);
+        const CollectivePrice price = on_host ? cost_.price_on_host(kind, bytes, step.mesh, op.axis)
+                                              : cost_.price(kind, bytes, step.mesh, op.axis);
         task.latency_us = price.latency_us;
         task.work_us = price.work_us;
-        if (price.work_us > 0)
+        if (price.work_us > 0 && !on_host)  // the host's cores are not simulated beside devices
           task.uses = {{cores_, 1},
                        {bus_, bus_rate(price.host_bytes, price.work_us, calibration_.reduce_us_per_byte > 0)}};
         meeting.work.push_back(add_task(task));
@@ -318,6 +320,12 @@ class Simulator {
     if (op.staleness == kNoBound || round < 0) return;
     Meeting& meeting = meetings_[key + "#" + std::to_string(round)];
     (push ? meeting.arrivals : meeting.work).push_back(served_task);
+  }
+
+  // Tells whether a collective moves weights in the hosts' memory, where devices have another.
+  bool moves_on_host(const Op& op) const {
+    const auto is_there = [](const Value& v) { return v.kind == ValueKind::kWeight && v.tier == Tier::kHost; };
+    return calibration_.host_link_bytes_per_us > 0 && std::ranges::any_of(op.writes, is_there);
   }
 
   // Returns the bytes per microsecond that a task takes of the memory bus. A time that was measured while the other
@@ -551,6 +559,13 @@ CollectivePrice SharedMemoryCost::price(OpKind kind, int64_t bytes, const Mesh& 
   return {.latency_us = 2,
           .work_us = measured > 0 ? measured : traffic / calibration_.core_bytes_per_us,
           .host_bytes = traffic};
+}
+
+CollectivePrice SharedMemoryCost::price_on_host(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const {
+  Calibration host = calibration_;
+  host.core_bytes_per_us = calibration_.host_link_bytes_per_us;
+  host.reduce_us_per_byte = 0;  // measured among devices
+  return SharedMemoryCost(host).price(kind, bytes, mesh, axis);
 }
 
 Simulation simulate(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& calibration,

@@ -59,15 +59,21 @@ class CollectiveCost {
   // Prices kAllGather, kAllReduce, kReduceScatter, kAllToAll, kBroadcast or kReduce of a whole message of `bytes` among
   // the ranks of an axis. Prices kSend or kReceive of a message between neighbours on the axis, at either end.
   virtual CollectivePrice price(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const = 0;
+  // Prices the same for values in the hosts' memory, where ranks have devices of their own: price() is that of devices.
+  virtual CollectivePrice price_on_host(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const {
+    return price(kind, bytes, mesh, axis);
+  }
 };
 
 // Prices ranks of one host that reduce straight out of each other's memory. In an all-reduce of S bytes a rank reads S
 // and writes S. It reads its part, S/n, of each of n inputs, and writes it to each of n outputs. A gather, or a
-// reduce-scatter, moves half of that. The time is as measured, else that of the traffic.
+// reduce-scatter, moves half of that. The time is as measured, else that of the traffic. A host whose ranks have
+// devices moves these bytes at the rate of the link to them, as it updates.
 class SharedMemoryCost final : public CollectiveCost {
  public:
   explicit SharedMemoryCost(const Calibration& calibration) : calibration_(calibration) {}
   CollectivePrice price(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const override;
+  CollectivePrice price_on_host(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const override;
 
  private:
   Calibration calibration_;

@@ -537,6 +537,28 @@ TEST(Predict, ComesNearPublishedRatesOfLargeModels_AtTheEfficiencyOfTheCluster) 
   }
 }
 
+// Under ZeRO-1 and 2 a window's weights are gathered in the hosts' memory, at its rate; under ZeRO-3 on the devices, at
+// that of the links between them.
+TEST(Predict, PricesGathersOnTheHostAtTheHostsRate) {
+  for (const int zero : {1, 2, 3}) {
+    const Prediction p = predict(known("gpt2", {"strategy.offload=window", "strategy.zero=" + std::to_string(zero),
+                                                "train.batch=8", "train.micro_batch=1", "strategy.precision=fp32"}),
+                                 8, devices());
+    ASSERT_TRUE(p.simulated);
+    double gathers_us = 0;
+    for (const sim::Span& span : p.simulation->timeline.spans) {
+      if (span.category == "all_gather") gathers_us += span.end_us - span.start_us;
+    }
+    const double bytes = 4 * static_cast<double>(p.parameters);
+    if (zero == 3) {
+      EXPECT_LT(gathers_us, 2 * bytes / 100e3);
+    } else {
+      EXPECT_GT(gathers_us, bytes / devices().device.host_link_bytes_per_us) << zero;
+      EXPECT_LT(gathers_us, 4 * bytes / devices().device.host_link_bytes_per_us) << zero;
+    }
+  }
+}
+
 // Thousands of ranks on one host's cores would be simulated for hours.
 TEST(Predict, UsesEquationsForMoreRanksOfAHostThanItCanSimulate) {
   const auto start = std::chrono::steady_clock::now();
