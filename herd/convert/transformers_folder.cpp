@@ -15,7 +15,7 @@
 #include "herd/convert/transformers_files_internal.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/file_kind.h"
-#include "herd/storage/mapped_file.h"
+#include "herd/storage/readable_file.h"
 #include "herd/storage/safetensors.h"
 
 namespace herd::convert {
@@ -39,8 +39,7 @@ std::string all_digits(float value) {
 
 std::string read_text(const fs::path& path) {
   refuse_lfs_pointer(path);
-  const MappedFile file(path);
-  return std::string(file.text());
+  return ReadableFile(path).text();
 }
 
 using Place = TransformersFiles::Place;
@@ -79,14 +78,14 @@ class TransformersWeights final : public WeightSource {
 
  private:
   static void read_rows(const Place& place, int64_t width, IndexRange rows, IndexRange columns, std::span<float> out) {
-    const auto bytes = place.file->bytes(*place.entry);
+    TensorReader tensor(*place.file, *place.entry);
     const DType dtype = *dtype_of_tensor(place.entry->type);
     const int64_t element_bytes = size_of(dtype);
     const auto num_columns = static_cast<size_t>(columns.size());
+    std::vector<std::byte> bytes(num_columns * static_cast<size_t>(element_bytes));
     for (int64_t row = rows.begin; row < rows.end; ++row) {
-      const auto from = static_cast<size_t>((row * width + columns.begin) * element_bytes);
-      to_float(dtype, bytes.subspan(from, num_columns * static_cast<size_t>(element_bytes)),
-               out.subspan(static_cast<size_t>(row - rows.begin) * num_columns, num_columns));
+      tensor.read((row * width + columns.begin) * element_bytes, bytes);
+      to_float(dtype, bytes, out.subspan(static_cast<size_t>(row - rows.begin) * num_columns, num_columns));
     }
   }
 
@@ -166,13 +165,11 @@ class TransformersWeights final : public WeightSource {
     std::vector<float> left(kElementsAtOnce), right(kElementsAtOnce);
     const auto values = [](const Place& place, int64_t begin, std::span<float> out) {
       const DType type = *dtype_of_tensor(place.entry->type);
-      const auto element = static_cast<size_t>(size_of(type));
-      to_float(type,
-               place.file->bytes(*place.entry).subspan(static_cast<size_t>(begin) * element, out.size() * element),
-               out);
+      std::vector<std::byte> bytes(out.size() * static_cast<size_t>(size_of(type)));
+      place.file->read(*place.entry, begin * size_of(type), bytes);
+      to_float(type, bytes, out);
     };
-    const int64_t num_elements =
-        static_cast<int64_t>(a.file->bytes(*a.entry).size()) / size_of(*dtype_of_tensor(a.entry->type));
+    const int64_t num_elements = a.entry->size() / size_of(*dtype_of_tensor(a.entry->type));
     for (int64_t begin = 0; begin < num_elements; begin += kElementsAtOnce) {
       const auto count = static_cast<size_t>(std::min(kElementsAtOnce, num_elements - begin));
       values(a, begin, std::span(left).first(count));

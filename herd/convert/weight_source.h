@@ -1,5 +1,5 @@
 // Reads the weights of a model as fp32, from a herd checkpoint or a folder of Hugging Face's transformers. Only the
-// range that is asked for is in memory; its file is mapped. Throws kBadConfig (a model or type that can't be
+// range that is asked for is in memory. Throws kBadConfig (a model or type that can't be
 // converted), kCorruptFile and kStorage (as CheckpointReader and SafetensorsFile; a herd checkpoint's checksums are
 // compared before a byte is used). Threads: one at a time.
 #pragma once

@@ -78,6 +78,16 @@ TokenFile::TokenFile(std::filesystem::path path) : file_(std::move(path)) {
   }
   count_ = static_cast<int64_t>(header.count);
   checksum_ = header.ids_checksum;
+  header_checksum_ = header.header_checksum;
+}
+
+// A file that was written again in its place has other ids than those that the header of before belongs to.
+void TokenFile::require_unchanged() const {
+  if (!file_.has_changed()) return;
+  Header header{};
+  read_bytes(0, std::as_writable_bytes(std::span(&header, 1)));
+  if (checksum_of(header) == header_checksum_) return;
+  corrupt(0, "the header is another one than when the file was opened: it was written again while it was read");
 }
 
 void TokenFile::read_bytes(int64_t offset, std::span<std::byte> out) const {
@@ -111,6 +121,7 @@ void TokenFile::read(int64_t begin, std::span<int64_t> out) const {
              "tokens [" + std::to_string(begin) + ", " + std::to_string(begin + n) + ") of " + std::to_string(count_));
   std::vector<std::byte> bytes(static_cast<size_t>(n * id_bytes_));
   read_bytes(kHeaderBytes + begin * id_bytes_, bytes);
+  require_unchanged();
   for (int64_t i = 0; i < n; ++i) out[static_cast<size_t>(i)] = id_from(bytes.data() + i * id_bytes_, begin + i);
 }
 

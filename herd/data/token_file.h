@@ -1,7 +1,7 @@
 // Reads and writes a sequence of token ids on disk (docs/formats/tokens.md): 64 bytes of header, then ids of 2 bytes
 // (vocabulary <= 65536) or 4 bytes, little-endian. Opening checks name, version, header checksum and length, in
 // constant time. read() checks the ids that it returns; verify() reads everything. All throw kCorruptFile naming file,
-// byte offset and rule, also where the file was cut since it was opened.
+// byte offset and rule, also where the file was cut or written again in its place since it was opened.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,13 @@ class TokenFile {
 
  private:
   [[noreturn]] void corrupt(int64_t offset, const std::string& rule) const;
+  void require_unchanged() const;
   void read_bytes(int64_t offset, std::span<std::byte> out) const;
   int64_t id_from(const std::byte* at, int64_t index) const;  // token `index`, whose bytes are there
 
   ReadableFile file_;
   int64_t count_ = 0, vocabulary_ = 0, id_bytes_ = 0;
-  uint32_t checksum_ = 0;
+  uint32_t checksum_ = 0, header_checksum_ = 0;
 };
 
 // Writes a token file: call append() any number of times, then commit(). The file is atomic as AtomicFile. Throws

@@ -16,6 +16,7 @@
 #include "herd/storage/checksum.h"
 #include "herd/storage/file_kind.h"
 #include "herd/storage/mapped_file.h"
+#include "herd/storage/readable_file.h"
 
 namespace herd {
 namespace {
@@ -220,7 +221,7 @@ TokenFolderFacts read_token_folder(const std::filesystem::path& folder) {
 std::string identify_tokenizer(const std::filesystem::path& folder) {
   const TokenFolderFacts facts = read_token_folder(folder);
   if (facts.has_tokenizer && is_file(folder / kTokenizerFile))
-    return "crc32c " + format_crc32c(crc32c(MappedFile(folder / kTokenizerFile).bytes()));
+    return "crc32c " + format_crc32c(crc32c(ReadableFile(folder / kTokenizerFile).text()));
   return "ids below " + std::to_string(TokenFile(folder / "train.tokens").vocabulary()) + ", end of text " +
          (facts.end_of_text ? std::to_string(*facts.end_of_text) : "unknown");
 }

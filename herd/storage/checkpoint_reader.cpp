@@ -1,6 +1,8 @@
 #include "herd/storage/checkpoint_reader.h"
 
-#include <cstring>
+#include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
@@ -11,6 +13,18 @@ namespace herd {
 namespace {
 
 constexpr char kFix[] = "resume from an older checkpoint; this one can't be trusted";
+
+uint32_t checksum_of(const SafetensorsFile& file, const TensorEntry& entry) {
+  constexpr int64_t kBytesAtOnce = 1 << 20;
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kBytesAtOnce, entry.size())));
+  uint32_t checksum = crc32c(std::string_view());
+  for (int64_t done = 0; done < entry.size(); done += kBytesAtOnce) {
+    const auto part = std::span(buffer).first(static_cast<size_t>(std::min(kBytesAtOnce, entry.size() - done)));
+    file.read(entry, done, part);
+    checksum = crc32c(part, checksum);
+  }
+  return checksum;
+}
 
 }  // namespace
 
@@ -43,29 +57,28 @@ const SafetensorsFile& CheckpointReader::shard(const std::string& name) {
   return *file;
 }
 
-std::span<const std::byte> CheckpointReader::checked_bytes(const CheckpointTensor& tensor,
-                                                           const CheckpointPiece& piece) {
+TensorReader CheckpointReader::checked_piece(const CheckpointTensor& tensor, const CheckpointPiece& piece) {
   const auto& file = shard(piece.file);
   const std::string path = file.path().string();
   const auto* entry = file.find(piece.entry);
   if (entry == nullptr) throw_corrupt(path, 8, "the manifest's tensor \"" + piece.entry + "\" is not in it", kFix);
-  const auto bytes = file.bytes(*entry);
-  const auto expected = static_cast<size_t>(piece.slice.elements.size() * size_of(tensor.dtype));
-  if (entry->type != tensor_type_of(tensor.dtype) || bytes.size() != expected) {
+  const int64_t expected = piece.slice.elements.size() * size_of(tensor.dtype);
+  if (entry->type != tensor_type_of(tensor.dtype) || entry->size() != expected) {
     throw_corrupt(path, file.offset(*entry),
-                  "tensor \"" + piece.entry + "\" is " + entry->type + " of " + std::to_string(bytes.size()) +
+                  "tensor \"" + piece.entry + "\" is " + entry->type + " of " + std::to_string(entry->size()) +
                       " bytes, the manifest states " + std::string(tensor_type_of(tensor.dtype)) + " of " +
                       std::to_string(expected),
                   kFix);
   }
-  if (checked_.insert(&piece).second && crc32c(bytes) != piece.checksum) {
-    checked_.erase(&piece);
+  if (checked_.contains(&piece)) return {file, *entry};
+  if (const uint32_t checksum = checksum_of(file, *entry); checksum != piece.checksum) {
     throw_corrupt(path, file.offset(*entry),
                   "the checksum of tensor \"" + piece.entry + "\" is " + format_crc32c(piece.checksum) +
-                      ", its bytes give " + format_crc32c(crc32c(bytes)),
+                      ", its bytes give " + format_crc32c(checksum),
                   kFix);
   }
-  return bytes;
+  checked_.insert(&piece);
+  return {file, *entry};
 }
 
 void CheckpointReader::read(const std::string& name, const TensorSlice& slice, std::span<std::byte> out) {
@@ -81,10 +94,10 @@ void CheckpointReader::read(const std::string& name, const TensorSlice& slice, s
   HERD_CHECK_EQ(static_cast<int64_t>(out.size()), slice.elements.size() * width);
   int64_t copied = 0;
   for (const auto& piece : tensor.pieces) {
-    std::span<const std::byte> bytes;
+    std::optional<TensorReader> bytes;
     for_each_common_run(piece.slice, slice, [&](int64_t from, int64_t to, int64_t count) {
-      if (bytes.empty()) bytes = checked_bytes(tensor, piece);
-      std::memcpy(out.data() + to * width, bytes.data() + from * width, static_cast<size_t>(count * width));
+      if (!bytes) bytes.emplace(checked_piece(tensor, piece));
+      bytes->read(from * width, out.subspan(static_cast<size_t>(to * width), static_cast<size_t>(count * width)));
       copied += count;
     });
   }
@@ -96,7 +109,8 @@ void CheckpointReader::verify(const std::function<void(int64_t done, int64_t all
   for (const auto& [name, bytes] : manifest_.files) all += bytes;
   for (const auto& [name, tensor] : manifest_.tensors) {
     for (const auto& piece : tensor.pieces) {
-      done += static_cast<int64_t>(checked_bytes(tensor, piece).size());
+      checked_piece(tensor, piece);
+      done += piece.slice.elements.size() * size_of(tensor.dtype);
       if (progress) progress(done, all);
     }
   }

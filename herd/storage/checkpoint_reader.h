@@ -1,8 +1,8 @@
 // Reads any slice of any tensor of a checkpoint, from whichever shards hold it. So a checkpoint does not depend on the
 // layout that wrote it. Opening parses the manifest and checks that every shard is there with its length. The reader
 // checks a piece against its checksum before it uses the first byte. Throws kCorruptFile with file, byte and rule;
-// kStorage if a file is missing. It follows no link below
-// the folder, whose own path may be one. Threads: one at a time.
+// kStorage if a file is missing, or if its drive fails to read it, with file and byte. It follows no link below the
+// folder, whose own path may be one. Threads: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,8 @@ class CheckpointReader {
   void verify(const std::function<void(int64_t done, int64_t all)>& progress = {});
 
  private:
-  std::span<const std::byte> checked_bytes(const CheckpointTensor& tensor, const CheckpointPiece& piece);
+  // Returns what reads a piece, once its checksum is known to be right.
+  TensorReader checked_piece(const CheckpointTensor& tensor, const CheckpointPiece& piece);
   const SafetensorsFile& shard(const std::string& name);
 
   std::filesystem::path folder_;

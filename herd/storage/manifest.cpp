@@ -4,7 +4,7 @@
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/checksum.h"
 #include "herd/storage/manifest_parser_internal.h"
-#include "herd/storage/mapped_file.h"
+#include "herd/storage/readable_file.h"
 
 namespace herd {
 namespace {
@@ -74,7 +74,7 @@ void merge_manifest(Manifest& whole, const Manifest& part) {
 }
 
 Manifest read_manifest(const std::filesystem::path& folder) {
-  const MappedFile file(folder / kManifestName, FileSystem(folder));
+  const ReadableFile file(folder / kManifestName, FileSystem(folder));
   return parse_manifest(file.text(), file.path().string());
 }
 

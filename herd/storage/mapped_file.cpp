@@ -22,13 +22,15 @@ MappedFile::MappedFile(std::filesystem::path path, const FileSystem& files) : pa
   void* address = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
   if (address == MAP_FAILED) throw_errno(Code::kStorage, "map " + path_.string(), errno);
   bytes_ = {static_cast<const std::byte*>(address), size};
+  named_.emplace(bytes_, path_.string());
 }
 
 MappedFile::~MappedFile() {
+  named_.reset();
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})), named_(std::move(other.named_)) {}
 
 }  // namespace herd

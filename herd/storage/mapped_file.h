@@ -1,13 +1,15 @@
-// Maps a whole file for reading; pages come in as they are touched. Throws kStorage if the file can't be opened or
-// mapped. REQUIRES that the file does not shrink while it is mapped: herd replaces its files by rename and never cuts
-// them. Threads: reads from any.
+// Maps a whole text for reading, which may be larger than memory; pages come in as they are touched. Throws kStorage if
+// the file can't be opened or mapped. A page that can't be read, since the file was cut meanwhile or its drive fails,
+// ends the process with a message (base/mapped_range.h); ReadableFile throws. Threads: reads from any.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 
+#include "herd/base/mapped_range.h"
 #include "herd/storage/file_system.h"
 
 namespace herd {
@@ -26,6 +28,7 @@ class MappedFile {
  private:
   std::filesystem::path path_;
   std::span<const std::byte> bytes_;
+  std::optional<MappedRange> named_;
 };
 
 }  // namespace herd

@@ -10,7 +10,7 @@
 #include "herd/base/log.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/file_kind.h"
-#include "herd/storage/mapped_file.h"
+#include "herd/storage/readable_file.h"
 
 namespace herd {
 namespace {
@@ -114,11 +114,11 @@ std::string header_of(const std::string& run) {
 
 // Returns the steps that can be read. Keeps a copy of a damaged file beside the file that takes its place.
 std::vector<StepMetrics> salvaged_steps(const std::filesystem::path& path, FileSystem& files) {
-  const MappedFile file(path, files);
-  SalvagedMetrics salvaged = salvage_metrics(file.text(), path.string());
+  const std::string text = ReadableFile(path, files).text();
+  SalvagedMetrics salvaged = salvage_metrics(text, path.string());
   if (salvaged.passed_over.empty()) return std::move(salvaged.steps);
   const std::string kept = path.string() + ".damaged";
-  write_file_atomically(kept, std::string(file.text()), files);
+  write_file_atomically(kept, text, files);
   log_warning("damaged lines of metrics that are left out: " + std::to_string(salvaged.passed_over.size()) +
               ", the first: " + salvaged.passed_over[0] + "; the file as it was is " + kept);
   return std::move(salvaged.steps);
@@ -187,8 +187,7 @@ SalvagedMetrics salvage_metrics(std::string_view text, const std::string& file) 
 }
 
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {
-  const MappedFile file(path);
-  return parse_metrics(file.text(), path.string());
+  return parse_metrics(ReadableFile(path).text(), path.string());
 }
 
 MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step, const std::string& run,

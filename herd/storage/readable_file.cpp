@@ -17,6 +17,13 @@ ReadableFile::ReadableFile(std::filesystem::path path, const FileSystem& files)
   struct stat info {};
   if (::fstat(file_.fd, &info) != 0) throw_errno(Code::kStorage, "look at " + path_.string(), errno);
   size_ = info.st_size;
+  written_ = info.st_mtim;
+}
+
+bool ReadableFile::has_changed() const {
+  struct stat info {};
+  if (::fstat(file_.fd, &info) != 0) throw_errno(Code::kStorage, "look at " + path_.string(), errno);
+  return info.st_size != size_ || info.st_mtim.tv_sec != written_.tv_sec || info.st_mtim.tv_nsec != written_.tv_nsec;
 }
 
 int64_t ReadableFile::read_at(int64_t offset, std::span<std::byte> out) const {
@@ -35,6 +42,12 @@ int64_t ReadableFile::read_at(int64_t offset, std::span<std::byte> out) const {
     done += got;
   }
   return done;
+}
+
+std::string ReadableFile::text() const {
+  std::string text(static_cast<size_t>(size_), '\0');
+  text.resize(static_cast<size_t>(read_at(0, std::as_writable_bytes(std::span(text)))));
+  return text;
 }
 
 }  // namespace herd

@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <span>
+#include <string>
 
 #include "herd/base/descriptor.h"
 #include "herd/storage/file_system.h"
@@ -20,11 +22,15 @@ class ReadableFile {
   const std::filesystem::path& path() const { return path_; }
   // Fills `out` with the bytes from `offset` on, or with as many as the file has now, and returns how many.
   int64_t read_at(int64_t offset, std::span<std::byte> out) const;
+  // Tells whether the file's size or its time of writing are others than when it was opened.
+  bool has_changed() const;
+  std::string text() const;  // returns all bytes, or as many as the file still has
 
  private:
   std::filesystem::path path_;
   Descriptor file_;
   int64_t size_ = 0;
+  struct timespec written_ = {};
 };
 
 }  // namespace herd

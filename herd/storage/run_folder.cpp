@@ -9,7 +9,7 @@
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/file_kind.h"
 #include "herd/storage/file_system.h"
-#include "herd/storage/mapped_file.h"
+#include "herd/storage/readable_file.h"
 #include "herd/storage/run_id.h"
 
 namespace herd {
@@ -129,8 +129,7 @@ RunRecord read_run_record(const fs::path& folder) {
     throw Error(Code::kStorage, "run.json is a file of the run, but " + path.string() + " is " + what +
                                     "\n  fix: move it away, or take another log.name");
   }
-  const MappedFile file(path, files);
-  const auto json = nlohmann::json::parse(file.text(), nullptr, false);
+  const auto json = nlohmann::json::parse(ReadableFile(path, files).text(), nullptr, false);
   if (!json.is_object()) return record;
   const auto text = [&](const char* name, std::string& value) {
     if (const auto found = json.find(name); found != json.end() && found->is_string()) value = *found;
@@ -151,8 +150,7 @@ bool is_used(const fs::path& folder) {
   if (!list_checkpoints(checkpoints_of(folder)).empty()) return true;
   const FileSystem files(folder);
   if (!is_taken(folder / kMetrics, files)) return false;
-  const MappedFile file(folder / kMetrics, files);
-  const std::string_view text = file.text();
+  const std::string text = ReadableFile(folder / kMetrics, files).text();
   const size_t header = text.find('\n');
   return header != text.npos && header + 1 < text.size() && text[header + 1] != '\n';
 }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "herd/storage/atomic_file.h"
-#include "herd/storage/mapped_file.h"
+#include "herd/storage/readable_file.h"
 #include "herd/storage/tensor_type.h"
 
 namespace herd {
@@ -23,27 +23,46 @@ struct TensorEntry {
   std::string type;            // "F32"; herd/storage/tensor_type.h
   std::vector<int64_t> shape;  // empty = one element
   int64_t begin = 0, end = 0;  // bytes [begin, end) after the header; the writer sets them
+  int64_t size() const { return end - begin; }
 };
 
-// Maps a file for reading. Threads: any.
+// Reads a file as its tensors are asked for. Threads: any.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(std::filesystem::path path, const FileSystem& files = FileSystem::system());
   const std::vector<TensorEntry>& tensors() const { return tensors_; }  // in the order of their bytes
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const TensorEntry* find(std::string_view name) const;  // returns nullptr if no tensor has the name
-  std::span<const std::byte> bytes(const TensorEntry& tensor) const;
+  // Reads the tensor's bytes [begin, begin + out.size()). REQUIRES that it has them. Throws kStorage, naming file and
+  // byte, where the drive fails, and kCorruptFile where the file was cut since it was opened.
+  void read(const TensorEntry& tensor, int64_t begin, std::span<std::byte> out) const;
   // Returns the offset of the tensor's first byte in the file.
   int64_t offset(const TensorEntry& tensor) const { return data_begin_ + tensor.begin; }
-  int64_t size() const { return static_cast<int64_t>(file_.bytes().size()); }
+  int64_t size() const { return file_.size(); }
   const std::filesystem::path& path() const { return file_.path(); }
 
  private:
-  MappedFile file_;
+  void read_at(int64_t offset, std::span<std::byte> out) const;
+
+  ReadableFile file_;
   int64_t data_begin_ = 0;
   std::vector<TensorEntry> tensors_;
   std::map<std::string, size_t> by_name_;
   std::map<std::string, std::string> metadata_;
+};
+
+// Copies parts of one tensor out of its file: small ones by way of a window, so that many in ascending order take few
+// calls of the system. Borrows both. Throws as SafetensorsFile::read(). Threads: one at a time.
+class TensorReader {
+ public:
+  TensorReader(const SafetensorsFile& file, const TensorEntry& tensor) : file_(file), tensor_(tensor) {}
+  void read(int64_t begin, std::span<std::byte> out);  // the tensor's bytes [begin, begin + out.size())
+
+ private:
+  const SafetensorsFile& file_;
+  const TensorEntry& tensor_;
+  std::vector<std::byte> window_;
+  int64_t window_begin_ = 0;
 };
 
 // Parses a whole file in memory as SafetensorsFile does, for tests and fuzzing. Returns where the data begins, in

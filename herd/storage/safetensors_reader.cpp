@@ -92,28 +92,31 @@ void check_no_gaps(const std::vector<TensorEntry>& tensors, const std::string& f
   }
 }
 
-}  // namespace
-
-int64_t parse_safetensors(std::span<const std::byte> file, const std::string& name, std::vector<TensorEntry>& tensors,
-                          std::map<std::string, std::string>& metadata) {
-  if (file.size() < kLengthBytes) {
-    throw_corrupt(name, 0, "a safetensors file has at least 8 bytes, this one " + std::to_string(file.size()),
+// Returns the bytes of the header, of a file that has so many and begins with `begin`.
+int64_t header_bytes(std::span<const std::byte> begin, int64_t file_bytes, const std::string& name) {
+  if (begin.size() < kLengthBytes) {
+    throw_corrupt(name, 0, "a safetensors file has at least 8 bytes, this one " + std::to_string(file_bytes),
                   kSafetensorsFix);
   }
   uint64_t length;
-  std::memcpy(&length, file.data(), sizeof length);
-  const uint64_t rest = file.size() - kLengthBytes;
+  std::memcpy(&length, begin.data(), sizeof length);
+  const auto rest = static_cast<uint64_t>(file_bytes - kLengthBytes);
   if (length > kMaxHeaderBytes || length > rest) {
     throw_corrupt(name, 0,
                   "a header of " + std::to_string(length) + " bytes, but " + std::to_string(rest) +
                       " bytes follow and at most 100000000 are allowed",
                   kSafetensorsFix);
   }
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
+  return static_cast<int64_t>(length);
+}
+
+// Parses the header, which `data_bytes` follow.
+void parse_header(std::string_view text, int64_t data_bytes, const std::string& name, std::vector<TensorEntry>& tensors,
+                  std::map<std::string, std::string>& metadata) {
   if (text.empty() || text[0] != '{')
     throw_corrupt(name, kLengthBytes, "the header must begin with {", kSafetensorsFix);
   const auto header = parse_strict_json(text, kHeaderDepth, name, kLengthBytes, kSafetensorsFix);
-  const EntryParser parser(name, rest - length);
+  const EntryParser parser(name, static_cast<uint64_t>(data_bytes));
   for (const auto& [key, value] : header.items()) {
     if (key != "__metadata__") {
       tensors.push_back(parser.parse(key, value));
@@ -129,13 +132,28 @@ int64_t parse_safetensors(std::span<const std::byte> file, const std::string& na
   std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
-  const auto data_begin = static_cast<int64_t>(kLengthBytes + length);
-  check_no_gaps(tensors, name, data_begin, static_cast<int64_t>(rest - length));
+  check_no_gaps(tensors, name, kLengthBytes + static_cast<int64_t>(text.size()), data_bytes);
+}
+
+}  // namespace
+
+int64_t parse_safetensors(std::span<const std::byte> file, const std::string& name, std::vector<TensorEntry>& tensors,
+                          std::map<std::string, std::string>& metadata) {
+  const auto size = static_cast<int64_t>(file.size());
+  const int64_t length = header_bytes(file, size, name), data_begin = kLengthBytes + length;
+  parse_header({reinterpret_cast<const char*>(file.data()) + kLengthBytes, static_cast<size_t>(length)},
+               size - data_begin, name, tensors, metadata);
   return data_begin;
 }
 
 SafetensorsFile::SafetensorsFile(std::filesystem::path path, const FileSystem& files) : file_(std::move(path), files) {
-  data_begin_ = parse_safetensors(file_.bytes(), file_.path().string(), tensors_, metadata_);
+  const std::string name = file_.path().string();
+  std::vector<std::byte> begin(static_cast<size_t>(std::min(file_.size(), kLengthBytes)));
+  read_at(0, begin);
+  std::string header(static_cast<size_t>(header_bytes(begin, file_.size(), name)), '\0');
+  read_at(kLengthBytes, std::as_writable_bytes(std::span(header)));
+  data_begin_ = kLengthBytes + static_cast<int64_t>(header.size());
+  parse_header(header, file_.size() - data_begin_, name, tensors_, metadata_);
   for (size_t i = 0; i < tensors_.size(); ++i) by_name_[tensors_[i].name] = i;
 }
 
@@ -144,11 +162,32 @@ const TensorEntry* SafetensorsFile::find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : &tensors_[found->second];
 }
 
-std::span<const std::byte> SafetensorsFile::bytes(const TensorEntry& tensor) const {
-  const auto data = file_.bytes().subspan(static_cast<size_t>(data_begin_));
-  HERD_CHECK(tensor.begin >= 0 && tensor.begin <= tensor.end && tensor.end <= static_cast<int64_t>(data.size()),
-             tensor.name + " is an entry of this file");
-  return data.subspan(static_cast<size_t>(tensor.begin), static_cast<size_t>(tensor.end - tensor.begin));
+void SafetensorsFile::read_at(int64_t offset, std::span<std::byte> out) const {
+  const int64_t got = file_.read_at(offset, out);
+  if (got == static_cast<int64_t>(out.size())) return;
+  throw_corrupt(file_.path().string(), offset + got,
+                "there is nothing, but the file had " + std::to_string(file_.size()) +
+                    " bytes when it was opened: it was cut while it was read",
+                kSafetensorsFix);
+}
+
+void SafetensorsFile::read(const TensorEntry& tensor, int64_t begin, std::span<std::byte> out) const {
+  HERD_CHECK(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= tensor.size(),
+             "bytes [" + std::to_string(begin) + ", " + std::to_string(begin + static_cast<int64_t>(out.size())) +
+                 ") of " + tensor.name);
+  read_at(offset(tensor) + begin, out);
+}
+
+void TensorReader::read(int64_t begin, std::span<std::byte> out) {
+  constexpr int64_t kWindow = 1 << 20;
+  const auto size = static_cast<int64_t>(out.size());
+  if (size >= kWindow) return file_.read(tensor_, begin, out);
+  if (begin < window_begin_ || begin + size > window_begin_ + static_cast<int64_t>(window_.size())) {
+    window_.resize(static_cast<size_t>(std::min(kWindow, tensor_.size() - begin)));
+    window_begin_ = begin;
+    file_.read(tensor_, begin, window_);
+  }
+  std::memcpy(out.data(), window_.data() + (begin - window_begin_), out.size());
 }
 
 }  // namespace herd

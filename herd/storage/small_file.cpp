@@ -2,16 +2,16 @@
 
 #include "herd/base/error.h"
 #include "herd/storage/atomic_file.h"
-#include "herd/storage/mapped_file.h"
+#include "herd/storage/readable_file.h"
 
 namespace herd {
 
 SmallFile read_small_file(const std::filesystem::path& path, const FileSystem& files) {
-  const MappedFile file(path, files);
+  const ReadableFile file(path, files);
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (error) throw_errno(Code::kStorage, "read the permissions of " + path.string(), error.value());
-  return {std::string(file.text()), static_cast<int>(status.permissions()) & 0777};
+  return {file.text(), static_cast<int>(status.permissions()) & 0777};
 }
 
 void write_small_file(const std::filesystem::path& path, const SmallFile& file, FileSystem& files) {

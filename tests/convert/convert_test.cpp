@@ -11,6 +11,7 @@
 #include "herd/storage/safetensors.h"
 #include "model_fixture.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/tensor_bytes.h"
 
 namespace herd::convert {
 namespace {
@@ -21,9 +22,8 @@ using Strings = std::vector<std::string>;
 std::vector<float> floats_in(const SafetensorsFile& file, const std::string& name) {
   const TensorEntry* entry = file.find(name);
   if (entry == nullptr) return {};
-  const auto bytes = file.bytes(*entry);
-  std::vector<float> values(bytes.size() / 4);
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  std::vector<float> values(static_cast<size_t>(entry->size() / 4));
+  file.read(*entry, 0, std::as_writable_bytes(std::span(values)));
   return values;
 }
 
@@ -42,8 +42,7 @@ void rename_tensors(const fs::path& folder, const std::function<std::string(cons
       const std::string other = name(entry.name);
       if (other.empty()) continue;
       entries.push_back({other, entry.type, entry.shape});
-      const auto span = file.bytes(entry);
-      bytes[other].assign(reinterpret_cast<const char*>(span.data()), span.size());
+      bytes[other] = bytes_of(file, entry);
     }
   }
   if (!extra.empty()) entries.push_back({extra, "U8", {1}}), bytes[extra] = "x";
@@ -182,8 +181,7 @@ void add_head(const fs::path& folder, const std::function<void(float&)>& change,
   std::string bytes;
   {
     const SafetensorsFile file(folder / "model.safetensors");
-    const auto span = file.bytes(*file.find("wte.weight"));
-    bytes.assign(reinterpret_cast<const char*>(span.data()), span.size());
+    bytes = bytes_of(file, *file.find("wte.weight"));
   }
   float last = 0;
   std::memcpy(&last, bytes.data() + bytes.size() - 4, 4);
@@ -315,7 +313,7 @@ TEST(Convert, CallsANanInEmbeddingAndTiedHeadNoDifference_ButRefusesIt) {
   const int64_t end = [&] {
     const SafetensorsFile file(path);
     const TensorEntry& entry = *file.find("wte.weight");
-    return file.offset(entry) + static_cast<int64_t>(file.bytes(entry).size());
+    return file.offset(entry) + entry.size();
   }();
   std::string text = read_text(path);
   const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <numeric>
 #include <vector>
 
@@ -72,6 +73,23 @@ TEST(TokenFile, SaysThatItWasCut_WhileItWasRead) {
   std::filesystem::remove(path);
   again.read(99'000, back);
   EXPECT_EQ(back[999], 7);
+}
+
+// In the same place and as long: its bytes alone would be ids of another text.
+TEST(TokenFile, SaysThatItWasWrittenAgain_WhileItWasRead) {
+  const TemporaryFolder folder;
+  const auto path = write_ids(folder / "x.tokens", 100, std::vector<int>(1000, 7));
+  const auto other = write_ids(folder / "y.tokens", 100, std::vector<int>(1000, 8));
+  const TokenFile file(path);
+  std::vector<int64_t> back(1000);
+  using namespace std::chrono_literals;
+  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + 1s);
+  file.read(0, back);  // touched alone
+  EXPECT_EQ(back[999], 7);
+  write_text(path, read_text(other));
+  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + 2s);
+  EXPECT_ERROR(file.read(0, back), Code::kCorruptFile, path.string() + " at byte 0", "written again while it was read",
+               "fix: write it again");
 }
 
 TEST(TokenFile, RefusesEveryFlippedBit) {

@@ -8,6 +8,7 @@
 #include "herd/data/tokenizer.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/safetensors.h"
+#include "tests/support/tensor_bytes.h"
 
 namespace herd::train {
 namespace {
@@ -31,10 +32,7 @@ std::map<std::string, std::pair<std::string, std::string>> tensors_in(const fs::
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".safetensors") continue;
     const SafetensorsFile file(entry.path());
-    for (const TensorEntry& tensor : file.tensors()) {
-      const auto bytes = file.bytes(tensor);
-      all[tensor.name] = {tensor.type, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())};
-    }
+    for (const TensorEntry& tensor : file.tensors()) all[tensor.name] = {tensor.type, bytes_of(file, tensor)};
   }
   return all;
 }
