@@ -22,6 +22,7 @@ namespace herd {
 namespace {
 
 constexpr std::string_view kMagic = "herd nvme 1\n";
+constexpr int64_t kMaxStripes = 4096;  // or some more: each is a mapping, of which a process may have 65530
 constexpr char kPathFix[] = "\n  fix: memory.nvme_path = a folder on a drive of this host, with room";
 
 std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
@@ -39,6 +40,20 @@ AlignedBlock aligned_block() {
 
 // Tells whether a request may simply be made again.
 bool is_passing(int error) { return error == EINTR || error == EAGAIN; }
+
+[[noreturn]] void throw_failure(const std::string& verb, const std::filesystem::path& path, int64_t at, int64_t size,
+                                int error) {
+  std::string text = "can't " + verb + " " + bytes_text(size) + " at byte " + std::to_string(at) + " of " +
+                     printable(path.string()) + ": ";
+  if (error != 0)
+    text += std::strerror(error);
+  else
+    text += verb == "read" ? "the file ends before, so something has shortened it" : "nothing was written";
+  throw Error(Code::kStorage, text + "\n  fix: " +
+                                  (error == ENOSPC ? "free room on that drive, or memory.nvme_path = another"
+                                                   : "check that drive, or memory.nvme_path = another") +
+                                  "; the run goes on from its last checkpoint, which does not need this file");
+}
 
 }  // namespace
 
@@ -70,106 +85,154 @@ class NvmeFile::Ring {
   bool is_open_ = false;
 };
 
-NvmeFile::NvmeFile(Options options) : options_(std::move(options)) {
-  HERD_CHECK(options_.bytes % kNvmeBlock == 0 && options_.chunk % kNvmeBlock == 0, "a file of parts of blocks");
-  open_file();
-  try {
-    check_owner();
-    reserve();
-    write_header();
-  } catch (...) {
-    ::close(fd_);
-    throw;
+// Opens, checks and reserves one file, and removes it in the end.
+class NvmeFile::Part {
+ public:
+  Part(const std::filesystem::path& path, int64_t bytes, const Options& options, const std::string& contents,
+       std::vector<std::string>& notes)
+      : path_(path), notes_(notes) {
+    open_file(options.try_direct);
+    try {
+      check_owner(options.run);
+      reserve(kNvmeBlock + bytes);
+      write_header(std::string(kMagic) + options.run + "\n" + contents);
+    } catch (...) {
+      ::close(fd_);
+      throw;
+    }
   }
-  int refused = 0;
-  if (options_.try_ring) ring_ = Ring::make(options_.depth, refused);
-  if (!ring_)
-    notes_.push_back("no io_uring here (" + std::string(options_.try_ring ? std::strerror(refused) : "not tried") +
-                     "): files are read and written one request at a time");
-}
+  ~Part() {
+    ::unlink(path_.c_str());
+    ::close(fd_);
+  }
+  int fd() const { return fd_; }
 
-NvmeFile::~NvmeFile() {
-  if (!mapped_.empty()) ::munmap(mapped_.data(), mapped_.size());
-  ::unlink(options_.path.c_str());
-  ::close(fd_);
-}
+ private:
+  void open_file(bool try_direct);
+  void check_owner(const std::string& run) const;
+  void reserve(int64_t bytes);
+  void write_header(std::string text);
+  void note_no_direct() {
+    notes_.push_back("no O_DIRECT in " + path_.parent_path().string() + ": reads and writes go through the page cache");
+  }
 
-void NvmeFile::open_file() {
+  const std::filesystem::path path_;
+  std::vector<std::string>& notes_;
+  int fd_ = -1;
+};
+
+void NvmeFile::Part::open_file(bool try_direct) {
   std::error_code error;
-  std::filesystem::create_directories(options_.path.parent_path(), error);
+  std::filesystem::create_directories(path_.parent_path(), error);
   constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC;
-  const auto open_with = [&](int more) { return ::open(options_.path.c_str(), kFlags | more, 0600); };
-  if (options_.try_direct) fd_ = open_with(O_DIRECT);
+  const auto open_with = [&](int more) { return ::open(path_.c_str(), kFlags | more, 0600); };
+  if (try_direct) fd_ = open_with(O_DIRECT);
   if (fd_ < 0) {
     fd_ = open_with(0);
-    if (fd_ >= 0)
-      notes_.push_back("no O_DIRECT in " + options_.path.parent_path().string() +
-                       ": reads and writes go through the page cache");
+    if (fd_ >= 0) note_no_direct();
   }
   if (fd_ < 0)
-    throw Error(Code::kStorage,
-                "can't open " + printable(options_.path.string()) + ": " + std::strerror(errno) + kPathFix);
+    throw Error(Code::kStorage, "can't open " + printable(path_.string()) + ": " + std::strerror(errno) + kPathFix);
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
   ::close(fd_);
-  throw Error(Code::kBadConfig, printable(options_.path.string()) +
+  throw Error(Code::kBadConfig, printable(path_.string()) +
                                     " is in use by another process\n  fix: memory.nvme_path = a folder of this run's "
                                     "own, or end that process");
 }
 
 // Refuses a file that is not herd's, or another run's: a mistyped folder must not cost what lies there.
-void NvmeFile::check_owner() {
+void NvmeFile::Part::check_owner(const std::string& run) const {
   struct stat status = {};
   if (::fstat(fd_, &status) != 0 || status.st_size == 0) return;
   const AlignedBlock block = aligned_block();
   const ssize_t got = ::pread(fd_, block.get(), kNvmeBlock, 0);
   const std::string_view header(reinterpret_cast<const char*>(block.get()),
                                 static_cast<size_t>(std::max<ssize_t>(0, got)));
-  const std::string path = printable(options_.path.string());
+  const std::string path = printable(path_.string());
   if (!header.starts_with(kMagic)) {
     throw Error(Code::kBadConfig, path +
                                       " is no file that herd keeps values in\n  fix: memory.nvme_path = another "
                                       "folder, or remove that file");
   }
   const std::string_view lines = header.substr(kMagic.size());
-  const std::string run(lines.substr(0, lines.find('\n')));
-  if (run == options_.run) return;
-  throw Error(Code::kBadConfig, path + " belongs to run " + printable(run) + ", this is run " + options_.run +
+  const std::string owner(lines.substr(0, lines.find('\n')));
+  if (owner == run) return;
+  throw Error(Code::kBadConfig, path + " belongs to run " + printable(owner) + ", this is run " + run +
                                     "\n  fix: memory.nvme_path = another folder; or, if that run won't go on, remove "
                                     "the file");
 }
 
-void NvmeFile::reserve() {
-  const int64_t size = kNvmeBlock + options_.bytes;
-  if (::ftruncate(fd_, 0) == 0 && ::fallocate(fd_, 0, 0, size) == 0) return;
-  if (errno == EOPNOTSUPP && ::ftruncate(fd_, size) == 0) {
-    notes_.push_back("can't reserve room in " + options_.path.parent_path().string() +
+void NvmeFile::Part::reserve(int64_t bytes) {
+  if (::ftruncate(fd_, 0) == 0 && ::fallocate(fd_, 0, 0, bytes) == 0) return;
+  if (errno == EOPNOTSUPP && ::ftruncate(fd_, bytes) == 0) {
+    notes_.push_back("can't reserve room in " + path_.parent_path().string() +
                      ": a full drive shows when it is written");
     return;
   }
   const int error = errno;
   struct statvfs drive = {};
   const bool known = ::fstatvfs(fd_, &drive) == 0;
-  ::unlink(options_.path.c_str());
+  ::unlink(path_.c_str());
   throw Error(
       Code::kStorage,
-      "no room for " + bytes_text(size) + " in " + printable(options_.path.string()) + ": " + std::strerror(error) +
+      "no room for " + bytes_text(bytes) + " in " + printable(path_.string()) + ": " + std::strerror(error) +
           (known ? ", " + bytes_text(static_cast<int64_t>(drive.f_bavail * drive.f_frsize)) + " are free" : "") +
           kPathFix);
 }
 
-void NvmeFile::write_header() {
+void NvmeFile::Part::write_header(std::string text) {
   const AlignedBlock block = aligned_block();
-  std::string text = std::string(kMagic) + options_.run + "\n" + options_.contents;
   if (text.size() >= kNvmeBlock) text.resize(kNvmeBlock - 1);
   std::memcpy(block.get(), text.data(), text.size());
   ssize_t wrote = ::pwrite(fd_, block.get(), kNvmeBlock, 0);
   if (wrote < 0 && errno == EINVAL) {  // some file systems take the flag and refuse the request
     ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) & ~O_DIRECT);
-    notes_.push_back("no O_DIRECT in " + options_.path.parent_path().string() +
-                     ": reads and writes go through the page cache");
+    note_no_direct();
     wrote = ::pwrite(fd_, block.get(), kNvmeBlock, 0);
   }
-  if (wrote != kNvmeBlock) fail(Direction::kWrite, 0, kNvmeBlock, wrote < 0 ? errno : 0);
+  if (wrote != kNvmeBlock) throw_failure("write", path_, 0, kNvmeBlock, wrote < 0 ? errno : 0);
+}
+
+NvmeFile::NvmeFile(Options options) : options_(std::move(options)) {
+  HERD_CHECK(options_.bytes % kNvmeBlock == 0 && options_.chunk % kNvmeBlock == 0, "a file of parts of blocks");
+  const size_t n = options_.paths.size();
+  HERD_CHECK(n > 0, "values in no file");
+  // Stripes are as long as a request, or as several where there would be too many to map.
+  const int64_t requests = 1 + options_.bytes / options_.chunk / kMaxStripes;
+  stripe_ = n == 1 ? std::max(options_.bytes, kNvmeBlock) : requests * options_.chunk;
+  for (size_t i = 0; i < n; ++i) {
+    const std::string stripes = n == 1 ? ""
+                                       : "file " + std::to_string(i) + " of " + std::to_string(n) + ", stripes of " +
+                                             std::to_string(stripe_) + " bytes\n";
+    files_.push_back(
+        std::make_unique<Part>(options_.paths[i], bytes_of_file(i), options_, stripes + options_.contents, notes_));
+  }
+  int refused = 0;
+  if (options_.try_ring) ring_ = Ring::make(options_.depth * static_cast<int>(n), refused);
+  if (!ring_)
+    notes_.push_back("no io_uring here (" + std::string(options_.try_ring ? std::strerror(refused) : "not tried") +
+                     "): files are read and written one request at a time");
+}
+
+NvmeFile::~NvmeFile() {
+  mapped_name_.reset();
+  if (!mapped_.empty()) ::munmap(mapped_.data(), mapped_.size());
+}
+
+NvmeFile::Place NvmeFile::place_of(int64_t offset) const {
+  const auto n = static_cast<int64_t>(files_.size());
+  const int64_t stripe = offset / stripe_, in_stripe = offset % stripe_;
+  const auto file = static_cast<size_t>(stripe % n);
+  return {files_[file]->fd(), file, kNvmeBlock + stripe / n * stripe_ + in_stripe,
+          std::min(stripe_ - in_stripe, options_.bytes - offset)};
+}
+
+int64_t NvmeFile::bytes_of_file(size_t file) const {
+  const auto n = static_cast<int64_t>(options_.paths.size());
+  int64_t bytes = 0;
+  for (int64_t begin = static_cast<int64_t>(file) * stripe_; begin < options_.bytes; begin += n * stripe_)
+    bytes += std::min(stripe_, options_.bytes - begin);
+  return bytes;
 }
 
 void NvmeFile::read(int64_t offset, std::span<std::byte> to) {
@@ -186,29 +249,31 @@ void NvmeFile::transfer(Direction direction, int64_t offset, std::byte* memory, 
              "bytes [" + std::to_string(offset) + ", " + std::to_string(offset + size) + ") of a file of " +
                  std::to_string(options_.bytes) + ", memory included, must be whole blocks");
   if (ring_)
-    transfer_in_ring(direction, kNvmeBlock + offset, memory, size);
+    transfer_in_ring(direction, offset, memory, size);
   else
-    transfer_by_calls(direction, kNvmeBlock + offset, memory, size);
+    transfer_by_calls(direction, offset, memory, size);
 }
 
-void NvmeFile::transfer_by_calls(Direction direction, int64_t at, std::byte* memory, int64_t size) {
+void NvmeFile::transfer_by_calls(Direction direction, int64_t offset, std::byte* memory, int64_t size) {
   for (int64_t done = 0; done < size;) {
-    const auto count = static_cast<size_t>(std::min(options_.chunk, size - done));
-    const ssize_t moved = direction == Direction::kRead ? ::pread(fd_, memory + done, count, at + done)
-                                                        : ::pwrite(fd_, memory + done, count, at + done);
+    const Place place = place_of(offset + done);
+    const auto count = static_cast<size_t>(std::min({options_.chunk, size - done, place.left}));
+    const ssize_t moved = direction == Direction::kRead ? ::pread(place.fd, memory + done, count, place.at)
+                                                        : ::pwrite(place.fd, memory + done, count, place.at);
     if (moved < 0 && is_passing(errno)) continue;
-    if (moved <= 0) fail(direction, at + done, static_cast<int64_t>(count), moved < 0 ? errno : 0);
+    if (moved <= 0) fail(direction, offset + done, static_cast<int64_t>(count), moved < 0 ? errno : 0);
     done += moved;
   }
 }
 
-// Keeps up to `depth` requests in flight. After a failure it waits for those that are, since they use the memory.
-void NvmeFile::transfer_in_ring(Direction direction, int64_t at, std::byte* memory, int64_t size) {
+// Keeps up to `depth` requests for each file in flight. After a failure it waits for those that are, since they use the
+// memory.
+void NvmeFile::transfer_in_ring(Direction direction, int64_t offset, std::byte* memory, int64_t size) {
   struct Request {
     int64_t begin = 0, size = 0;
   };
   io_uring* const ring = ring_->get();
-  std::vector<Request> requests(static_cast<size_t>(options_.depth));
+  std::vector<Request> requests(static_cast<size_t>(options_.depth) * files_.size());
   std::vector<size_t> idle;
   for (size_t i = requests.size(); i-- > 0;) idle.push_back(i);
   std::vector<Request> again;  // parts of requests that must be asked for again
@@ -217,12 +282,13 @@ void NvmeFile::transfer_in_ring(Direction direction, int64_t at, std::byte* memo
   int failure = 0;
   const auto submit = [&](size_t index) {
     const Request& request = requests[index];
+    const Place place = place_of(offset + request.begin);
     io_uring_sqe* const entry = io_uring_get_sqe(ring);
     const auto count = static_cast<unsigned>(request.size);
     if (direction == Direction::kRead)
-      io_uring_prep_read(entry, fd_, memory + request.begin, count, static_cast<uint64_t>(at + request.begin));
+      io_uring_prep_read(entry, place.fd, memory + request.begin, count, static_cast<uint64_t>(place.at));
     else
-      io_uring_prep_write(entry, fd_, memory + request.begin, count, static_cast<uint64_t>(at + request.begin));
+      io_uring_prep_write(entry, place.fd, memory + request.begin, count, static_cast<uint64_t>(place.at));
     io_uring_sqe_set_data64(entry, index);
   };
   while (true) {
@@ -233,7 +299,7 @@ void NvmeFile::transfer_in_ring(Direction direction, int64_t at, std::byte* memo
         requests[index] = again.back();
         again.pop_back();
       } else {
-        requests[index] = {next, std::min(options_.chunk, size - next)};
+        requests[index] = {next, std::min({options_.chunk, size - next, place_of(offset + next).left})};
         next += requests[index].size;
       }
       submit(index);
@@ -243,7 +309,7 @@ void NvmeFile::transfer_in_ring(Direction direction, int64_t at, std::byte* memo
     if (submitted < 0 && !is_passing(-submitted)) {
       ring_->wait_for(in_flight);
       ring_.reset();  // with what it was not asked for yet; requests go by calls from here on
-      fail(direction, at, size, -submitted);
+      fail(direction, offset, size, -submitted);
     }
     in_flight += std::max(submitted, 0);
     io_uring_cqe* completion = nullptr;
@@ -260,43 +326,43 @@ void NvmeFile::transfer_in_ring(Direction direction, int64_t at, std::byte* memo
       } else if (result < 0 && is_passing(-result)) {
         again.push_back(request);
       } else if (!failed) {
-        failed = true, failure = -result, failed_at = at + request.begin, failed_size = request.size;
+        failed = true, failure = -result, failed_at = offset + request.begin, failed_size = request.size;
       }
     }
   }
   if (failed) fail(direction, failed_at, failed_size, failure);
 }
 
-void NvmeFile::fail(Direction direction, int64_t at, int64_t size, int error) const {
-  const bool reads = direction == Direction::kRead;
-  std::string text = std::string("can't ") + (reads ? "read " : "write ") + bytes_text(size) + " at byte " +
-                     std::to_string(at) + " of " + printable(options_.path.string()) + ": ";
-  if (error != 0)
-    text += std::strerror(error);
-  else
-    text += reads ? "the file ends before, so something has shortened it" : "nothing was written";
-  throw Error(Code::kStorage, text + "\n  fix: " +
-                                  (error == ENOSPC ? "free room on that drive, or memory.nvme_path = another"
-                                                   : "check that drive, or memory.nvme_path = another") +
-                                  "; the run goes on from its last checkpoint, which does not need this file");
+void NvmeFile::fail(Direction direction, int64_t offset, int64_t size, int error) const {
+  const Place place = place_of(offset);
+  throw_failure(direction == Direction::kRead ? "read" : "write", options_.paths[place.file], place.at, size, error);
 }
 
 std::span<std::byte> NvmeFile::map() {
   if (!mapped_.empty() || options_.bytes == 0) return mapped_;
-  void* const memory =
-      ::mmap(nullptr, static_cast<size_t>(options_.bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, kNvmeBlock);
-  if (memory == MAP_FAILED)
-    throw Error(Code::kStorage,
-                "can't map " + printable(options_.path.string()) + ": " + std::strerror(errno) + kPathFix);
-  mapped_ = {static_cast<std::byte*>(memory), static_cast<size_t>(options_.bytes)};
+  const auto size = static_cast<size_t>(options_.bytes);
+  std::string names;
+  for (const auto& path : options_.paths) names += (names.empty() ? "" : " and ") + path.string();
+  const auto check = [&](void* memory) {
+    if (memory == MAP_FAILED)
+      throw Error(Code::kStorage, "can't map " + printable(names) + ": " + std::strerror(errno) + kPathFix);
+    return static_cast<std::byte*>(memory);
+  };
+  mapped_ = {check(::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)), size};
+  for (int64_t begin = 0; begin < options_.bytes; begin += stripe_) {
+    const Place place = place_of(begin);
+    check(::mmap(mapped_.data() + begin, static_cast<size_t>(place.left), PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_FIXED, place.fd, place.at));
+  }
+  mapped_name_.emplace(mapped_, names, static_cast<size_t>(kNvmeBlock));
   return mapped_;
 }
 
 void NvmeFile::forget_mapped() {
   if (mapped_.empty()) return;
-  if (::msync(mapped_.data(), mapped_.size(), MS_SYNC) != 0) fail(Direction::kWrite, kNvmeBlock, options_.bytes, errno);
+  if (::msync(mapped_.data(), mapped_.size(), MS_SYNC) != 0) fail(Direction::kWrite, 0, options_.bytes, errno);
   ::madvise(mapped_.data(), mapped_.size(), MADV_DONTNEED);
-  ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED);
+  for (const auto& file : files_) ::posix_fadvise(file->fd(), 0, 0, POSIX_FADV_DONTNEED);
 }
 
 }  // namespace herd

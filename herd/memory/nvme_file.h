@@ -1,19 +1,24 @@
-// Keeps values of a rank in a file, which is read and written in large pieces, several at a time. The file is scratch
-// space of one run: checkpoints hold what a run needs, so the file is removed when its owner ends, and a killed run
-// that goes on takes its file over.
-//   header   4096 bytes: "herd nvme 1", a line for the run, and lines that describe the rest
-//   data     from byte 4096 on; offsets count from there
-// I/O goes by io_uring with up to `depth` requests of `chunk` bytes in flight, past the page cache (O_DIRECT). Where
-// the kernel refuses one of them, the file works without it, and notes() says so. Threads: one at a time.
+// Keeps values of a rank in a file, or in several on as many drives, which are read and written in large pieces,
+// several at a time. Files are scratch space of one run: checkpoints hold what a run needs, so they are removed when
+// their owner ends, and a killed run that goes on takes them over.
+//   header   4096 bytes of each file: "herd nvme 1", a line for the run, and lines that describe the rest
+//   data     from byte 4096 on. Offsets count from there; with n files, stripe k of the data is stripe k / n of file
+//            k % n, and the last one may be shorter
+// I/O goes by io_uring with up to `depth` requests of `chunk` bytes in flight for each file, past the page cache
+// (O_DIRECT). Where the kernel refuses one of them, the files work without it, and notes() says so.
+// Threads: one at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "herd/base/mapped_range.h"
 
 namespace herd {
 
@@ -22,20 +27,20 @@ inline constexpr int64_t kNvmeBlock = 4096;  // alignment of offsets, sizes and 
 class NvmeFile {
  public:
   struct Options {
-    std::filesystem::path path;
-    int64_t bytes = 0;                        // of the data
-    std::string run;                          // whose file it is; a file of another run is refused
-    std::string contents;                     // describes the data for readers of the header
-    int depth = 16;                           // requests in flight
-    int64_t chunk = 1 << 20;                  // bytes of a request
-    bool try_direct = true, try_ring = true;  // false: as where the kernel refuses them
+    std::vector<std::filesystem::path> paths;  // of the files, at least one
+    int64_t bytes = 0;                         // of the data
+    std::string run;                           // whose files they are; a file of another run is refused
+    std::string contents;                      // describes the data for readers of the header
+    int depth = 16;                            // requests in flight for each file
+    int64_t chunk = 1 << 20;                   // bytes of a request
+    bool try_direct = true, try_ring = true;   // false: as where the kernel refuses them
   };
 
-  // Makes the folder and the file, with room for all of it. Throws kBadConfig where the file is another run's or is in
-  // use, and kStorage where the drive is too small or the folder can't be written. The messages name
+  // Makes the folders and the files, with room for all of it. Throws kBadConfig where a file is another run's or is in
+  // use, and kStorage where a drive is too small or a folder can't be written. The messages name the file and
   // `memory.nvme_path`.
   explicit NvmeFile(Options options);
-  ~NvmeFile();  // removes the file
+  ~NvmeFile();  // removes the files
   NvmeFile(const NvmeFile&) = delete;
   NvmeFile& operator=(const NvmeFile&) = delete;
 
@@ -50,26 +55,34 @@ class NvmeFile {
   void forget_mapped();
 
   int64_t bytes() const { return options_.bytes; }
-  const std::filesystem::path& path() const { return options_.path; }
+  const std::vector<std::filesystem::path>& paths() const { return options_.paths; }
+  int64_t stripe() const { return stripe_; }  // bytes that follow each other in one file
   // Says what the kernel refuses: "no O_DIRECT in /tmp/x: reads and writes go through the page cache".
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   class Ring;
+  class Part;  // one file
   enum class Direction { kRead, kWrite };
-  void open_file();
-  void check_owner();
-  void write_header();
-  void reserve();
+  // Says where a byte of the data lies, and how many of that stripe begin with it.
+  struct Place {
+    int fd = -1;
+    size_t file = 0;
+    int64_t at = 0, left = 0;  // `at` counts from the begin of the file
+  };
+  Place place_of(int64_t offset) const;
+  int64_t bytes_of_file(size_t file) const;  // returns those of its data
   void transfer(Direction direction, int64_t offset, std::byte* memory, int64_t size);
-  void transfer_in_ring(Direction direction, int64_t at, std::byte* memory, int64_t size);
-  void transfer_by_calls(Direction direction, int64_t at, std::byte* memory, int64_t size);
-  [[noreturn]] void fail(Direction direction, int64_t at, int64_t size, int error) const;
+  void transfer_in_ring(Direction direction, int64_t offset, std::byte* memory, int64_t size);
+  void transfer_by_calls(Direction direction, int64_t offset, std::byte* memory, int64_t size);
+  [[noreturn]] void fail(Direction direction, int64_t offset, int64_t size, int error) const;
 
   Options options_;
-  int fd_ = -1;
+  int64_t stripe_ = 0;
+  std::vector<std::unique_ptr<Part>> files_;
   std::unique_ptr<Ring> ring_;  // null where io_uring is refused
   std::span<std::byte> mapped_;
+  std::optional<MappedRange> mapped_name_;
   std::vector<std::string> notes_;
 };
 

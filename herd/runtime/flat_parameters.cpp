@@ -285,8 +285,8 @@ void FlatParameters::open_file(const program::Program& step, const FilePlace& pl
   }
   if (file_offsets_.empty()) return;
   file_ = std::make_unique<NvmeFile>(
-      NvmeFile::Options{.path = place.path, .bytes = bytes, .run = place.run, .contents = contents});
-  if (states_in_file_) lay_out_host(step, ValueKind::kState, at::kByte, host_states_);
+      NvmeFile::Options{.paths = place.paths, .bytes = bytes, .run = place.run, .contents = contents});
+  lay_out_host(step, ValueKind::kState, at::kByte, host_states_);
 }
 
 at::Tensor FlatParameters::mapped(const Value& value) const {

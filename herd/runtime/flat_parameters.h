@@ -50,10 +50,10 @@ namespace herd::runtime {
 
 using Groups = std::vector<std::shared_ptr<nn::ParameterGroup>>;
 
-// Says where a rank keeps the file of values that its Program keeps on NVMe.
+// Says where a rank keeps the values that its Program keeps on NVMe.
 struct FilePlace {
-  std::filesystem::path path;
-  std::string run;  // id of the run, whose file it is
+  std::vector<std::filesystem::path> paths;  // of one file, or of several over which values are striped
+  std::string run;                           // id of the run, whose files they are
 };
 
 class FlatParameters {

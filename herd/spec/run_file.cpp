@@ -275,6 +275,14 @@ RunFile parse_run_file(const std::string& path, std::span<const std::string> ove
   return parse_run_text(text, path, overrides, find_model);
 }
 
+std::vector<std::string> nvme_folders(const RunFile& run) {
+  std::vector<std::string> out;
+  if (run.memory.nvme_path == "auto") return out;
+  std::istringstream folders(run.memory.nvme_path + ":");
+  for (std::string folder; std::getline(folders, folder, ':');) out.push_back(folder);
+  return out;
+}
+
 std::string to_toml(const RunFile& run) {
   std::string out;
   std::string_view section;

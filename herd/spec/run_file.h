@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace herd::spec {
 
@@ -119,7 +120,7 @@ struct RunFile {
   struct Memory {
     int64_t device_budget = 0, host_budget = 0;  // bytes per rank; 0 = no limit
     int64_t link = 0;                            // bytes a second to which copies are slowed; 0 = no limit
-    std::string nvme_path = "auto";              // folder of files that strategy.offload = "nvme" keeps
+    std::string nvme_path = "auto";              // folders of files that strategy.offload = "nvme" keeps, as in PATH
     int64_t nvme_bandwidth = 0;                  // bytes a second of those files; 0 = measured
     bool operator==(const Memory&) const = default;
   } memory;
@@ -172,6 +173,9 @@ RunFile parse_run_text(std::string_view toml, const std::string& name, std::span
                        const FindModel& find_model = {});
 
 // Writes every key with its value, so that parse_run_text(to_toml(run)) == run.
+// Returns the folders that memory.nvme_path names; none where it is "auto".
+std::vector<std::string> nvme_folders(const RunFile& run);
+
 std::string to_toml(const RunFile& run);
 
 }  // namespace herd::spec

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string>
 
 #include "herd/base/error.h"
@@ -163,6 +164,13 @@ void check_rules(const RunFile& run) {
               "\" reads weights that strategy.offload = \"window\" keeps on the host, got strategy.offload = \"" +
               run.strategy.offload + "\"",
           "strategy.direct_host = \"none\", or strategy.offload = \"window\"");
+  std::set<std::string> folders;
+  for (const std::string& folder : nvme_folders(run)) {
+    require(
+        !folder.empty() && folders.insert(std::filesystem::path(folder).lexically_normal().string()).second,
+        "memory.nvme_path names folders with a colon between each two, each once, got \"" + run.memory.nvme_path + "\"",
+        "memory.nvme_path = \"/drive1/herd:/drive2/herd\"");
+  }
   const std::string& recompute = run.strategy.recompute;
   const int64_t layers = stacks * model.layers;
   require(

@@ -361,11 +361,13 @@ std::vector<Key> make_keys() {
           "copies are slowed to it, and predictions know it; 0 = no limit"),
       text("memory", "nvme_path", Effect::kNone, HERD_FIELD(memory.nvme_path), {},
            "folder in which offload and offload_activations = nvme keep a file for each rank, on a drive of each host; "
-           "auto = nvme in the run's folder"),
+           "several with a colon between each two, like /drive1/herd:/drive2/herd, share the values; auto = nvme in "
+           "the run's folder"),
       rate(
           "memory", "nvme_bandwidth", Effect::kNone,
           +[](RunFile& run) -> int64_t& { return run.memory.nvme_bandwidth; },
-          "rate at which a rank reads and writes those files, for predictions; 0 = measured before the first step"),
+          "rate at which a rank reads and writes all those files together, for predictions; 0 = measured before the "
+          "first step"),
 
       text("comm", "transport", Effect::kLayout, HERD_FIELD(comm.transport), {"auto", "shm", "inproc"},
            "how ranks reach each other; auto = shared memory within a host, TCP inside TLS between hosts"),

@@ -445,8 +445,11 @@ runtime::ModelBindings::Options Trainer::State::options() const {
 // A run that is set aside, or that was killed, may have left files: those of the run's folder lie in one of its id.
 runtime::FilePlace Trainer::State::file_place() const {
   const std::string& id = owned->start().run;
-  const fs::path in_folder = run.memory.nvme_path == "auto" ? folder / "nvme" / id : fs::path(run.memory.nvme_path);
-  return {.path = in_folder / ("rank" + std::to_string(comm.rank()) + ".nvme"), .run = id};
+  std::vector<fs::path> paths;
+  for (const std::string& named : spec::nvme_folders(run)) paths.emplace_back(named);
+  if (paths.empty()) paths.push_back(folder / "nvme" / id);
+  for (fs::path& path : paths) path /= "rank" + std::to_string(comm.rank()) + ".nvme";
+  return {.paths = std::move(paths), .run = id};
 }
 
 runtime::StepInput Trainer::State::read_step(int64_t step) const {

@@ -32,7 +32,7 @@ class NvmeFaults : public testing::TestWithParam<bool> {
  protected:
   ~NvmeFaults() override { unsetenv("HERD_FAULTY_FILES"); }
   NvmeFile::Options options(int64_t chunk) const {
-    return {.path = folder_ / "rank0",
+    return {.paths = {folder_ / "rank0"},
             .bytes = kFileBytes,
             .run = "one",
             .contents = "",
@@ -69,7 +69,7 @@ TEST_P(NvmeFaults, NamesTheRequestThatFails_WhicheverItIs) {
       fill(0, number);
       set_faults(std::string(request) + " " + std::to_string(number) + " " + error + " rank0");
       const std::string place = "can't " + std::string(request) + " 4 KiB at byte " +
-                                std::to_string(number * kNvmeBlock) + " of " + file.path().string();
+                                std::to_string(number * kNvmeBlock) + " of " + file.paths()[0].string();
       const auto move_all = [&, reads = request == std::string("read")] {
         reads ? file.read(0, memory(1)) : file.write(0, memory(0));
       };
@@ -118,7 +118,7 @@ TEST_P(NvmeFaults, GoesOnWithoutWhatTheKernelRefuses_AndSaysSo) {
     NvmeFile file(options(kNvmeBlock));
     const std::string notes = notes_of(file);
     if (!fault.starts_with("ring")) {
-      EXPECT_THAT(notes, HasSubstr("no O_DIRECT in " + file.path().parent_path().string())) << fault;
+      EXPECT_THAT(notes, HasSubstr("no O_DIRECT in " + file.paths()[0].parent_path().string())) << fault;
     } else if (GetParam()) {
       EXPECT_THAT(notes, HasSubstr("no io_uring here (Function not implemented)"));
     }
@@ -126,6 +126,27 @@ TEST_P(NvmeFaults, GoesOnWithoutWhatTheKernelRefuses_AndSaysSo) {
     file.write(0, memory(0));
     file.read(0, memory(1));
     EXPECT_TRUE(is_same()) << fault;
+  }
+}
+
+// Of two files each is named with its own byte, and what one refuses leaves the other alone.
+TEST_P(NvmeFaults, NamesTheFileOfTheStripeThatFails) {
+  const TemporaryFolder folder;
+  NvmeFile::Options striped = options(2 * kNvmeBlock);
+  striped.paths = {folder / "first" / "rank0", folder / "second" / "rank0"};
+  NvmeFile file(striped);
+  for (const std::string which : {"first", "second"}) {
+    for (int number = 1; number <= kBlocks / 4; ++number) {
+      fill(0, number);
+      file.write(0, memory(0));
+      set_faults("read " + std::to_string(number) + " EIO " + which + "/rank0");
+      EXPECT_ERROR(file.read(0, memory(1)), Code::kStorage,
+                   "can't read 8 KiB at byte " + std::to_string((2 * number - 1) * kNvmeBlock) + " of " +
+                       (folder / which / "rank0").string() + ": Input/output error",
+                   "fix: check that drive");
+      file.read(0, memory(1));
+      EXPECT_TRUE(is_same());
+    }
   }
 }
 

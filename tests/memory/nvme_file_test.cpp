@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -56,7 +57,7 @@ TEST(NvmeFile, ReadsWhatWasWritten_ByEveryWayTheKernelMayAllow) {
     for (const bool direct : {true, false}) {
       for (const int64_t blocks : {1, 2, 7, 64}) {
         const int64_t bytes = blocks * kNvmeBlock;
-        NvmeFile file({.path = folder / "a" / "rank0",
+        NvmeFile file({.paths = {folder / "a" / "rank0"},
                        .bytes = 3 * bytes,
                        .run = "one",
                        .contents = "",
@@ -80,10 +81,61 @@ TEST(NvmeFile, ReadsWhatWasWritten_ByEveryWayTheKernelMayAllow) {
   }
 }
 
+// Stripe k of the data is stripe k / n of file k % n; the last one is shorter.
+TEST(NvmeFile, IsStripedOverSeveralFiles_WithAnUnevenLastStripe) {
+  for (const bool ring : {true, false}) {
+    for (const int files : {2, 3}) {
+      for (const int64_t blocks : {1, 2, 5, 15, 64}) {
+        const TemporaryFolder folder;
+        NvmeFile::Options options{.paths = {}, .bytes = blocks * kNvmeBlock, .run = "one", .contents = "", .depth = 2};
+        options.chunk = 2 * kNvmeBlock, options.try_ring = ring;
+        for (int i = 0; i < files; ++i) options.paths.push_back(folder / std::to_string(i) / "rank0");
+        NvmeFile file(options);
+        ASSERT_EQ(file.stripe(), options.chunk);
+        Memory written(blocks * kNvmeBlock), read(blocks * kNvmeBlock);
+        written.fill(static_cast<int>(blocks));
+        file.write(0, written.span());
+        file.read(0, read.span());
+        EXPECT_TRUE(read == written);
+        for (int64_t block = 0; block < blocks; ++block) {  // each by itself, and where it lies
+          const auto one = read.span().subspan(static_cast<size_t>(block * kNvmeBlock), kNvmeBlock);
+          std::ranges::fill(one, std::byte{0});
+          file.read(block * kNvmeBlock, one);
+          const int64_t stripe = block / 2, at = kNvmeBlock * (1 + stripe / files * 2 + block % 2);
+          const std::string text = read_text(options.paths[static_cast<size_t>(stripe % files)]);
+          ASSERT_GE(static_cast<int64_t>(text.size()), at + kNvmeBlock);
+          EXPECT_EQ(std::memcmp(text.data() + at, written.data + block * kNvmeBlock, kNvmeBlock), 0) << block;
+        }
+        EXPECT_TRUE(read == written);
+        EXPECT_EQ(std::memcmp(file.map().data(), written.data, written.size), 0);
+        file.map()[written.size - 1] = std::byte{99};
+        file.forget_mapped();
+        file.read(0, read.span());
+        EXPECT_EQ(read.data[read.size - 1], std::byte{99});
+        size_t bytes = 0;
+        for (const auto& path : options.paths) bytes += std::filesystem::file_size(path) - kNvmeBlock;
+        EXPECT_EQ(bytes, written.size);
+      }
+    }
+  }
+}
+
+TEST(NvmeFile, NamesTheFolderOfSeveralThatIsFullOrNone_AndLeavesNothingInTheOthers) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "text") << "a file where a folder should be";
+  NvmeFile::Options options{
+      .paths = {folder / "good" / "rank0", folder / "text" / "rank0"}, .bytes = 4 << 20, .run = "one", .contents = ""};
+  EXPECT_THAT(message_of([&] { NvmeFile{options}; }, Code::kStorage), HasSubstr((folder / "text" / "rank0").string()));
+  EXPECT_FALSE(std::filesystem::exists(folder / "good" / "rank0"));
+  options.paths[1] = folder / "other" / "rank0", options.bytes = int64_t{1} << 50;
+  EXPECT_THAT(message_of([&] { NvmeFile{options}; }, Code::kStorage),
+              testing::AllOf(HasSubstr("no room for 512 TiB"), HasSubstr((folder / "good" / "rank0").string())));
+}
+
 TEST(NvmeFile, IsTheSameInMappedMemory_InTurnWithReadsAndWrites) {
   const TemporaryFolder folder;
   constexpr int64_t kBytes = 8 * kNvmeBlock;
-  NvmeFile file({.path = folder / "rank0", .bytes = kBytes, .run = "one", .contents = ""});
+  NvmeFile file({.paths = {folder / "rank0"}, .bytes = kBytes, .run = "one", .contents = ""});
   Memory written(kBytes), read(kBytes);
   for (int turn = 0; turn < 5; ++turn) {
     written.fill(turn);
@@ -101,7 +153,8 @@ TEST(NvmeFile, IsTheSameInMappedMemory_InTurnWithReadsAndWrites) {
 TEST(NvmeFile, LeavesNothing_AndIsTakenOverByItsOwnRunAlone) {
   const TemporaryFolder folder;
   const auto options = [&](const std::string& run) {
-    return NvmeFile::Options{.path = folder / "rank0", .bytes = kNvmeBlock, .run = run, .contents = "w0.nvme 4096\n"};
+    return NvmeFile::Options{
+        .paths = {folder / "rank0"}, .bytes = kNvmeBlock, .run = run, .contents = "w0.nvme 4096\n"};
   };
   {
     const NvmeFile file(options("one"));
@@ -124,14 +177,14 @@ TEST(NvmeFile, NamesAFileThatIsTooShort_AndWhatTheSystemRefuses) {
   const TemporaryFolder folder;
   constexpr int64_t kBytes = 16 * kNvmeBlock;
   for (const bool ring : {true, false}) {
-    NvmeFile file({.path = folder / "rank0",
+    NvmeFile file({.paths = {folder / "rank0"},
                    .bytes = kBytes,
                    .run = "one",
                    .contents = "",
                    .chunk = kNvmeBlock,
                    .try_ring = ring});
     Memory memory(kBytes);
-    std::filesystem::resize_file(file.path(), 6 * kNvmeBlock);
+    std::filesystem::resize_file(file.paths()[0], 6 * kNvmeBlock);
     const std::string text = message_of([&] { file.read(0, memory.span()); }, Code::kStorage);
     EXPECT_THAT(text, HasSubstr("can't read 4 KiB at byte "));
     EXPECT_THAT(text, HasSubstr("rank0: the file ends before"));
@@ -140,13 +193,14 @@ TEST(NvmeFile, NamesAFileThatIsTooShort_AndWhatTheSystemRefuses) {
     file.read(0, memory.span());  // a failed request leaves nothing behind
   }
   EXPECT_THAT(
-      message_of([&] { NvmeFile({.path = folder / "rank0", .bytes = int64_t{1} << 50, .run = "one", .contents = ""}); },
-                 Code::kStorage),
+      message_of(
+          [&] { NvmeFile({.paths = {folder / "rank0"}, .bytes = int64_t{1} << 50, .run = "one", .contents = ""}); },
+          Code::kStorage),
       HasSubstr("no room for "));
   std::ofstream(folder / "text") << "a file where a folder should be";
   EXPECT_THAT(
       message_of(
-          [&] { NvmeFile({.path = folder / "text" / "rank0", .bytes = kNvmeBlock, .run = "one", .contents = ""}); },
+          [&] { NvmeFile({.paths = {folder / "text" / "rank0"}, .bytes = kNvmeBlock, .run = "one", .contents = ""}); },
           Code::kStorage),
       HasSubstr("memory.nvme_path"));
 }
@@ -155,7 +209,7 @@ TEST(NvmeFile, NamesAFileThatIsTooShort_AndWhatTheSystemRefuses) {
 TEST(NvmeFile, NamesAWriteThatFails) {
   const TemporaryFolder folder;
   constexpr int64_t kBytes = 16 * kNvmeBlock;
-  NvmeFile file({.path = folder / "rank0", .bytes = kBytes, .run = "one", .contents = "", .try_ring = false});
+  NvmeFile file({.paths = {folder / "rank0"}, .bytes = kBytes, .run = "one", .contents = "", .try_ring = false});
   Memory memory(kBytes);
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);

@@ -53,6 +53,19 @@ TEST(RunFile, ReadsEveryType) {
   EXPECT_EQ(run.log.name, "a b");
 }
 
+TEST(RunFile, NamesSeveralFoldersOfValuesOnNvme_EachOnce) {
+  const auto folders = [](const std::string& path) {
+    return nvme_folders(parse_run_text("[memory]\nnvme_path = \"" + path + "\"\n", "run.toml"));
+  };
+  EXPECT_EQ(folders("auto"), std::vector<std::string>{});
+  EXPECT_EQ(folders("/a b/c"), std::vector<std::string>{"/a b/c"});
+  EXPECT_EQ(folders("/a:b:c/d"), (std::vector<std::string>{"/a", "b", "c/d"}));
+  for (const char* wrong : {":", "/a:", ":/a", "/a::/b", "/a:/b:/a", "/a:/b/../a"})
+    EXPECT_THAT(refusal("[memory]\nnvme_path = \"" + std::string(wrong) + "\"\n"),
+                HasSubstr("memory.nvme_path names folders with a colon between each two, each once"))
+        << wrong;
+}
+
 TEST(RunFile, ReadsRates_AndWritesThemAsTheyAreRead) {
   for (const auto& [text, bytes] : {std::pair<std::string, int64_t>{"\"8GB/s\"", 8'000'000'000},
                                     {"\"400MB/s\"", 400'000'000},

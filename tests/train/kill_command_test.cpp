@@ -38,6 +38,9 @@ TEST(KillCommand, ResumesOnOtherRanks_WhereverARunIsKilled) {
       auto all = overrides;
       all.push_back("strategy.zero=" + std::to_string(stage));
       if (round % 3 > 0) all.push_back("strategy.offload=nvme");
+      if (round % 3 == 1)
+        all.push_back("memory.nvme_path=" + (folder.root / name / "drive1").string() + ":" +
+                      (folder.root / name / "drive2").string());
       if (round % 3 == 2) all.insert(all.end(), {"strategy.recompute=full", "strategy.offload_activations=nvme"});
       return all;
     };

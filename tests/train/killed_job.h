@@ -132,7 +132,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
   LethalFileSystem files(is_victim ? death.position : -1, root / file_of("calls", comm.rank()));
   runtime::AxisGroups groups(comm, step);
   runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), seed,
-                                     {root / file_of("nvme", comm.rank()), "test"});
+                                     {{root / file_of("nvme", comm.rank())}, "test"});
   const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
   const auto served = served_parameters(run, layout, parameters, step, rate);
   runtime::WeightRefresher weights(parameters, groups, step);

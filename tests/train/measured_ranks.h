@@ -61,7 +61,7 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     const std::filesystem::path file = files.path() / ("rank" + std::to_string(comm.rank()) + ".nvme");
-    runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), 1, {file, "test"});
+    runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), 1, {{file}, "test"});
     const auto encoded = encoded_gradients(run, table, parameters, step);
     if (run.chain) DeviceMemory::reset_peak();  // a module's initial weights are on the host, without a budget
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};

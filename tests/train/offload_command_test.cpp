@@ -131,9 +131,19 @@ TEST(OffloadCommand, KeepsFilesWhereTheRunSays_AndRefusesThoseOfAnotherRun) {
   std::ifstream left(drive / "rank1.nvme");
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(left), {}), other);
   fs::remove(drive / "rank1.nvme");
-  const Ended ended = folder.train("there", 2, with(run, {"memory.nvme_path=" + drive.string()}));
+  // Two folders share the values, and losses are the same.
+  const std::string both = "memory.nvme_path=" + drive.string() + ":" + (folder.root / "drive2").string();
+  const Ended ended = folder.train("there", 2, with(run, {both}));
   EXPECT_EQ(ended.status, 0) << ended.output;
   EXPECT_TRUE(files_below(drive).empty());
+  EXPECT_TRUE(fs::exists(folder.root / "drive2") && files_below(folder.root / "drive2").empty());
+  const auto own = metrics_of(folder.root / "own"), there = metrics_of(folder.root / "there");
+  ASSERT_EQ(own.size(), there.size());
+  for (size_t i = 0; i < own.size(); ++i) EXPECT_EQ(own[i].loss, there[i].loss) << i;
+  std::ofstream(folder.root / "text") << "a file where a folder should be";
+  const Ended missing = folder.train("missing", 2, with(run, {both + ":" + (folder.root / "text").string()}));
+  EXPECT_NE(missing.status, 0);
+  EXPECT_THAT(missing.output, testing::HasSubstr((folder.root / "text" / "rank").string()));
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
     const std::filesystem::path file = files.path() / ("rank" + std::to_string(comm.rank()) + ".nvme");
-    runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), seed, {file, "test"});
+    runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), seed, {{file}, "test"});
     if (run.model.weights != "none") {
       std::vector<NamedTensor> weights = own_weights(parameters);
       take_weights(*convert::open_weights(run.model.weights), weights);
