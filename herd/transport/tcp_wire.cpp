@@ -239,16 +239,18 @@ class TcpWire final : public Wire {
     const auto found = incoming_.find(descriptor);
     if (found == incoming_.end()) return false;
     Incoming& in = found->second;
-    bool moved = false, valid = true;
+    bool moved = false, valid = true, had_all = false;
     for (int turn = 0; turn < kReadsPerTurn && valid; ++turn) {
       const size_t got = in.socket->read(std::span(in.bytes).subspan(in.held));
-      if (got == 0) break;
+      had_all = got == 0;
+      if (had_all) break;
       moved = true;
       in.held += got;
       valid = deliver(in);
     }
     if (valid && in.socket->end_reason().empty()) {
-      if (in.socket->holds_more()) more_.push_back(descriptor);
+      // After all reads a socket may still hold a part of a record, whose rest epoll reports.
+      if (!had_all && in.socket->holds_more()) more_.push_back(descriptor);
       return moved;
     }
     lose(in.from, valid ? in.socket->end_reason() : "it sent what no herd sends");

@@ -2,12 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <random>
 
 #include "herd/base/error.h"
+#include "herd/net/address.h"
 #include "herd/net/secure_socket.h"
 #include "tests/net/pair.h"
 
@@ -130,6 +135,64 @@ TEST(TcpWire, StrangersEndNothing) {
   }
   EXPECT_TRUE(world.turn_until([&] { return world.arrived[0].size() == 150 && world.arrived[1].size() == 150; }));
   EXPECT_EQ(world.wires[0]->lost(1) + world.wires[1]->lost(0), "");
+}
+
+// Passes the bytes of one connection on to a port, and no more than `room` of those that its dialler sends.
+class Relay {
+ public:
+  explicit Relay(int port) : port_(port), listener_(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
+    const net::SocketAddress any = net::numeric_address("127.0.0.1", 0);
+    EXPECT_EQ(bind(listener_.fd, any.get(), any.size()), 0);
+    EXPECT_EQ(listen(listener_.fd, 1), 0);
+  }
+  std::string address() const { return std::to_string(net::bound_port(listener_.fd)) + " 127.0.0.1"; }
+  void turn() {
+    if (near_.fd < 0) {
+      near_ = Descriptor(accept4(listener_.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (near_.fd < 0) return;
+      far_ = dial(port_);
+    }
+    room -= pass(near_.fd, far_.fd, room);
+    pass(far_.fd, near_.fd, kNoLimit);
+  }
+  static constexpr int64_t kNoLimit = 1 << 30;
+  int64_t room = kNoLimit;
+
+ private:
+  static int64_t pass(int from, int to, int64_t at_most) {
+    std::array<char, 4096> bytes{};
+    pollfd ready = {to, POLLOUT, 0};
+    if (poll(&ready, 1, 0) != 1) return 0;
+    const ssize_t got = recv(from, bytes.data(), std::min<size_t>(bytes.size(), static_cast<size_t>(at_most)), 0);
+    return got <= 0 ? 0 : send(to, bytes.data(), static_cast<size_t>(got), MSG_NOSIGNAL);
+  }
+
+  int port_;
+  Descriptor listener_, near_, far_;
+};
+
+// Else a rank that waits for a slow network would poll all the while.
+TEST(TcpWire, HasNothingToDo_WhileTheRestOfARecordIsOnItsWay) {
+  const auto from = open_tcp({.rank = 0, .size = 2, .interfaces = "lo", .key = kKey});
+  const auto to = open_tcp({.rank = 1, .size = 2, .interfaces = "lo", .key = kKey});
+  Relay relay(std::stoi(to->address()));
+  int arrived = 0;
+  to->set_handler([&](const FrameHeader&, std::span<const std::byte>) { ++arrived; });
+  from->connect({from->address(), relay.address()});
+  const auto turn = [&] {
+    from->progress();
+    relay.turn();
+    to->progress();
+  };
+  from->send_copy(1, header_from(0, 1), {});
+  ASSERT_TRUE(until([&] { return arrived == 1; }, turn));
+  relay.room = 5000;
+  from->send_copy(1, header_from(0, 2), std::vector<std::byte>(10000));
+  ASSERT_TRUE(until([&] { return relay.room == 0; }, turn));
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(to->progress());
+  EXPECT_TRUE(to->arm());
+  relay.room = Relay::kNoLimit;
+  EXPECT_TRUE(until([&] { return arrived == 2; }, turn));
 }
 
 bool refuses_connections(int port) {
