@@ -17,6 +17,7 @@ using std::chrono::steady_clock;
 
 constexpr size_t kMaxTextBytes = 64 << 10;          // of an error
 constexpr int64_t kMaxRowBytes = int64_t{1} << 31;  // of one sparse push
+constexpr std::chrono::seconds kFarewell{2};        // a worker that is gone has them to read its last answer
 
 }  // namespace
 
@@ -84,21 +85,28 @@ void ServerState::serve() {
   }
   std::unique_lock lock(mutex_);
   const auto has_remote = [&] {
-    return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.connection && !w.gone; });
+    return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.connection && !w.gone; }) ||
+           std::any_of(incoming_.begin(), incoming_.end(), [](const comm::Transfer& t) { return t.valid(); });
   };
   if (stopping_) {
     for (Worker& worker : workers_) worker.gone = true;
+    incoming_.assign(workers_.size(), {});
   }
   while (has_remote()) {
     const SteadyTime deadline = first_deadline();
     lock.unlock();
     wait_.wait_any(incoming_, deadline);
     lock.lock();
+    const SteadyTime now = steady_clock::now();
     for (int worker = 0; worker < static_cast<int>(workers_.size()); ++worker) {
-      const comm::Transfer& transfer = incoming_[static_cast<size_t>(worker)];
-      if (transfer.valid() && transfer.done()) take(worker);
+      comm::Transfer& transfer = incoming_[static_cast<size_t>(worker)];
+      if (!transfer.valid()) continue;
+      if (transfer.done())
+        take(worker);
+      else if (now >= workers_[static_cast<size_t>(worker)].reads_until)
+        transfer = {};
     }
-    if (std::exchange(called_locally_, false) || steady_clock::now() >= deadline) answer_all_waiting();
+    if (std::exchange(called_locally_, false) || now >= deadline) answer_all_waiting();
   }
   changed_.wait(lock,
                 [&] { return stopping_ || local_worker_ < 0 || workers_[static_cast<size_t>(local_worker_)].gone; });
@@ -140,8 +148,10 @@ void ServerState::next_request(int worker) {
 
 void ServerState::take(int worker) {
   Worker& state = workers_[static_cast<size_t>(worker)];
+  comm::Transfer transfer = std::exchange(incoming_[static_cast<size_t>(worker)], {});
+  if (state.gone) return;  // it has read its last answer, or never will
   try {
-    std::exchange(incoming_[static_cast<size_t>(worker)], {}).wait();
+    transfer.wait();
     state.has_request ? finish_push(worker) : begin(worker);
   } catch (const Error& error) {
     lose(worker, error.message());
@@ -156,8 +166,8 @@ void ServerState::begin(int worker) {
       return hello(worker);
     case RequestKind::kLeave:
       answer(worker, request.number, Reply{});
-      wait_for_answers(worker);
       state.gone = true;
+      let_read_last_answer(worker);
       forget_pulls(worker);
       progress_.remove(worker);
       table_.remove_worker(worker, "");
@@ -209,8 +219,8 @@ void ServerState::hello(int worker) {
                                           std::to_string(server_) + " has " + table_.keys().describe() +
                                           "\n  fix: the same key table on all ranks");
   answer(worker, request.number, error);
-  wait_for_answers(worker);
   lose(worker, error.message());
+  let_read_last_answer(worker);
 }
 
 void ServerState::finish_push(int worker) {
@@ -296,11 +306,10 @@ void ServerState::answer(int worker, int64_t number, const Error& error) {
   answer(worker, number, Answer::kText, {text->data(), bytes, DType::kU8, {}, text});
 }
 
-void ServerState::wait_for_answers(int worker) {
-  try {
-    workers_[static_cast<size_t>(worker)].last_answer.wait();
-  } catch (const Error&) {
-  }
+void ServerState::let_read_last_answer(int worker) {
+  Worker& state = workers_[static_cast<size_t>(worker)];
+  incoming_[static_cast<size_t>(worker)] = state.last_answer;
+  state.reads_until = steady_clock::now() + kFarewell;
 }
 
 // Returns false as long as the worker has to wait.
@@ -348,6 +357,9 @@ void ServerState::answer_all_waiting() {
 
 SteadyTime ServerState::first_deadline() const {
   SteadyTime first = SteadyTime::max();
+  for (size_t worker = 0; worker < workers_.size(); ++worker) {
+    if (incoming_[worker].valid()) first = std::min(first, workers_[worker].reads_until);
+  }
   for (const auto& [index, pulls] : waiting_) {
     for (const WaitingPull& pull : pulls) first = std::min(first, pull.deadline);
   }

@@ -45,6 +45,7 @@ class ServerState {
     Floats gradient;
     std::vector<std::byte> rows;
     comm::Transfer last_answer;
+    SteadyTime reads_until = SteadyTime::max();  // of one that is gone: when its last answer is given up
   };
   // A pull of a worker on another rank that is to be answered.
   struct WaitingPull {
@@ -66,7 +67,9 @@ class ServerState {
   void answer(int worker, int64_t number, Answer part, const Buffer& buffer);
   void answer(int worker, int64_t number, const Reply& reply);
   void answer(int worker, int64_t number, const Error& error);
-  void wait_for_answers(int worker);  // returns when all answers have gone out
+  // Keeps the connection of a worker that is gone until it has read its last answer, for a while at most. Nobody waits
+  // for that, since the worker may be stopped.
+  void let_read_last_answer(int worker);
   bool try_answer(int64_t index, const WaitingPull& pull);
   void answer_waiting(int64_t index);  // pulls that may go on, or have waited for too long; by the server's thread
   void answer_all_waiting();
@@ -88,8 +91,8 @@ class ServerState {
   std::vector<Worker> workers_;
   std::map<int64_t, std::vector<WaitingPull>> waiting_;  // by key; none of them empty
   bool called_locally_ = false;  // the worker of this process has called, for which pulls may wait
-  // By worker: its request, or its payload. The thread of the server alone uses them, since it waits for them without
-  // the lock.
+  // By worker: its request, or its payload; of one that is gone, its last answer. The thread of the server alone uses
+  // them, since it waits for them without the lock.
   std::vector<comm::Transfer> incoming_;
   comm::TransferWait wait_;
   bool stopping_ = false;

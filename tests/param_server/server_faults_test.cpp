@@ -2,18 +2,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <latch>
 #include <memory>
 #include <new>
 #include <thread>
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/comm/connection.h"
 #include "herd/comm/fork_world.h"
+#include "herd/comm/inproc_world.h"
 #include "herd/memory/shared_memory.h"
 #include "herd/param_server/parameter_server.h"
 #include "herd/param_server/server_client.h"
+#include "herd/param_server/server_message_internal.h"
+#include "herd/param_server/server_state_internal.h"
 #include "tests/comm/between_hosts.h"
 #include "tests/support/expect_within.h"
 
@@ -99,6 +105,40 @@ TEST_P(ServerFaults, GoesOnWithoutAKilledWorker_WhereItIsAsynchronousOrMaySurviv
   std::chrono::nanoseconds took{};
   EXPECT_EQ(strike(1, {.staleness = kAsynchronous}, took), "");
   EXPECT_EQ(strike(1, {.survive_lost_workers = true}, took), "");
+}
+
+// Worker 1 asks for more weights than a ring holds, says goodbye, and reads nothing: it is stopped.
+TEST(ServerFarewell, KeepsNobodyWaiting_WhereTheWorkerIsStopped) {
+  using namespace param_server;
+  std::latch said_goodbye(2);
+  std::atomic<int> ended{0};  // ranks other than the stopped one
+  run_inproc(3, [&](Communicator& world) {
+    const ServerLayout layout = dedicated_servers(3, 1);
+    const KeyTable keys{{.elements = 1 << 20}};
+    if (world.rank() == 2) {
+      ParameterServer(world, layout, keys).wait();
+    } else if (world.rank() == 1) {
+      comm::Connection server(world, 2, connection_name(layout, 0, 1));
+      Request request{.fingerprint = keys.fingerprint()};
+      for (const RequestKind kind : {RequestKind::kHello, RequestKind::kPull, RequestKind::kLeave}) {
+        request.kind = kind;
+        server.send(bytes_of(request), kRequestTag);
+        ++request.number;
+      }
+      said_goodbye.count_down();
+      for (int i = 0; i < 2000 && ended < 2; ++i) std::this_thread::sleep_for(10ms);
+      EXPECT_EQ(ended, 2) << "the server, too, ends without it";
+      return;
+    } else {
+      ServerClient client(world, layout, keys);
+      said_goodbye.arrive_and_wait();
+      client.set_deadline(3s);
+      std::vector<float> weights(1 << 20);
+      EXPECT_NO_THROW(client.push(0, weights));
+      EXPECT_NO_THROW(client.pull(0, weights));
+    }
+    ++ended;
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Hosts, ServerFaults, testing::Values(false, true),
