@@ -72,7 +72,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/release")
     parser.add_argument("--rate", default="200mbit")
-    parser.add_argument("--mib", type=int, default=16, help="of gradients")
+    parser.add_argument("--mib", type=int, default=16, help="of gradients, in keys of half a MiB")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--layouts", default="2 0;3 0;4 0;3 1")
     parser.add_argument("--record", metavar="NAME", help="keep the samples as the table NAME of docs/guide/benchmarks.md")

@@ -11,13 +11,16 @@
 #include "herd/param_server/parameter_server.h"
 #include "herd/param_server/server_client.h"
 
+// The weights of a key follow its gradients, so with hosts that only serve K keys take (K + 1) / K of the equation.
+constexpr int64_t kKeyBytes = 512 << 10;
+
 int main(int count, char** arguments) {
   if (count != 4) {
     std::fprintf(stderr, "usage: round DEDICATED MIB ROUNDS\n");
     return 2;
   }
   const int dedicated = std::atoi(arguments[1]), rounds = std::atoi(arguments[3]);
-  const int64_t num_keys = 4, elements = std::atoll(arguments[2]) * (1 << 20) / 4 / num_keys;
+  const int64_t elements = kKeyBytes / 4, num_keys = std::atoll(arguments[2]) * (1 << 20) / kKeyBytes;
   auto world = herd::Communicator::create();
   const int num_workers = world.size() - dedicated;
   const herd::ServerLayout layout = herd::mixed_servers(world.size(), dedicated);
