@@ -43,10 +43,18 @@ class Command {
   }
   pid_t pid() const { return pid_; }
   std::string output() const { return slurp(output_); }
-  bool wait_for(const std::string& text, int seconds = 120) const {
-    for (int i = 0; i < seconds * 50; ++i, usleep(20000))
-      if (output().find(text) != std::string::npos) return true;
+  // Returns whether the text has come, after the first `from` bytes; false once the process has ended without it.
+  bool wait_for(const std::string& text, int seconds = 120, size_t from = 0) const {
+    for (int i = 0; i < seconds * 50; ++i, usleep(20000)) {
+      const bool ended = has_ended();  // before the look at its output, which is whole then
+      if (output().find(text, from) != std::string::npos) return true;
+      if (ended) return false;
+    }
     return false;
+  }
+  bool has_ended() const {
+    siginfo_t how{};
+    return waitid(P_PID, static_cast<id_t>(pid_), &how, WEXITED | WNOHANG | WNOWAIT) != 0 || how.si_pid == pid_;
   }
   int wait() {  // exit status, 128 + signal
     int status = 0;

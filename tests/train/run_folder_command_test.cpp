@@ -210,7 +210,7 @@ TEST(RunFolderCommand, ARestartGoesOnAtTheRunsOwnNewestCheckpoint_WhateverResume
     kill_rank(1, name);
     ASSERT_TRUE(job.wait_for("starting again")) << job.output();
     const size_t before = job.output().find("starting again");
-    for (int i = 0; i < 6000 && job.output().find("/100000", before) == std::string::npos; ++i) usleep(20'000);
+    ASSERT_TRUE(job.wait_for("/100000", 120, before)) << job.output();
     kill(job.pid(), SIGTERM);  // after a step of its own
     EXPECT_EQ(job.wait(), 0) << job.output();
     const std::string output = job.output(), restarted = output.substr(before);

@@ -59,6 +59,16 @@ TEST(ServerCommand, ValidatesLongerThanItsDeadline_WhereRanksRunAhead) {
   EXPECT_EQ(metrics_of(folder.root / "long").size(), 4U);
 }
 
+TEST(Command, ThatEndsEndsTheWaitForItsOutput) {
+  RunFolder folder;
+  Command job({"/bin/sh", "-c", "echo step 1/"}, folder.root / "output");
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(job.wait_for("step 2/", 20));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_TRUE(job.wait_for("step 1/"));
+  EXPECT_EQ(job.wait(), 0);
+}
+
 TEST(ServerCommand, SendsAsMuchAsItPredicts) {
   RunFolder folder;
   const std::vector<std::string> run = {"model.width=256",    "model.context=64", "model.layers=4",
@@ -104,7 +114,7 @@ TEST(ServerCommand, GoesOnFromACheckpoint_WhereAServerOrAWorkerIsKilledWhileRank
     kill(pid, SIGKILL);
     ASSERT_TRUE(job.wait_for("starting again")) << job.output();
     const size_t before = job.output().find("starting again");
-    for (int i = 0; i < 6000 && job.output().find("/3000", before) == std::string::npos; ++i) usleep(20'000);
+    ASSERT_TRUE(job.wait_for("/3000", 120, before)) << job.output();
     kill(job.pid(), SIGTERM);  // after a step of its own
     EXPECT_EQ(job.wait(), 0) << job.output();
     EXPECT_THAT(job.output().substr(0, before), HasSubstr("rank " + std::to_string(victim)));
@@ -127,7 +137,7 @@ TEST(ServerCommand, GoesOnWithoutAKilledWorker_WhereItMaySurvive) {
   kill(pid, SIGKILL);
   ASSERT_TRUE(job.wait_for("rank 2 is lost; 2 of 3 ranks go on, and its samples are left out")) << job.output();
   const size_t before = job.output().size();
-  for (int i = 0; i < 3000 && job.output().find("val_loss", before) == std::string::npos; ++i) usleep(20'000);
+  ASSERT_TRUE(job.wait_for("val_loss", 60, before)) << job.output();
   kill(job.pid(), SIGTERM);
   EXPECT_EQ(job.wait(), 0) << job.output();
   EXPECT_THAT(job.output(), testing::AllOf(HasSubstr("the job goes on, ranks left: 2"), HasSubstr("saved")));
