@@ -1,8 +1,10 @@
-// Measures push and pull of one worker and one server, processes of this machine, and prints a JSON object a line:
+// Measures push and pull of one worker and one server, processes with a core each, and prints a JSON object a line:
 //   push_pull_polling  4 KiB there and back, one call after the other (server and worker poll)
 //   push_pull_asleep   the same after a pause of 5 ms, in which the server falls asleep
 //   push, pull         64 MiB each, beside a copy of 64 MiB by one core (bound_GBps), in turns
 //   build/release/bench/param_server/push_pull
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -72,10 +74,18 @@ void work(herd::ServerClient& client) {
   print("pull", kLarge, pull, bound);
 }
 
+void take_core(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  sched_setaffinity(0, sizeof cores, &cores);
+}
+
 }  // namespace
 
 int main() {
   herd::run_forked(2, [](herd::Communicator& world) {
+    take_core(world.rank());
     const herd::ServerLayout layout = herd::dedicated_servers(2, 1);
     const herd::KeyTable keys{{.elements = kSmall}, {.elements = kLarge}};
     if (world.rank() == 1) return herd::ParameterServer(world, layout, keys).wait();
