@@ -8,6 +8,7 @@
 
 #include "herd/base/error.h"
 #include "herd/planner/table_reader_internal.h"
+#include "herd/spec/chain_table.h"
 #include "herd/spec/run_keys.h"
 #include "herd/spec/toml.h"
 #include "herd/topology/presets.h"
@@ -38,6 +39,7 @@ Measured read_measured(const toml::table& table, const std::string& name) {
   TableReader keys(table, name, "measured.");
   Measured out;
   out.configuration = keys.text("of");
+  out.chain = keys.text("chain");
   if (const std::string precision = keys.text("precision"); !precision.empty()) out.precision = precision;
   out.forward_us = keys.numbers("forward_us");
   out.backward_us = keys.numbers("backward_us");
@@ -62,6 +64,13 @@ std::string configuration_of(const spec::RunFile& run, const spec::Layout& layou
   std::replace(model.begin(), model.end(), '\n', ' ');
   std::replace(model.begin(), model.end(), '"', ' ');
   return model + "micro_batch = " + std::to_string(layout.micro_batch) + " threads = " + std::to_string(threads);
+}
+
+std::string chain_of(const spec::RunFile& run) { return run.chain ? run.chain->identity() : ""; }
+
+// Says whether these passes were measured with the blocks of `run`, its micro-batch and as many threads.
+bool are_passes_of(const Measured& measured, const spec::RunFile& run, const spec::Layout& layout, int threads) {
+  return measured.chain == chain_of(run) && measured.configuration == configuration_of(run, layout, threads);
 }
 
 // Returns the precision of a run's passes and gradients, as text.
@@ -152,6 +161,7 @@ std::string to_toml(const Cluster& cluster) {
   if (!cluster.measured) return out;
   const Measured& m = *cluster.measured;
   out += "\n[measured]\nof = " + spec::toml_quoted(m.configuration) +
+         (m.chain.empty() ? "" : "\nchain = " + spec::toml_quoted(m.chain)) +
          "\nprecision = " + spec::toml_quoted(m.precision) + "\nforward_us = " + list(m.forward_us) +
          "\nbackward_us = " + list(m.backward_us) + "\nloss_us = " + spec::toml_number(m.loss_us) +
          "\nupdate_us_per_element = " + spec::toml_number(m.update_us_per_element) +
@@ -200,6 +210,7 @@ Cluster with_ranks(Cluster cluster, int ranks) {
 
 Measured measured_of(const program::Calibration& calibration, const spec::RunFile& run, const spec::Layout& layout) {
   Measured out{.configuration = configuration_of(run, layout, calibration.threads),
+               .chain = chain_of(run),
                .precision = precision_of(run),
                .forward_us = {},
                .backward_us = {}};
@@ -250,11 +261,11 @@ program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile&
   machine.update_us_per_element = m.update_us_per_element;
   machine.norm_us_per_element = m.norm_us_per_element;
   machine.reduce_us_per_byte = m.reduce_us_per_byte;
-  if (run.chain) {
+  if (run.chain && m.chain == chain_of(run)) {
     machine.read_us_per_sample = m.read_us_per_sample;
     machine.reads_ahead = m.reads_ahead;
   }
-  if (m.configuration != configuration_of(run, layout, machine.threads)) return machine;
+  if (!are_passes_of(m, run, layout, machine.threads)) return machine;
   const int last = static_cast<int>(m.forward_us.size());
   for (int block = 0; block < last; ++block) {
     machine.measured_us[{program::OpKind::kForward, block}] = m.forward_us[static_cast<size_t>(block)];
@@ -264,11 +275,15 @@ program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile&
   return machine;
 }
 
+bool has_times_of_another_chain(const Cluster& cluster, const spec::RunFile& run) {
+  return run.chain && cluster.measured && cluster.measured->chain != chain_of(run);
+}
+
 Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::Layout& from, const spec::Layout& to) {
   if (!cluster.measured || from.micro_batch == to.micro_batch) return cluster;
   const int threads = calibration_of(cluster, run, from).threads;
   Measured& measured = *cluster.measured;
-  if (measured.configuration != configuration_of(run, from, threads)) return cluster;
+  if (!are_passes_of(measured, run, from, threads)) return cluster;
   const double scale = static_cast<double>(to.micro_batch) / static_cast<double>(from.micro_batch);
   measured.configuration = configuration_of(run, to, threads);
   for (double& us : measured.forward_us) us *= scale;

@@ -39,6 +39,7 @@ struct DeviceRates {
 // Holds the times that a run measured with its own blocks, update, norm and reduction (train/calibrate.h).
 struct Measured {
   std::string configuration;       // model, micro-batch and threads that the passes were measured with, as text
+  std::string chain = {};          // spec::ChainTable::identity() of a program's own blocks; empty for herd's models
   std::string precision = "fp32";  // of the run that measured: "fp32", "bf16", "bf16, gradients in fp32"
   std::vector<double> forward_us;  // of each block of the chain but the last
   std::vector<double> backward_us;
@@ -73,8 +74,10 @@ Cluster small_server(int cores);
 Cluster with_ranks(Cluster cluster, int ranks);
 
 // Returns what simulate() needs to know of rank 0's host. Measured passes count for the model and micro-batch that they
-// were measured with; other runs use the rates.
+// were measured with; other runs use the rates. The time of a program's own data counts for its own chain.
 program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile& run, const spec::Layout& layout);
+// Says whether the run trains a program's own blocks, and the cluster has measured times that are not of these blocks.
+bool has_times_of_another_chain(const Cluster& cluster, const spec::RunFile& run);
 // Scales the passes that were measured with `run` and `from` to the micro-batch of `to`, by its number of samples.
 // A cluster without such passes is returned as it is.
 Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::Layout& from, const spec::Layout& to);

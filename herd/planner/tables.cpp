@@ -136,8 +136,10 @@ std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan) {
 
 std::string method(const Plan& plan) {
   const Prediction& p = plan.prediction;
-  if (p.simulated) return "by building the step's program and simulating it";
-  return "by equations: " + p.why_equations;
+  return (p.simulated ? "by building the step's program and simulating it" : "by equations: " + p.why_equations) +
+         (has_times_of_another_chain(plan.cluster, plan.run)
+              ? "; the machine's times of blocks and data are those of another chain, and do not count"
+              : "");
 }
 
 draw::Table variant_rows(const Plan& plan, const std::vector<Variant>& variants) {

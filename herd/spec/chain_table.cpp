@@ -187,6 +187,23 @@ ModelTable ChainTable::at(int64_t micro_batch) const {
   return out;
 }
 
+std::string ChainTable::identity() const {
+  const auto of = [](const std::string& name, int64_t count) { return name + " " + std::to_string(count); };
+  std::string out, separator;
+  for (const TensorShape& tensor : large_.batch) {
+    out += separator + of(tensor.name, bytes_of(tensor, 1, most_tokens_) / size_of(tensor.dtype));
+    separator = ", ";
+  }
+  separator = ": ";
+  for (const BlockShape& block : large_.blocks) {
+    int64_t parameters = 0;
+    for (const int group : block.groups) parameters += large_.group_elements(group);
+    out += separator + of(block.name, parameters);
+    separator = ", ";
+  }
+  return out;
+}
+
 std::string ChainTable::text() const {
   return Json{{"herd_chain_table", kVersion},
               {"samples", {small_samples_, large_samples_}},

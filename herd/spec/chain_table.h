@@ -23,6 +23,9 @@ class ChainTable {
 
   ModelTable at(int64_t micro_batch) const;  // returns the table of micro-batches of so many samples
   const ModelTable& traced() const { return large_; }
+  // Returns a text that other chains, and this one on samples of other sizes, do not share: the tensors of a sample of
+  // the most tokens, and the parameters of each block, such as "points 3, labels 1: left 16, mask 0, loss 21".
+  std::string identity() const;
 
   // The text is JSON, and parse() is the inverse of text(). Throws kCorruptFile naming `source` for any other text.
   std::string text() const;

@@ -150,10 +150,6 @@ void expect_measurements_back(const std::string& precision, const std::string& g
   EXPECT_EQ(again.reduce_us_per_byte, machine.reduce_us_per_byte);
   EXPECT_EQ(again.attention_flops_per_us, machine.attention_flops_per_us);
   EXPECT_EQ(again.read_us_per_sample, 0) << "samples of a family are next to no time";
-  spec::RunFile own = run;
-  own.chain = std::make_shared<spec::ChainTable>(1, spec::ModelTable{}, 2, spec::ModelTable{});
-  EXPECT_EQ(calibration_of(with_ranks(read, 2), own, layout).read_us_per_sample, 2.5);
-  EXPECT_TRUE(calibration_of(with_ranks(read, 2), own, layout).reads_ahead);
   spec::RunFile other = run;  // of whose passes nothing was measured
   other.strategy.precision = precision == "fp32" ? "bf16" : "fp32";
   EXPECT_TRUE(calibration_of(with_ranks(read, 2), other, layout).measured_us.empty());
@@ -167,6 +163,39 @@ TEST(Cluster, GivesBackWhatARunMeasured_InItsPrecision) {
   expect_measurements_back("bf16", "same");
   expect_measurements_back("bf16", "fp32");
   expect_measurements_back("fp16", "same");
+}
+
+spec::RunFile run_of_chain(const std::string& block) {
+  spec::ModelTable table;
+  table.blocks.push_back({.name = block});
+  spec::RunFile run;
+  run.chain = std::make_shared<spec::ChainTable>(1, table, 2, table);
+  return run;
+}
+
+// A program's own blocks have no keys of [model] that tell them apart.
+TEST(Cluster, LendsTheTimesOfAProgramsOwnBlocks_ToTheirChainAlone) {
+  using program::OpKind;
+  program::Calibration machine{.cores = 2, .threads = 1};
+  machine.measured_us = {{{OpKind::kForward, 0}, 1.5}, {{OpKind::kLoss, 1}, 7}, {{OpKind::kBackward, 0}, 3}};
+  machine.update_us_per_element = 1e-3;
+  machine.read_us_per_sample = 2.5;
+  machine.reads_ahead = true;
+  const spec::RunFile own = run_of_chain("left"), other = run_of_chain("right");
+  const spec::Layout layout = spec::resolve_mesh(spec::RunFile{}, 2);
+  Cluster cluster = cluster_of(machine, own, one_host(2, 2));
+  cluster.measured = measured_of(machine, own, layout);
+  const Cluster read = parse_cluster(to_toml(cluster), "c");
+  EXPECT_EQ(read, cluster);
+  EXPECT_FALSE(has_times_of_another_chain(read, own));
+  EXPECT_EQ(calibration_of(read, own, layout).measured_us, machine.measured_us);
+  EXPECT_EQ(calibration_of(read, own, layout).read_us_per_sample, 2.5);
+  EXPECT_TRUE(calibration_of(read, own, layout).reads_ahead);
+  EXPECT_TRUE(has_times_of_another_chain(read, other));
+  EXPECT_TRUE(calibration_of(read, other, layout).measured_us.empty());
+  EXPECT_EQ(calibration_of(read, other, layout).read_us_per_sample, 0);
+  EXPECT_EQ(calibration_of(read, other, layout).update_us_per_element, 1e-3) << "an update is of any elements";
+  EXPECT_TRUE(calibration_of(read, spec::RunFile{}, layout).measured_us.empty()) << "of a model of herd's own";
 }
 
 TEST(Cluster, GivesBackWhatARunOnADeviceMeasured) {

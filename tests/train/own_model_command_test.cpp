@@ -141,12 +141,22 @@ TEST(OwnModelCommand, TwoTowersLearn_AndReportWhatWasMeasured) {
   EXPECT_THAT(ended.output, HasSubstr("predicted"));
   EXPECT_TRUE(fs::exists(own.root() / "towers" / "report.html"));
   const fs::path binary = std::getenv("HERD_BINARY_DIR");
-  Command plan(
-      {binary / "herd", "plan", own.root() / "towers" / "config.toml", "--ranks", "2", "mesh.pp=2", "--stages"},
-      own.root() / "plan.output");
-  EXPECT_EQ(plan.wait(), 0);
-  EXPECT_THAT(plan.output(), HasSubstr("chain of 4 blocks, 1.85 K parameters"));
-  EXPECT_THAT(plan.output(), testing::ContainsRegex("1 +1 +item to loss +937"));
+  const auto plan = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {binary / "herd", "plan", own.root() / "towers" / "config.toml", "--ranks", "2"});
+    Command command(words, own.root() / "plan.output");
+    EXPECT_EQ(command.wait(), 0);
+    return command.output();
+  };
+  const std::string stages = plan({"mesh.pp=2", "--stages"});
+  EXPECT_THAT(stages, HasSubstr("chain of 4 blocks, 1.85 K parameters"));
+  EXPECT_THAT(stages, testing::ContainsRegex("1 +1 +item to loss +937"));
+  const fs::path cluster = own.root() / "towers" / "cluster.toml";
+  EXPECT_THAT(plan({"--cluster", cluster}), testing::Not(HasSubstr("another chain")));
+  std::string text = slurp(cluster);
+  const size_t name = text.find("item ");
+  ASSERT_NE(name, text.npos) << text;
+  std::ofstream(cluster) << text.replace(name, 5, "file ");
+  EXPECT_THAT(plan({"--cluster", cluster}), HasSubstr("those of another chain, and do not count"));
 }
 
 TEST(OwnModelCommand, TheBertOfTheLectureLearnsItsLabel) {
