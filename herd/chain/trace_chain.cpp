@@ -143,18 +143,14 @@ struct Difference {
   int64_t samples = 1;          // of both traces, once it is known which sizes count samples
 };
 
-int64_t power(int64_t base, int exponent) {
-  int64_t product = 1;
-  for (int i = 0; i < exponent; ++i) product *= base;
-  return product;
-}
-
 // Finds the power of the unit in the factor of a size, which is `small` in the smaller trace, and divides by it.
 // Returns false where there is none.
 bool find_exponent(const Difference& between, int64_t small, spec::Extent& large) {
-  const int64_t others = power(between.samples, large.samples);
+  const int64_t others = spec::Extent{1, large.samples}.size(between.samples, 1);
   for (int exponent = 0; exponent <= between.most; ++exponent) {
-    const int64_t low = power(between.small, exponent), high = power(between.large, exponent);
+    spec::Extent unit{1};  // to this power, and of the other unit to none
+    unit.*between.exponent = exponent;
+    const int64_t low = unit.size(between.small, between.small), high = unit.size(between.large, between.large);
     if (large.factor % high != 0 || small != large.factor / high * low * others) continue;
     large.factor /= high;
     large.*between.exponent = exponent;
