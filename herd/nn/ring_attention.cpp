@@ -182,7 +182,8 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
     const at::Tensor dx = at::zeros(x.sizes(), x.options().dtype(sum_type));
     const at::Tensor dq = heads_of(dx, 0, H, d);
     at::Tensor keys = x.narrow(2, H * d, 2 * K * d).contiguous(), next = keys;
-    at::Tensor dkeys;  // the sum of gradients of the step's keys and values
+    at::Tensor dkeys;   // the sum of gradients of the step's keys and values
+    at::Tensor passed;  // the one before, until the next rank has it: peak memory does not depend on when that is
     std::vector<Work> passing, passing_sums;
     const std::vector<RingStep> steps = ring.steps(x.size(0));
     for (size_t step = 0; step < steps.size(); ++step) {
@@ -204,10 +205,12 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
         of_keys(dv).add_(part.dv);
       }
       wait_for(passing_sums);
+      passed = at::Tensor();
       dkeys = step == 0 ? own : dkeys.add_(own);
       if (ring.parts() > 1) {
         const at::Tensor received = at::empty_like(dkeys);
         passing_sums = pass_on(*ring.context.tensor_ranks, dkeys, received, kGradientsTag);
+        passed = dkeys;
         dkeys = received;
       }
       wait_for(passing);
