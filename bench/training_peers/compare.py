@@ -22,6 +22,7 @@ torch reducer    torch's data parallelism from C++, c10d::Reducer over gloo, on 
                  cmake --build build/release --target gloo_reducer
 torch ...        torch's own over gloo, from Python, each with its fused AdamW: see torch_peers.py
 deepspeed bf16   DeepSpeed's ZeRO-3, where --python has it
+deepspeed nvme   DeepSpeed's ZeRO-3 in fp32 with weights and states in files, without clipping; `nvme unclipped` is herd's
 one rank, torch eager   one process each
 states, window, nvme    zero2 with what strategy.offload names away from the device; window and nvme as `herd train` has them
 pp ORDER         a pipeline of two ranks, --micro-batches of --batch, strategy.pipeline = ORDER; `unclipped`: without norms
@@ -29,8 +30,9 @@ torch ... over herd, over fake    the same program over herd's process group, or
 torch pp_ORDER   torch.distributed.pipelining, the same, its stages cut by hand
 torch tp, torch tp_sequence    layers that ranks share, by DTensor; with sequence and loss parallel
 tp, tp sequence  layers that two ranks share, --batch on both together: half of the work of `train alone` for each
-before NAME      the contender NAME, by the herd of --before BUILD: what has a change cost?
 cp, cp all_to_all    sequences that all ranks share, --batch on all together: the work of `train alone` by their number for each
+torch cp         the same by torch's private templates of ring attention; it has no stock one for CPUs
+before NAME      the contender NAME, by the herd of --before BUILD: what has a change cost?
 
 The first two turns are left out: memory is read in them, the sum of the PSS of a contender's processes at its highest.
 Ranks that work together wait for the slower one at every step, runs side by side do not: hence also the ratio to the
@@ -243,10 +245,11 @@ CONTENDERS = {
     "module alone": plain(*[[program, "alone", *sizes]] * args.ranks),
     "herd ddp": plain([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes]),
     "torch reducer": torch_ranks(f"{args.build}/bench/gloo_reducer"),
-    **{f"torch {kind}": torch_together(kind) for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16", "tp", "tp_sequence")},
+    **{f"torch {kind}": torch_together(kind) for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16", "tp", "tp_sequence", "cp")},
     **{f"torch {kind} over {backend}": torch_together(kind, backend) for kind in ("ddp", "fsdp2", "tp")
        for backend in ("herd", "fake")},
     "deepspeed bf16": torch_together("deepspeed_bf16"),
+    "deepspeed nvme": torch_together("deepspeed_nvme"),
     "torch bf16 alone": torch_alone("bf16", args.ranks),
     "torch eager": torch_alone("eager", 1),
     "one rank": herd_train(1, 1),
@@ -259,6 +262,7 @@ CONTENDERS = {
     "states": herd_train(1, args.ranks, "strategy.zero=2", "strategy.offload=states"),
     **{name: herd_train(1, args.ranks, f"strategy.offload={name}")
        for name in ("window", "nvme")},
+    "nvme unclipped": herd_train(1, args.ranks, "strategy.offload=nvme", "optimizer.clip=0", "health.check_finite=false"),
     "tp": herd_train(1, 2, "mesh.tp=2", f"train.batch={args.batch}", "strategy.sequence_parallel=false"),
     "tp sequence": herd_train(1, 2, "mesh.tp=2", f"train.batch={args.batch}"),
 }

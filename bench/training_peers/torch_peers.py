@@ -1,22 +1,27 @@
 """Torch's own ways to train the GPT of gpt.h on several ranks, each with fused AdamW (RANK, WORLD_SIZE set).
 
-    torch_peers.py ddp|zero|fsdp2|fsdp2_bf16|deepspeed_bf16|bf16|eager LAYERS WIDTH VOCAB CONTEXT BATCH STEPS
+    torch_peers.py ddp|zero|fsdp2|fsdp2_bf16|deepspeed_bf16|deepspeed_nvme|bf16|eager LAYERS WIDTH VOCAB CONTEXT BATCH STEPS
 
 ddp     DistributedDataParallel, gradients as bucket views
 zero    the same with ZeroRedundancyOptimizer
 fsdp2   fully_shard of each layer and the whole (fsdp2_bf16: weights gathered and used in bf16, gradients reduced in fp32)
 deepspeed_bf16   DeepSpeed's ZeRO-3 over gloo: weights in bf16, masters and moments in fp32 (pip install deepspeed, and
         DS_ACCELERATOR=cpu)
+deepspeed_nvme   the same in fp32, weights and the optimizer's states in files of the temporary folder; CLIP=1 clips (DeepSpeed
+        compiles its file access and its update at their first use: apt-get install libaio-dev)
 pp_gpipe, pp_1f1b, pp_interleaved, pp_zero_bubble_v   torch.distributed.pipelining on two ranks, MICRO_BATCHES (8) of
         BATCH; stages by hand: 9 layers, and 3 with the head; of two a rank 4, 4, 4, and the head
 tp      tensor parallel by DTensor: columns then rows in each layer, the vocabulary's rows, the logits gathered
 tp_sequence   the same with norms and sums on shards of the sequence, and the loss over the shards of the vocabulary
+cp      sequences that all ranks share, attention by torch's own ring templates (private) around its CPU kernel, balanced
+        as by zigzag; the gradients summed by DistributedDataParallel
 bf16, eager    one rank, weights in bf16 or fp32
 BACKEND=herd|fake in the environment takes another process group than gloo; fake is torch's own that moves nothing.
 """
 import contextlib
 import os
 import sys
+import tempfile
 import time
 
 import torch
@@ -32,6 +37,34 @@ torch.set_num_threads(1)
 torch.manual_seed(1)
 
 
+class RingAttention(torch.autograd.Function):
+    """Causal attention of the tokens of own_tokens() over those of all ranks, by torch's templates."""
+
+    @staticmethod
+    def forward(context, q, k, v):
+        from torch.distributed.tensor.experimental._context_parallel._attention import _templated_ring_attention
+
+        out, lse = _templated_ring_attention(
+            dist.group.WORLD, 2, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, q, k, v, is_causal=True)
+        context.save_for_backward(q, k, v, out, lse)
+        return out
+
+    @staticmethod
+    def backward(context, gradient):
+        from torch.distributed.tensor.experimental._context_parallel._attention import _templated_ring_attention_backward
+
+        q, k, v, out, lse = context.saved_tensors
+        return _templated_ring_attention_backward(
+            dist.group.WORLD, 2, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward, gradient, "grad_out",
+            q, k, v, out, lse, True, dropout_p=0.0)
+
+
+def own_tokens():
+    """The places of a sequence that this rank computes: two pieces, so that all ranks have as many products."""
+    pieces = torch.arange(CONTEXT).chunk(2 * ranks)
+    return torch.cat([pieces[rank], pieces[2 * ranks - 1 - rank]])
+
+
 class Layer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -40,9 +73,9 @@ class Layer(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x):
-        heads = [p.view(BATCH, CONTEXT, -1, 64).transpose(1, 2) for p in self.qkv(self.norm1(x)).chunk(3, dim=-1)]
-        y = F.scaled_dot_product_attention(*heads, is_causal=True)
-        x = x + self.projection(y.transpose(1, 2).reshape(BATCH, CONTEXT, -1))
+        heads = [p.view(BATCH, x.size(1), -1, 64).transpose(1, 2) for p in self.qkv(self.norm1(x)).chunk(3, dim=-1)]
+        y = RingAttention.apply(*heads) if KIND == "cp" else F.scaled_dot_product_attention(*heads, is_causal=True)
+        x = x + self.projection(y.transpose(1, 2).reshape(BATCH, x.size(1), -1))
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
@@ -57,7 +90,7 @@ class Gpt(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, ids):
-        positions = self.positions.weight
+        positions = self.positions.weight[own_tokens()] if KIND == "cp" else self.positions.weight
         x = self.tokens(ids) + (positions.to_local() if KIND == "tp_sequence" else positions)
         for layer in self.layers:
             x = layer(x)
@@ -147,7 +180,7 @@ elif KIND.startswith("tp"):
     parameters = list(gpt.parameters())
 elif KIND == "bf16":
     gpt.to(torch.bfloat16)
-elif KIND == "deepspeed_bf16":
+elif KIND.startswith("deepspeed"):
     import deepspeed
 
     deepspeed.init_distributed("gloo")
@@ -177,8 +210,18 @@ if KIND == "deepspeed_bf16":
     model, optimizer, _, _ = deepspeed.initialize(model=gpt, optimizer=optimizer, config={
         "train_micro_batch_size_per_gpu": BATCH, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3},
         "zero_allow_untested_optimizer": True})
+elif KIND == "deepspeed_nvme":
+    files = {"device": "nvme", "nvme_path": f"{tempfile.gettempdir()}/deepspeed_nvme", "pin_memory": False}
+    model, optimizer, _, _ = deepspeed.initialize(model=gpt, model_parameters=parameters, config={
+        "train_micro_batch_size_per_gpu": BATCH, "gradient_clipping": float(os.environ.get("CLIP", "0")),
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+        "zero_optimization": {"stage": 3, "offload_optimizer": {**files, "pipeline_read": True, "pipeline_write": True},
+                              "offload_param": {**files, "buffer_size": 2 * VOCAB * WIDTH, "buffer_count": 8}},
+        "aio": {"block_size": 1 << 20, "queue_depth": 16, "single_submit": False, "overlap_events": True}})
 tokens = (torch.arange(BATCH * (CONTEXT + 1)) * 7919 % VOCAB).view(BATCH, -1)
 inputs, targets = tokens[:, :-1], tokens[:, 1:].reshape(-1)
+if KIND == "cp":
+    inputs, targets = tokens[:, own_tokens()], tokens[:, own_tokens() + 1].reshape(-1)
 for _ in range(STEPS):
     if ranks > 1:
         dist.barrier()
@@ -193,11 +236,11 @@ for _ in range(STEPS):
         continue
     with loss_context():
         loss = F.cross_entropy(model(inputs).view(-1, VOCAB).float(), targets)
-        if KIND == "deepspeed_bf16":
+        if KIND.startswith("deepspeed"):
             model.backward(loss)
         else:
             loss.backward()
-    if KIND == "deepspeed_bf16":
+    if KIND.startswith("deepspeed"):
         model.step()
     else:
         optimizer.step()
