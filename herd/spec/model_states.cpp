@@ -20,8 +20,7 @@ StateBytes state_bytes(const RunFile& run) {
   const double moments = run.optimizer.kind == "adamw" ? 2 : run.optimizer.momentum > 0 ? 1 : 0;
   const double states = 4 * moments - (moments > 0 && run.optimizer.momentum_precision == "bf16" ? 2 : 0);
   if (run.strategy.precision == "fp32") return {4, 4, states};
-  const std::string& offload = run.strategy.offload;
-  const bool split = run.strategy.precision == "bf16" && offload != "states" && offload != "nvme";
+  const bool split = run.strategy.precision == "bf16" && run.strategy.offload == "none";  // else a whole master copy
   return {2, run.strategy.gradient_precision == "fp32" ? 4.0 : 2.0, (split ? 2 : 4) + states};
 }
 
