@@ -175,10 +175,12 @@ class Candidates {
     if (not_built(run_).empty() && !not_built(changed).empty()) return std::nullopt;
     Candidate out{.run = changed, .changes = differences(run_, changed), .layout = spec::resolve_mesh(changed, ranks_)};
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
-    for (const UnsetNumber& one : unset_numbers(changed, out.layout)) {
-      if (one.number->values == nullptr) set_value(*one.key, changed, static_cast<int64_t>(one.key->min));
-    }
     const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
+    for (const UnsetNumber& one : unset_numbers(changed, out.layout)) {
+      const bool saves = one.number->saves_host_memory;
+      if (one.number->values == nullptr && (one.applies || !saves))
+        set_value(*one.key, changed, saves ? one.number->max_value(model) : static_cast<int64_t>(one.key->min));
+    }
     std::vector<program::Program> steps;
     try {
       steps = steps_of_stages(changed, model, out.layout);
@@ -277,7 +279,9 @@ class AutoNumbers {
         model_(spec::program_table(run_, layout_.micro_batch, cluster.device.kernels())) {}
 
   const spec::ModelTable& model() const { return model_; }
-  int64_t bytes() const { return max_bytes(steps_of_stages(run_, model_, layout_), program::Tier::kDevice); }
+  int64_t bytes(program::Tier tier = program::Tier::kDevice) const {
+    return max_bytes(steps_of_stages(run_, model_, layout_), tier);
+  }
   const spec::RunFile& run() const { return run_; }
 
   // Sets the key to the smallest number whose step takes at most 1 % longer than with the largest number that fits.
@@ -299,6 +303,16 @@ class AutoNumbers {
     const double max_us = kEqualTimeRatio * step_us(most);
     const int64_t fewer =
         largest_that_fits(most - least, [&](int64_t less) { return may_try(key) && step_us(most - less) <= max_us; });
+    set_value(key, run_, most - fewer);
+  }
+
+  // Sets the key to the smallest number whose step takes at most `allowed` bytes of the host; 0 = any.
+  void choose_smallest_of_host(const spec::Key& key, int64_t most, int64_t allowed) {
+    const auto least = static_cast<int64_t>(key.min);
+    const int64_t fewer = largest_that_fits(most - least, [&](int64_t less) {
+      set_value(key, run_, most - less);
+      return allowed == 0 || (may_try(key) && bytes(program::Tier::kHost) <= allowed);
+    });
     set_value(key, run_, most - fewer);
   }
 
@@ -458,7 +472,12 @@ spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster,
   if (chooses_blocks) run.strategy.direct_host = "none";
   if (unset.empty() && !chooses_blocks) return run;
   AutoNumbers search(std::move(run), ranks, cluster, limit);
+  std::ranges::stable_partition(unset, [](const UnsetNumber& one) { return one.number->saves_host_memory; });
   for (const UnsetNumber& one : unset) {
+    if (one.number->saves_host_memory) {
+      search.choose_smallest_of_host(*one.key, one.number->max_value(search.model()), budget.host);
+      continue;
+    }
     if (one.number->values != nullptr) {
       search.choose_among(*one.key, one.number->values(search.model()));
       continue;

@@ -49,7 +49,8 @@ Variants variants_that_fit(const spec::RunFile& run, int ranks, const Cluster& c
 std::string advice(const Variants& variants, const Budget& budget);
 
 // Sets the numbers of techniques that are "auto" (AutoNumber, strategies/technique.h), as for ZeRO-3: first
-// strategy.prefetch, the buffers for gathered weights, then strategy.keep_whole, the groups kept whole. Each gets the
+// strategy.file_layers, the layers in files that the host's budget asks for, then strategy.prefetch, the buffers for
+// gathered weights, then strategy.keep_whole, the groups kept whole. Each gets the
 // smallest value within 1 % of the shortest step that fits the budget. Without a device budget, groups are kept whole
 // as far as that costs no memory. A number that does not apply to the run, or whose step is too long to simulate, gets
 // AutoNumber::value_if_inapplicable. A `limit` that is over leaves a key the best value so far; null = no limit.

@@ -16,9 +16,9 @@ bool backward_needs(const Value& value) {
          value.kind == ValueKind::kGradient || value.kind == ValueKind::kPending;
 }
 
-// Puts a gather or broadcast, or a fetch from the host, before each pass whose weights are whole on the device only
-// while they are used. Consecutive passes that use the same weights share it. What it is made of comes first: what is
-// gathered in a codec is decoded after, and what hosts gather is gathered inside them.
+// Puts a gather or broadcast, or a fetch from the host or a file, before each pass whose weights are whole on the
+// device or the host only while they are used. Consecutive passes that use the same weights share it. What it is made
+// of comes first: what is gathered in a codec is decoded after, and what hosts gather is gathered inside them.
 std::vector<Op> with_gathers(const Program& step, const std::vector<Op>& kept) {
   std::map<Value, const Op*> gathers;
   for (const Op& op : step.ops) {
@@ -29,17 +29,21 @@ std::vector<Op> with_gathers(const Program& step, const std::vector<Op>& kept) {
   }
   std::vector<Op> out;
   const std::function<void(const Value&)> bring = [&](const Value& weight) {
-    const Op& last = *gathers.at(weight);
+    Op last = *gathers.at(weight);
+    if (last.kind == OpKind::kFetch) {  // states that an update gets beside it stay where they are
+      const auto at = static_cast<size_t>(std::ranges::find(last.writes, weight) - last.writes.begin());
+      last.reads = {last.reads.at(at)}, last.writes = {weight};
+    }
     for (const Value& value : last.reads) {
       if (!step.values.at(value).persistent) bring(value);
     }
-    out.push_back(last);
+    out.push_back(std::move(last));
   };
   std::set<Value> previous_weights;  // weights that the previous pass used
   for (const Op& op : kept) {
     std::set<Value> weights;
     for (const Value& value : op.reads) {
-      if (!is_plain_whole(value, ValueKind::kWeight) || step.values.at(value).persistent) continue;
+      if (value.kind != ValueKind::kWeight || step.values.at(value).persistent) continue;
       if (!previous_weights.contains(value) && weights.insert(value).second) bring(value);
       weights.insert(value);
     }

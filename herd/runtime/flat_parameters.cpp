@@ -129,9 +129,11 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
       const auto at = step.values.find(value);
       return at != step.values.end() && at->second.persistent;
     };
-    stays_on_host_.push_back(!keeps_whole(g) && !persists(own) && persists(in_tier(own, program::Tier::kHost)));
+    const bool waits = persists(in_tier(own, program::Tier::kHost)) || persists(in_tier(own, program::Tier::kNvme));
+    stays_on_host_.push_back(!keeps_whole(g) && !persists(own) && waits);
     if (stays_on_host(g)) {
-      if (const at::Tensor all = whole_on_host(g); seed && all.defined())
+      const at::Tensor all = in_file(ValueKind::kWeight, g) ? at::Tensor() : whole_on_host(g);
+      if (seed && all.defined())
         group(g).initialize(*seed, all);
       else if (seed)
         group(g).initialize(*seed, own_weights(g), part(g).begin);
@@ -144,38 +146,37 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     const auto gradient = step.values.find(program::gradient(g));
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
     const int64_t line_elements = kLineBytes / element_bytes(group(g), ValueKind::kWeight);
-    const int64_t updated_elements = !holds(g) || group(g).frozen() || is_of_other_owner(g) ? 0
-                                     : cut(g)                                               ? part_elements(g)
-                                                                                            : group(g).elements();
+    const bool has_states_here =
+        holds(g) && !group(g).frozen() && !is_of_other_owner(g) && !in_file(ValueKind::kState, g);
+    const int64_t updated_elements = !has_states_here ? 0 : cut(g) ? part_elements(g) : group(g).elements();
     state_offsets_.push_back(state_offsets_.back() +
                              (updated_elements + line_elements - 1) / line_elements * line_elements);
   }
   find_replicas(comm);
   const MemoryLabelGuard label(MemoryLabel::kStates);
-  const bool states_on_host = std::any_of(step.values.begin(), step.values.end(),
-                                          [](const auto& entry) { return on_host(entry.first, ValueKind::kState); });
+  states_on_host_ = std::any_of(step.values.begin(), step.values.end(),
+                                [](const auto& entry) { return on_host(entry.first, ValueKind::kState); });
   const auto zeros = [&](at::ScalarType type) {
-    return states_on_host ? host_zeros(state_offsets_.back(), type, device())
-                          : at::zeros({state_offsets_.back()}, at::TensorOptions(type).device(device()));
+    return states_on_host_ ? host_zeros(state_offsets_.back(), type, device())
+                           : at::zeros({state_offsets_.back()}, at::TensorOptions(type).device(device()));
   };
-  for (const at::ScalarType type : states) {
-    if (!states_in_file_) states_.push_back(zeros(type));
-  }
+  for (const at::ScalarType type : states) states_.push_back(zeros(type));
   for (int g = 0; g < num_groups(); ++g) {
     refresh_host(g);
     if (gathers_encoded(g)) encode_shard(g);
   }
   const at::ScalarType type = groups_.front()->dtype();
   if (type != at::kFloat) {
-    if (!states_in_file_) remainder_ = zeros(type == at::kBFloat16 && !states_on_host ? at::kShort : at::kFloat);
+    remainder_ = zeros(type == at::kBFloat16 && !states_on_host_ ? at::kShort : at::kFloat);
     for (int g = 0; g < num_groups(); ++g) {
       if (!seed || !holds(g) || group(g).frozen()) continue;
-      group(g).initialize(*seed, states_in_file_ ? own_master(g) : own_remainder(g, remainder_.scalar_type()),
+      const bool is_in_file = in_file(ValueKind::kState, g);
+      group(g).initialize(*seed, is_in_file ? own_master(g) : own_remainder(g, remainder_.scalar_type()),
                           part(g).begin);
     }
   }
   forget_mapped();
-  if (!device().is_cpu() && !states_on_host) {  // torch has counted them, without the label
+  if (!device().is_cpu() && !states_on_host_) {  // torch has counted them, without the label
     size_t bytes = remainder_.defined() ? remainder_.nbytes() : 0;
     for (const at::Tensor& state : states_) bytes += state.nbytes();
     counted_states_ = std::make_unique<CountedMemory>(MemoryLabel::kStates, static_cast<int64_t>(bytes));
@@ -238,13 +239,23 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec
   }
 }
 
-// Lays out the values of one kind on the host: persistent ones, then the staging buffers.
+// Lays out the values of one kind on the host: the staging buffers, which hold whole blocks where files are read into
+// them, then persistent values. Persistent states have memory of their own.
 void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, at::ScalarType type, Region& region) {
   const auto element_size = static_cast<int64_t>(c10::elementSize(type));
   std::map<int, int64_t> staging, begin;  // slot -> bytes, first element
   for (const auto& [value, info] : step.values) {
+    if (on_host(value, kind) && !info.persistent) staging[info.slot] = std::max(staging[info.slot], info.bytes);
+  }
+  for (const auto& [slot, bytes] : staging) {
+    begin[slot] = region.elements;
+    region.elements += bytes / element_size;
+  }
+  for (const auto& [value, info] : step.values) {
     if (!on_host(value, kind)) continue;
-    if (info.persistent) {
+    if (!info.persistent) {
+      region.extents[value] = {begin.at(info.slot), info.bytes / element_size};
+    } else if (kind != ValueKind::kState) {
       const int64_t elements = info.bytes / element_size;
       const auto whole = region.extents.find(placed(value, program::kWhole));  // it comes before its parts
       const bool inside =
@@ -252,17 +263,7 @@ void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, 
       region.extents[value] = {inside ? whole->second.begin + cut_of(value.index).shard * elements : region.elements,
                                elements};
       if (!inside) region.elements += elements;
-    } else {
-      staging[info.slot] = std::max(staging[info.slot], info.bytes);
     }
-  }
-  for (const auto& [slot, bytes] : staging) {
-    begin[slot] = region.elements;
-    region.elements += bytes / element_size;
-  }
-  for (const auto& [value, info] : step.values) {
-    if (on_host(value, kind) && !info.persistent)
-      region.extents[value] = {begin.at(info.slot), info.bytes / element_size};
   }
   region.memory = host_zeros(region.elements, type, device());
 }
@@ -272,7 +273,6 @@ void FlatParameters::open_file(const program::Program& step, const FilePlace& pl
   std::string contents;
   std::map<int, int64_t> slots, slot_bytes;  // by slot: where it begins, and its size
   for (const auto& [value, info] : step.values) {
-    states_in_file_ = states_in_file_ || (value.tier == program::Tier::kNvme && value.kind == ValueKind::kState);
     if (value.tier == program::Tier::kNvme) slot_bytes[info.slot] = std::max(slot_bytes[info.slot], info.bytes);
   }
   for (const auto& [value, info] : step.values) {
@@ -325,6 +325,10 @@ int64_t FlatParameters::host_bytes() const {
   size_t bytes = 0;
   for (const Region* region : {&host_weights_, &host_gradients_, &host_states_, &host_activations_})
     bytes += region->memory.defined() ? region->memory.nbytes() : 0;
+  if (states_on_host_) {
+    bytes += remainder_.defined() ? remainder_.nbytes() : 0;
+    for (const at::Tensor& state : states_) bytes += state.nbytes();
+  }
   return static_cast<int64_t>(bytes);
 }
 
@@ -538,7 +542,11 @@ at::Tensor FlatParameters::own(ValueKind kind, int group) const {
   return memory(own_value(kind, group)).narrow(0, 0, part(group).size());
 }
 at::Tensor FlatParameters::own_weights(int group) const {
-  return stays_on_host(group) ? update_weights(group) : own(ValueKind::kWeight, group);
+  if (!stays_on_host(group)) return own(ValueKind::kWeight, group);
+  if (!in_file(ValueKind::kWeight, group)) return update_weights(group);
+  return mapped(in_tier(own_value(ValueKind::kWeight, group), program::Tier::kNvme))
+      .view(this->group(group).dtype())
+      .narrow(0, 0, part(group).size());
 }
 at::Tensor FlatParameters::own_gradient(int group) const { return own(ValueKind::kGradient, group); }
 at::Tensor FlatParameters::update_memory(ValueKind kind, int group) const {
@@ -561,17 +569,17 @@ at::Tensor FlatParameters::part_of_states(const at::Tensor& states, int k, int g
 }
 
 at::Tensor FlatParameters::update_state(int k, int group) const {
-  if (!states_in_file_) return own_state(k, group);
+  if (!in_file(ValueKind::kState, group)) return own_state(k, group);
   return part_of_states(memory(in_tier(own_value(ValueKind::kState, group), program::Tier::kHost)), k, group);
 }
 at::Tensor FlatParameters::update_master(int group) const {
-  if (!states_in_file_) return own_master(group);
+  if (!in_file(ValueKind::kState, group)) return own_master(group);
   if (groups_.front()->dtype() == at::kFloat || this->group(group).frozen()) return {};
   return update_state(num_states(), group);
 }
 
 at::Tensor FlatParameters::own_state(int k, int group) const {
-  if (states_in_file_)
+  if (in_file(ValueKind::kState, group))
     return part_of_states(mapped(in_tier(own_value(ValueKind::kState, group), program::Tier::kNvme)), k, group);
   return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).size());
 }
@@ -581,7 +589,7 @@ at::Tensor FlatParameters::own_remainder(int index, at::ScalarType type) const {
   return remainder_.narrow(0, state_offsets_[static_cast<size_t>(index)], part(index).size());
 }
 at::Tensor FlatParameters::own_master(int group) const {
-  if (!states_in_file_) return own_remainder(group, at::kFloat);
+  if (!in_file(ValueKind::kState, group)) return own_remainder(group, at::kFloat);
   if (groups_.front()->dtype() == at::kFloat || this->group(group).frozen()) return {};
   return own_state(num_states(), group);
 }

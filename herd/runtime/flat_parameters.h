@@ -16,9 +16,10 @@
 //             Where it keeps all weights there, or all shards, the device has buffers of a pool for them. A shard lies
 //             inside the whole if the host has both.
 //             Activations that wait there for backward have buffers, too.
-//   files     It may keep them in a file on NVMe instead, and then the host has staging buffers alone. own_state() and
-//             own_master() are then views of the mapped file, for use outside of steps: call forget_mapped() before the
-//             next step. Steps read and write the file through the staging buffers.
+//   files     It may keep them in files on NVMe instead, those of some groups or of all, and then the host has staging
+//             buffers alone. own_state(), own_master() and own_weights() of what stays there are then views of the
+//             mapped file, for use outside of steps: call forget_mapped() before the next step. Steps read and write
+//             the file through the staging buffers.
 //   encoded   Gradients in bf16, as ranks exchange them, lie in a region of their own, laid out like plain ones. So do
 //             what ranks send of gradients in int8 or int4 for their shards, pooled, and weights in int8, the shards
 //             and the buffers that they are gathered into, as bytes of kernels/codec.h.
@@ -45,6 +46,7 @@
 #include "herd/memory/nvme_file.h"
 #include "herd/nn/parameter_group.h"
 #include "herd/program/program.h"
+#include "herd/program/program_names.h"
 
 namespace herd::runtime {
 
@@ -85,8 +87,8 @@ class FlatParameters {
   bool holds(int group) const;  // tells whether this rank has weights of the group, whole or a shard
   int num_shards(int group) const { return cut_of(group).shards; }  // into which an axis cuts the group; 1 = none does
   bool keeps_whole(int group) const;  // tells whether the group's weights are whole from step to step
-  // Tells whether the host keeps what this rank has of the group's weights, of which the device has copies only while
-  // passes use them.
+  // Tells whether the host or a file keeps what this rank has of the group's weights, of which the device has copies
+  // only while passes use them.
   bool stays_on_host(int group) const { return stays_on_host_[static_cast<size_t>(group)]; }
 
   // own_*       is what this rank updates of a group, on the device; on the host where weights stay there.
@@ -140,7 +142,8 @@ class FlatParameters {
   // These let the group's tensors use the memory of its whole weights or gradient, if they do not yet.
   void attach(int group);
   void attach_gradient(int group);
-  // Returns all weights of the group where the host has them; an undefined tensor where it has a shard, or nothing.
+  // Returns all weights of the group where the host has them; an undefined tensor where it has a shard, or nothing. Of
+  // a group in a file they are there between their fetch and their release.
   at::Tensor whole_on_host(int group) const;
   // Lets the group's tensors read whole_on_host(group), in place of the memory that they use now. REQUIRES a device
   // that is the CPU.
@@ -148,8 +151,8 @@ class FlatParameters {
   // Takes pooled weights from the group's tensors, which then throw when used; leaves weights that are kept whole.
   void detach(int group);
 
-  // These return everything of a kind, padding and pools included, for measurements and hashes. REQUIRES k in
-  // [0, num_states()), and states that are not in a file.
+  // These return everything of a kind in memory, padding and pools included, for measurements and hashes. REQUIRES k in
+  // [0, num_states()).
   const at::Tensor& weights() const { return weights_.memory; }
   const at::Tensor& gradients() const { return gradients_.memory; }
   const at::Tensor& state(int k) const { return states_[static_cast<size_t>(k)]; }
@@ -197,6 +200,10 @@ class FlatParameters {
   at::Tensor mapped(const program::Value& value) const;
   int64_t host_bytes_of(const program::Value& value) const;  // returns the bytes of a value's memory on the host
   at::Tensor own_remainder(int group, at::ScalarType type) const;
+  // Tells whether a file keeps what this rank has of the group's states or weights from step to step.
+  bool in_file(program::ValueKind kind, int group) const {
+    return file_offsets_.contains(in_tier(own_value(kind, group), program::Tier::kNvme));
+  }
 
   Groups groups_;
   std::vector<Cut> cuts_;  // by group
@@ -210,8 +217,8 @@ class FlatParameters {
   Region weights_, gradients_, encoded_gradients_, encoded_weights_, terms_;
   Region host_weights_, host_gradients_, host_activations_;  // of activations, bytes
   Region host_states_;                              // bytes of the staging buffers of states that the file keeps
+  bool states_on_host_ = false;                     // true: states_ and remainder_ lie there
   std::unique_ptr<NvmeFile> file_;                  // null where no file keeps values
-  bool states_in_file_ = false;                     // false: the file keeps activations alone, or there is none
   std::map<program::Value, int64_t> file_offsets_;  // by value in the file: where it begins
   std::vector<at::ScalarType> state_types_;
   std::vector<int64_t> state_offsets_;  // first element of each group in states_ and remainder_, then their size

@@ -38,8 +38,11 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
       update(0, own.size());
     // What the host updates reaches the tensors with a fetch. Until then graphs may still need the weights as they are.
     // An empty part has no address to tell by, and nothing was written.
-    if (own.size() > 0 && weights.const_data_ptr() == parameters.own_weights(index).const_data_ptr())
-      parameters.group(index).mark_weights_written();
+    const auto updates_own = [&] {
+      return parameters.stays_on_host(index) ||
+             weights.const_data_ptr() == parameters.own_weights(index).const_data_ptr();
+    };
+    if (own.size() > 0 && updates_own()) parameters.group(index).mark_weights_written();
   };
 }
 

@@ -103,6 +103,7 @@ struct RunFile {
     std::string offload_activations = "none";      // where inputs of recomputed blocks wait for backward
     bool delayed_update = false;                   // with offload: a step's update runs beside the next step's passes
     int64_t window = kAuto;                   // block passes whose weights are on the device with offload = "window"
+    int64_t file_layers = kAuto;              // last layers whose weights and states lie in files, with a window
     std::string direct_host = "none";         // blocks whose passes read weights on the host, with offload = "window"
     int64_t stages_per_rank = kAuto;          // of a pipeline
     std::string order = "micro_batch_major";  // of passes without a pipeline: micro_batch_major, layer_major
@@ -172,10 +173,10 @@ RunFile parse_run_file(const std::string& path, std::span<const std::string> ove
 RunFile parse_run_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides = {},
                        const FindModel& find_model = {});
 
-// Writes every key with its value, so that parse_run_text(to_toml(run)) == run.
 // Returns the folders that memory.nvme_path names; none where it is "auto".
 std::vector<std::string> nvme_folders(const RunFile& run);
 
+// Writes every key with its value, so that parse_run_text(to_toml(run)) == run.
 std::string to_toml(const RunFile& run);
 
 }  // namespace herd::spec

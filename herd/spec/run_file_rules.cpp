@@ -164,6 +164,11 @@ void check_rules(const RunFile& run) {
               "\" reads weights that strategy.offload = \"window\" keeps on the host, got strategy.offload = \"" +
               run.strategy.offload + "\"",
           "strategy.direct_host = \"none\", or strategy.offload = \"window\"");
+  require(run.strategy.file_layers <= 0 || run.strategy.offload == "window",
+          "strategy.file_layers = " + std::to_string(run.strategy.file_layers) +
+              " moves what strategy.offload = \"window\" keeps on the host to files, got strategy.offload = \"" +
+              run.strategy.offload + "\"",
+          "strategy.file_layers = 0, or strategy.offload = \"window\"");
   std::set<std::string> folders;
   for (const std::string& folder : nvme_folders(run)) {
     require(

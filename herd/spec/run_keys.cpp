@@ -269,6 +269,16 @@ std::vector<Key> make_keys() {
           {},
           "with offload = window, of how many passes over blocks weights may be on the device at once, the running one "
           "included; auto = as few as nearly hide the copies"},
+      Key{"strategy",
+          "file_layers",
+          Effect::kLayout,
+          AutoField{HERD_FIELD(strategy.file_layers)},
+          0,
+          1e6,
+          false,
+          {},
+          "with offload = window, how many of the last layers keep weights and states in files of memory.nvme_path, "
+          "from which they pass through the host; auto = as few as memory.host_budget asks for"},
       text("strategy", "direct_host", Effect::kLayout, HERD_FIELD(strategy.direct_host), {},
            "with offload = window, blocks whose passes read weights straight from the host's memory and wait for no "
            "copy: names such as embedding, h.3 and head, or patterns with *, separated by blanks; auto = those at both "

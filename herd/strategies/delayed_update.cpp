@@ -20,13 +20,7 @@ using program::ValueKind;
 
 namespace {
 
-// Tells whether an op is an update on the host, or moves what it works on from files or to them.
-bool is_of_update(const Op& op) {
-  const auto is_updated = [](const Value& value) {
-    return value.kind == ValueKind::kState || value.kind == ValueKind::kWeight;
-  };
-  return op.lane == Lane::kHost || (op.lane == Lane::kIo && is_updated(op.writes.at(0)));
-}
+bool is_update(const Op& op) { return op.lane == Lane::kHost; }
 
 // Moves each eviction of a gradient up to the op that completes it: the copy then runs beside backward, and no longer
 // waits for the norm.
@@ -64,7 +58,7 @@ void refuse(const spec::RunFile& run) {
 
 Program DelayedUpdate::rewrite(Program step) const {
   std::vector<Op> ops, others;
-  for (Op& op : step.ops) (is_of_update(op) ? ops : others).push_back(std::move(op));
+  for (Op& op : step.ops) (is_update(op) ? ops : others).push_back(std::move(op));
   others = with_early_evictions(std::move(others));
   for (const Op& op : ops) {
     for (const Value& value : op.reads) {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "herd/program/program_names.h"
-#include "herd/spec/model_states.h"
 
 namespace herd::strategies {
 
@@ -75,8 +74,8 @@ std::vector<Update> take_updates(std::vector<Op>& ops) {
 // Writes the ops of updates on the host.
 class HostUpdateWriter {
  public:
-  HostUpdateWriter(program::Program& step, bool keeps_weights, Tier tier)
-      : step_(step), keeps_weights_(keeps_weights), tier_(tier), updates_(take_updates(step.ops)) {}
+  HostUpdateWriter(program::Program& step, bool keeps_weights)
+      : step_(step), keeps_weights_(keeps_weights), updates_(take_updates(step.ops)) {}
 
   void write() {
     for (const Update& update : updates_) declare(update);
@@ -84,20 +83,12 @@ class HostUpdateWriter {
     step_.ops.clear();
     size_t next = 0;
     for (size_t position = 0; position <= others.size(); ++position) {
-      for (; next < updates_.size() && updates_[next].position == position; ++next) write_update(next);
+      for (; next < updates_.size() && updates_[next].position == position; ++next) write_update(updates_[next]);
       if (position < others.size()) step_.ops.push_back(std::move(others[position]));
     }
   }
 
  private:
-  bool in_files() const { return tier_ == Tier::kNvme; }
-
-  // Returns the values of a group that files keep.
-  std::vector<Value> kept_values(const Update& update) const {
-    if (keeps_weights_) return {update.state, update.weight};
-    return {update.state};
-  }
-
   void declare(const Update& update) {
     for (const Value& value : {update.gradient, update.weight}) {
       program::ValueInfo info = step_.values.at(value);
@@ -108,29 +99,9 @@ class HostUpdateWriter {
     auto states = step_.values.extract(update.state);
     states.key() = on_host(update.state);
     step_.values.insert(std::move(states));
-    if (!in_files()) return;
-    for (const Value& value : kept_values(update)) {
-      program::ValueInfo& staged = step_.values.at(on_host(value));
-      staged = {.bytes = spec::nvme_bytes(staged.bytes), .pooled = true};
-      step_.values[in_tier(value, Tier::kNvme)] = {.bytes = staged.bytes, .persistent = true};
-    }
   }
 
-  // Copies what files keep of a group from them to the host, or back.
-  void move_kept(OpKind kind, const Update& update) {
-    Op op{.kind = kind, .lane = Lane::kIo, .reads = {}, .writes = {}};
-    for (const Value& value : kept_values(update)) {
-      const Value file = in_tier(value, Tier::kNvme);
-      op.reads.push_back(kind == OpKind::kFetch ? file : on_host(value));
-      op.writes.push_back(kind == OpKind::kFetch ? on_host(value) : file);
-    }
-    step_.ops.push_back(std::move(op));
-  }
-
-  void write_update(size_t index) {
-    Update& update = updates_[index];
-    if (in_files() && index == 0) move_kept(OpKind::kFetch, update);
-    if (in_files() && index + 1 < updates_.size()) move_kept(OpKind::kFetch, updates_[index + 1]);
+  void write_update(const Update& update) {
     step_.ops.push_back(copy(OpKind::kEvict, Lane::kCopyOut, update.gradient, on_host(update.gradient)));
     Op op = update.op;
     op.lane = Lane::kHost;
@@ -140,39 +111,30 @@ class HostUpdateWriter {
     }
     step_.ops.push_back(std::move(op));
     step_.ops.push_back(copy(OpKind::kFetch, Lane::kCopyIn, on_host(update.weight), update.weight));
-    if (in_files()) move_kept(OpKind::kEvict, update);
   }
 
   program::Program& step_;
   const bool keeps_weights_;
-  const Tier tier_;
-  std::vector<Update> updates_;
+  const std::vector<Update> updates_;
 };
 
 }  // namespace
 
-std::string HostStates::name() const { return tier_ == Tier::kNvme ? "states in files" : "states on the host"; }
-
 program::Program HostStates::rewrite(program::Program step) const {
-  HostUpdateWriter(step, keeps_weights_, tier_).write();
+  HostUpdateWriter(step, keeps_weights_).write();
   return step;
 }
 
 Technique host_states_row() {
   return {.name = "states on the host",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            const std::string& offload = step.run.strategy.offload;
-            if (offload == "none") return nullptr;
-            return std::make_unique<HostStates>(step.model.compute_dtype == DType::kF32,
-                                                offload == "nvme" ? Tier::kNvme : Tier::kHost);
+            if (step.run.strategy.offload == "none") return nullptr;
+            return std::make_unique<HostStates>(step.model.compute_dtype == DType::kF32);
           },
-          .supports = {{"strategy.offload", {"states", "nvme"}}},
+          .supports = {{"strategy.offload", {"states"}}},
           .in_equations = true,
           .alternatives = {{.key = "strategy.offload", .values = [](const spec::RunFile& run, const RankCounts&) {
-                              std::vector<spec::KeyValue> tiers = values_if(run.strategy.offload == "none", "states");
-                              const bool host_is_limited = !tiers.empty() && run.memory.host_budget > 0;
-                              if (host_is_limited) tiers.emplace_back("nvme");
-                              return tiers;
+                              return values_if(run.strategy.offload == "none", "states");
                             }}}};
 }
 

@@ -223,6 +223,8 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
   if (!names_layers && !is_chain)
     out.run.model.layers =
         std::min<int64_t>(run.model.layers, std::max(2 * stages * layout.pipeline.stages_per_rank, 4));
+  if (out.run.strategy.file_layers > 0)
+    out.run.strategy.file_layers = std::min<int64_t>(out.run.strategy.file_layers, 2);
   out.run.memory = {};
   return out;
 }

@@ -56,6 +56,9 @@ struct AutoNumber {
   bool (*applies)(const spec::RunFile& run, const spec::Layout& layout) = nullptr;
   int64_t value_if_inapplicable = 0;                              // value where the number has no effect
   int64_t (*max_value)(const spec::ModelTable& model) = nullptr;  // returns the largest number that the planner tries
+  // True: a larger number takes less memory of the host and more time. The planner then chooses the smallest that fits
+  // the host's budget, before all other numbers; the smallest of all without a budget.
+  bool saves_host_memory = false;
   bool no_memory_without_budget = false;  // true: where the run states no budget, the number may take no more memory
   // Returns what the planner tries, ascending, where a larger number does not always save time; it chooses the smallest
   // that is nearly as fast as the best. Null where `max_value` bounds the numbers.

@@ -27,6 +27,7 @@
 #include "herd/strategies/shared_groups.h"
 #include "herd/strategies/split_backward.h"
 #include "herd/strategies/tensor_parallel.h"
+#include "herd/strategies/values_in_files.h"
 #include "herd/strategies/weight_window.h"
 #include "herd/strategies/zero1.h"
 #include "herd/strategies/zero2.h"
@@ -69,6 +70,7 @@ std::vector<Technique>& table() {
       delayed_update_row(),
       weight_window_row(),
       direct_host_row(),
+      values_in_files_row(),
       gather_codec_row(),
       activation_offload_row(),
   };

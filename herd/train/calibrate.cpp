@@ -99,7 +99,8 @@ class Measurements {
       machine.emulated_link_bytes_per_us = static_cast<double>(run_.memory.link) / 1e6;
     else
       machine.host_link_bytes_per_us = mean_over_ranks(host_link_bytes_per_us(), comm_);
-    if (run_.strategy.offload == "nvme" || run_.strategy.offload_activations == "nvme") {
+    if (run_.strategy.offload == "nvme" || run_.strategy.offload_activations == "nvme" ||
+        run_.strategy.file_layers > 0) {
       const double given = static_cast<double>(run_.memory.nvme_bandwidth) / 1e6;
       machine.nvme_bytes_per_us = given > 0 ? given : mean_over_ranks(nvme_bytes_per_us(), comm_);
     }

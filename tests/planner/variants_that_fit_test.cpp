@@ -80,6 +80,7 @@ TEST(Variants, FitTheBudget_AndTheFirstIsTheShortestOfAllCombinations) {
     again.strategy.prefetch = one.run.strategy.prefetch;
     again.strategy.keep_whole = one.run.strategy.keep_whole;
     again.strategy.window = one.run.strategy.window;
+    again.strategy.file_layers = one.run.strategy.file_layers;
     again.strategy.partition_bytes = one.run.strategy.partition_bytes;
     again.strategy.credit = one.run.strategy.credit;
     EXPECT_EQ(again, one.run) << "the changes give the run";
@@ -251,6 +252,27 @@ TEST(Window, IsTheFewestPassesThatNearlyHideTheCopies) {
   EXPECT_TRUE(chosen == 1 || step_us(chosen - 1) > 1.01 * step_us(most));
   run.strategy.window = 3;
   EXPECT_EQ(with_numbers(run, 1, small_server(1), {}).strategy.window, 3);
+}
+
+TEST(FileLayers, AreAsFewAsTheHostsBudgetAsksFor) {
+  spec::RunFile run = gpt({"strategy.offload=window", "strategy.window=2", "train.batch=2", "train.micro_batch=2"});
+  const spec::Layout layout = strategies::trainable_layout(run, 1);
+  const auto host_bytes = [&](int64_t file_layers) {
+    spec::RunFile fixed = run;
+    fixed.strategy.file_layers = file_layers;
+    return peak_bound(strategies::compile_step(fixed, spec::program_table(run, layout.micro_batch), layout, 0),
+                      program::Tier::kHost)
+        .bytes;
+  };
+  EXPECT_EQ(with_numbers(run, 1, small_server(1), {}).strategy.file_layers, 0);
+  const int64_t all = host_bytes(0);
+  for (const int64_t budget : {all, all * 3 / 4, all / 2}) {
+    run.memory.host_budget = budget;
+    const int64_t chosen = with_numbers(run, 1, small_server(1), {.host = budget}).strategy.file_layers;
+    EXPECT_LE(host_bytes(chosen), budget);
+    EXPECT_EQ(chosen == 0, budget == all);
+    EXPECT_TRUE(chosen == 0 || host_bytes(chosen - 1) > budget) << chosen;
+  }
 }
 
 // Over a link that copies the weights of both passes in 1.5 times what a micro-batch computes.

@@ -154,6 +154,9 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   run.strategy.precision = one_of<std::string>(random, {"fp32", "bf16", "fp16"});
   run.strategy.offload = one_of<std::string>(random, {"none", "none", "none", "window", "states", "nvme"});
   const bool updates_on_host_alone = run.strategy.offload == "states" || run.strategy.offload == "nvme";
+  const bool has_one_value = run.strategy.zero == 3 || (run.strategy.zero == 0 && fsdp == 1);
+  if (run.strategy.offload == "window" && has_one_value && chance(random, 0.5))
+    run.strategy.file_layers = number(random, 0, blocks);
   run.strategy.delayed_update = updates_on_host_alone && run.strategy.precision != "fp16" && chance(random, 0.5);
   if (run.strategy.recompute != "none")
     run.strategy.offload_activations = one_of<std::string>(random, {"none", "host", "nvme"});

@@ -36,6 +36,7 @@ class SharedNumbers {
 struct MeasuredRank {
   int64_t bound = 0, peak = 0;
   int64_t in_order = 0;  // what the rank holds where its ops run one by one, and messages arrive when they are received
+  int64_t host_bound = 0, host = 0, file_bound = 0, file = 0;  // beside the device: as predicted, and what is taken
 };
 
 // Trains two steps with its bound as each rank's budget, and returns that and the most bytes that the rank held since
@@ -43,7 +44,8 @@ struct MeasuredRank {
 inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int ranks,
                                                 const std::shared_ptr<const ModelSource>& source = family_source(),
                                                 const std::function<void()>& prepare = {}) {
-  SharedNumbers peaks(ranks), bounds(ranks), in_order(ranks);
+  SharedNumbers peaks(ranks), bounds(ranks), in_order(ranks), host_bounds(ranks), host(ranks), file_bounds(ranks),
+      file_bytes(ranks);
   const TemporaryFolder files;
   run_forked(ranks, [&](Communicator& comm) {
     if (prepare) prepare();
@@ -92,10 +94,16 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
       executor.drain();
     }
     peaks[comm.rank()] = DeviceMemory::peak_bytes();
+    host_bounds[comm.rank()] = program::peak_bound(step, program::Tier::kHost, programs).bytes;
+    file_bounds[comm.rank()] = program::peak_bound(step, program::Tier::kNvme, programs).bytes;
+    host[comm.rank()] = parameters.host_bytes();
+    file_bytes[comm.rank()] = parameters.file() ? parameters.file()->bytes() : 0;
     comm.barrier();
   });
   std::vector<MeasuredRank> out;
-  for (int rank = 0; rank < ranks; ++rank) out.push_back({bounds[rank], peaks[rank], in_order[rank]});
+  for (int rank = 0; rank < ranks; ++rank)
+    out.push_back({bounds[rank], peaks[rank], in_order[rank], host_bounds[rank], host[rank], file_bounds[rank],
+                   file_bytes[rank]});
   return out;
 }
 

@@ -30,7 +30,7 @@ void expect_memory_as_predicted(const Trained& trained, const std::string& what)
   const auto host = program::peak_bound(trained.step, Tier::kHost).bytes;
   const auto files = program::peak_bound(trained.step, Tier::kNvme).bytes;
   EXPECT_EQ(trained.file_bytes, files) << what;
-  EXPECT_LE(trained.host_bytes, host) << what;
+  EXPECT_LE(static_cast<double>(trained.host_bytes), 1.03 * static_cast<double>(host)) << what;
   constexpr double kNumbersOfAStep = 512;  // losses and norms, which the step counts on the host
   EXPECT_GE(static_cast<double>(trained.host_bytes), 0.97 * static_cast<double>(host) - kNumbersOfAStep) << what;
 }
@@ -60,9 +60,10 @@ TEST(Offload, TrainsWithTheSameBits_AndTheMemoryThatIsPredicted) {
               for (const std::string offload : {"states", "nvme", "window"}) {
                 run.strategy.offload = offload;
                 run.strategy.window = 1 + index % 3;
+                run.strategy.file_layers = offload == "window" && zero % 3 == 0 ? index % 4 : 0;
                 const Trained moved = train_in_threads(run, pp * data, steps_to_compare());
                 expect_same_bits(kept, moved, offload + " " + what + ": ");
-                if (offload == "nvme") expect_memory_as_predicted(moved, what);
+                expect_memory_as_predicted(moved, offload + " " + what);
               }
             }
           }
@@ -163,8 +164,7 @@ TEST(Offload, MovesActivationsWithTheSameBits) {
                 run.strategy.offload_activations = where;
                 const Trained moved = train_in_threads(run, pp * data * tp, steps_to_compare());
                 expect_same_bits(kept, moved, where + " " + what + ": ");
-                if (run.strategy.offload != "states" && run.strategy.offload != "window")
-                  expect_memory_as_predicted(moved, where + " " + what);
+                expect_memory_as_predicted(moved, where + " " + what);
               }
             }
           }

@@ -58,6 +58,8 @@ DrawnTraining drawn_training(uint32_t seed, const std::string& order_file, int64
     const bool is_whole = run.strategy.zero < 3 && run.mesh.fsdp == 1;
     if (is_whole && in(0, 1) == 1)
       run.strategy.direct_host = blocks[static_cast<size_t>(in(0, static_cast<int64_t>(blocks.size()) - 1))].name;
+    if (run.strategy.zero == 3 || (run.strategy.zero == 0 && run.mesh.fsdp == 1))
+      run.strategy.file_layers = in(0, static_cast<int64_t>(blocks.size()));
   }
   out.text = "seed " + std::to_string(seed) + ": " + out.layout.text() + " direct " + run.strategy.direct_host +
              " micro_batch " + std::to_string(run.train.micro_batch) + " frozen " + run.model.frozen + out.model.text;

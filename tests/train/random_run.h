@@ -94,13 +94,16 @@ inline void draw_gather_codec(const Combination& c, spec::RunFile& run) {
   if (c.zero == 3 && c.data_ranks() > 1 && c.offload != "window" && c.seed % 3 == 0) run.strategy.gather_codec = "int8";
 }
 
-// A window of weights of some size, and blocks that read theirs on the host, where they are whole there.
+// A window of weights of some size, blocks that read theirs on the host, where they are whole there, and layers in
+// files.
 inline void draw_window(const Combination& c, spec::RunFile& run) {
   if (c.offload != "window") return;
   run.strategy.window = static_cast<int64_t>(1 + c.seed / 4 % 3);
   const bool is_whole = (c.zero < 3 && (c.zero > 0 || c.fsdp == 1)) || c.data_ranks() * c.cp == 1;
   const std::array blocks = {"none", "embedding", "*", "embedding h.0* head*"};
   if (is_whole) run.strategy.direct_host = blocks[c.seed / 8 % blocks.size()];
+  const bool is_one_value = (c.zero == 0 && c.fsdp == 1) || c.zero == 3 || c.data_ranks() * c.cp == 1;
+  if (is_one_value && c.seed % 3 > 0) run.strategy.file_layers = static_cast<int64_t>(c.seed / 3 % 5);
 }
 
 // Shards of weights on hosts of two ranks that hold shards, where there are several hosts.
