@@ -39,7 +39,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kWarmUps = 3;
 constexpr int kMostRepetitions = 20000;
 constexpr int kBoundSamples = 6;  // samples of the memory bound, for each kind of store
 
@@ -249,6 +248,16 @@ void check_right(const BenchResult& result) {
               result.op + " by " + result.algorithm + ": " + std::to_string(result.wrong) + " wrong elements");
 }
 
+MoreRepetitions more_repetitions(int done, double spent_us, double seconds, bool are_warm_ups) {
+  const int counted = are_warm_ups ? 0 : done;
+  const double us_left = seconds * 1e6 - (are_warm_ups ? 0 : spent_us);
+  if (!are_warm_ups && (us_left < 0.1 * seconds * 1e6 || done >= kMostRepetitions)) return {};
+  const double fit = std::min(us_left / std::max(spent_us / done, 2.0), 1.0 * (kMostRepetitions - counted));
+  const double least = are_warm_ups ? 7 : 1;
+  return {.count = static_cast<int>(std::clamp(fit, least, std::max(least, 10.0 * done))),
+          .stride = std::max(1, (counted + static_cast<int>(std::max(fit, least))) / kBoundSamples)};
+}
+
 BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes) {
   check(options, comm.size());
   const BenchKind& kind = bench_kind(options.op);
@@ -279,24 +288,20 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     operation.read_back();
     wrong += static_cast<double>(operation.wrong(i));
     spent_us += us_since(start);
-    if (i >= kWarmUps && i % stride == 0) measure_machine(bound.get(), distance, samples);
+    const bool warm = i >= kWarmUps;
+    if (warm && (i - kWarmUps) % stride == 0) measure_machine(bound.get(), distance, samples);
     if (i != repetitions - 1) continue;
     // The first repetitions warm up. Then all ranks agree on how many more fit into the time left. They agree again
-    // after these, since the first ones may have been slow.
-    const bool warm = i >= kWarmUps;
+    // after these, since the first ones may have been slow, or quick.
     std::vector<double> spent = {spent_us};
     comm.all_reduce(spent, {.op = ReduceOp::kMax});
-    const int done = warm ? i + 1 - kWarmUps : 0;
-    const double us_each = std::max(spent[0] / (warm ? done : kWarmUps), 2.0);
-    const double us_left = options.seconds * 1e6 - (warm ? spent[0] : 0);
-    if (warm && (us_left < 0.1 * options.seconds * 1e6 || done >= kMostRepetitions)) break;
-    const int num_more =
-        static_cast<int>(std::clamp(us_left / us_each, warm ? 1.0 : 7.0, 1.0 * (kMostRepetitions - done)));
-    repetitions = i + 1 + num_more;
+    const MoreRepetitions more = more_repetitions(warm ? i + 1 - kWarmUps : kWarmUps, spent[0], options.seconds, !warm);
+    if (more.count == 0) break;
+    repetitions = i + 1 + more.count;
+    stride = more.stride;
     if (warm) continue;
     measure_machine(bound.get(), distance, samples);
     samples = {};
-    stride = std::max(1, num_more / kBoundSamples);
     spent_us = 0;
     spans.clear();
   }

@@ -56,6 +56,16 @@ struct BenchResult {
 // Runs on every rank of the group; the result is the same on all.
 BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes);
 
+// Says how many more repetitions to make, 0 = enough, and after how many of all to measure the machine.
+struct MoreRepetitions {
+  int count = 0, stride = 1;
+};
+constexpr int kWarmUps = 3;  // repetitions that do not count
+
+// Returns what fits into the seconds, where `done` repetitions took so long: the warm-ups, or all that count so far. At
+// most ten times as many as were done: a link may let a burst pass at once, and then be slow.
+MoreRepetitions more_repetitions(int done, double spent_us, double seconds, bool are_warm_ups);
+
 // Holds when a rank began and ended a repetition, by its machine's clock; as constructed, where the rank takes no part.
 struct Span {
   int64_t begin_ns = INT64_MAX, end_ns = INT64_MIN;

@@ -24,6 +24,33 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+// Returns the seconds that repetitions take where the first `quick` of them take 100 us, and the others 10 ms.
+double seconds_spent(int quick, double seconds, int& repetitions) {
+  const auto spent_us = [&](int from, int to) {
+    double us = 0;
+    for (int i = from; i < to; ++i) us += i < quick ? 100 : 10'000;
+    return us;
+  };
+  int count = kWarmUps;
+  MoreRepetitions more = more_repetitions(count, spent_us(0, count), seconds, true);
+  while (more.count > 0) {
+    count += more.count;
+    more = more_repetitions(count - kWarmUps, spent_us(kWarmUps, count), seconds, false);
+  }
+  repetitions = count - kWarmUps;
+  return spent_us(0, count) / 1e6;
+}
+
+TEST(BenchRepetitions, TakeAboutTheSecondsThatAreAsked_WhereTheLinkLetsABurstPass) {
+  int repetitions = 0;
+  EXPECT_NEAR(seconds_spent(0, 1, repetitions), 1, 0.15);
+  EXPECT_NEAR(repetitions, 95, 10);
+  EXPECT_NEAR(seconds_spent(8, 1, repetitions), 1, 0.15);
+  EXPECT_LT(seconds_spent(40, 1, repetitions), 4);
+  EXPECT_NEAR(seconds_spent(1 << 20, 1, repetitions), 1, 0.15);
+  EXPECT_NEAR(repetitions, 9500, 1000);
+}
+
 TEST(BenchPattern, CountsEveryElementThatDiffers) {
   BenchPattern pattern(DType::kF32, ReduceOp::kSum, 3);
   std::vector<float> x(10000);
