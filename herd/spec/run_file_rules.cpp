@@ -87,8 +87,8 @@ void check_experts(const RunFile& run) {
 void check_packing(const RunFile& run) {
   if (!run.data.packs_documents()) return;
   const std::string packing = "data.packing = \"documents\"", fix = "data.packing = \"none\"";
-  require(run.model.kind == "gpt" || run.model.kind == "llama",
-          packing + " is of decoders whose sequences can be of several documents, gpt and llama; model.kind = \"" +
+  require(run.model.kind == "gpt" || run.model.kind == "llama" || run.model.is_moe(),
+          packing + " is of decoders whose sequences can be of several documents, gpt, llama and moe; model.kind = \"" +
               run.model.kind + "\" is not",
           fix + ", or model.kind = \"llama\"");
   require(run.data.kind != "function",

@@ -124,10 +124,10 @@ std::vector<Key> make_keys() {
            "tokens = a folder that `herd tokenize` wrote; random = made-up tokens, for benches; function = the data "
            "function of a program with blocks of its own"),
       text("data", "path", Effect::kTraining, HERD_FIELD(data.path), {}, "folder of the tokens"),
-      text(
-          "data", "packing", Effect::kRun, HERD_FIELD(data.packing), {"none", "documents"},
-          "none = sequences are windows of the text; documents = of gpt and llama: they are packed of whole documents, "
-          "each of which attends to itself alone and begins at position 0"),
+      text("data", "packing", Effect::kRun, HERD_FIELD(data.packing), {"none", "documents"},
+           "none = sequences are windows of the text; documents = of gpt, llama and moe: they are packed of whole "
+           "documents, "
+           "each of which attends to itself alone and begins at position 0"),
 
       integer("train", "steps", Effect::kTraining, HERD_FIELD(train.steps), 1, "optimizer steps", kMostSteps),
       integer("train", "batch", Effect::kTraining, HERD_FIELD(train.batch), 1,

@@ -20,6 +20,7 @@ class PackedDocuments : public testing::TestWithParam<std::tuple<const char*, bo
     model.norm = model.is_rotary() ? "rmsnorm" : "layernorm";
     model.kv_heads = few_keys ? 2 : 4;
     model.tie_embeddings = tied;
+    if (model.is_moe()) model.experts = 4, model.top_k = 2, model.balance_loss = 0;  // which sees all tokens of a batch
     return model;
   }
 };
@@ -54,7 +55,8 @@ TEST_P(PackedDocuments, TrainAsEachDocumentAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PackedDocuments,
                          testing::Values(std::tuple("gpt", true, false), std::tuple("gpt", false, true),
-                                         std::tuple("llama", false, true), std::tuple("llama", true, false)));
+                                         std::tuple("llama", false, true), std::tuple("llama", true, false),
+                                         std::tuple("moe", false, true)));
 
 }  // namespace
 }  // namespace herd::models

@@ -193,8 +193,8 @@ TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
               HasSubstr("model.top_k must not exceed model.experts: 4 > 3\n  fix: model.top_k = 2"));
   EXPECT_THAT(refusal("[model]\nkind = \"moe\"\nbias_balancing = 0.1\n[strategy]\nsync = \"server_async\"\n"),
               HasSubstr("never waits for\n  fix: strategy.sync = \"server\", or model.bias_balancing = 0"));
-  EXPECT_THAT(refusal("[model]\nkind = \"moe\"\n[data]\npacking = \"documents\"\n"),
-              AllOf(HasSubstr("data.packing = \"documents\""), HasSubstr("model.kind = \"moe\""),
+  EXPECT_THAT(refusal("[model]\nkind = \"bert\"\n[data]\npacking = \"documents\"\n"),
+              AllOf(HasSubstr("data.packing = \"documents\""), HasSubstr("model.kind = \"bert\""),
                     HasSubstr("fix: data.packing = \"none\", or model.kind = \"llama\"")));
   EXPECT_THAT(refusal("[data]\nkind = \"function\"\npacking = \"documents\"\n"),
               AllOf(HasSubstr("data.kind = \"function\""), HasSubstr("fix: data.packing = \"none\"")));

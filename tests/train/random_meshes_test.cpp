@@ -118,11 +118,12 @@ TEST(RandomMeshes, HeadsAndTokensOfRanksTrainAsOneRankDoes) {
 // Positions restart where documents begin, and no token sees another document, whoever has the heads and the tokens.
 TEST(RandomMeshes, PackedDocumentsOfHeadsAndTokensTrainAsOneRankDoes) {
   uint64_t index = 0;
-  for (const char* kind : {"gpt", "llama"}) {
+  for (const char* kind : {"gpt", "llama", "moe"}) {
     for (const char* context : {"ring", "all_to_all"}) {
       Combination c = mesh_drawn(9602 + 3 * index++);  // a seed that packs
       c.kind = kind, c.context = context, c.precision = "fp32";
       c.tp = 2, c.cp = 2, c.ranks = 4, c.fsdp = 1, c.ep = 1;
+      if (c.kind == "moe") c.cp = 1, c.ep = 2;
       c.zero = static_cast<int>(index % 4), c.offload = "none", c.dropout = index % 2 == 0;
       ASSERT_TRUE(drawn(c).data.packs_documents());
       std::printf("documents of %s in %s, losses %.2g apart at most\n", kind, context, expect_trains_as_one_rank(c));

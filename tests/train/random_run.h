@@ -212,7 +212,7 @@ inline spec::RunFile drawn(const Combination& c) {
     run.strategy.offload_activations = c.seed % 4 == 0 ? "nvme" : "host";
   run.strategy.delayed_update =
       (c.offload == "states" || c.offload == "nvme") && c.precision != "fp16" && c.seed % 2 == 0;
-  if (c.kind != "moe" && c.seed % 3 == 2) run.data.packing = "documents";
+  if (c.seed % 3 == 2) run.data.packing = "documents";
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   if (c.ep == 1 && c.seed % 2 == 0) draw_schedule(c, run);
   return run;
