@@ -1,7 +1,7 @@
 """Builds the wheel of what a build of herd has made, installs it in a fresh environment, and runs an example with it from
 another folder. Needs no network: torch and the tools that build wheels are those of this Python.
 
-    python wheel.py BUILD
+    python wheel.py [BUILD]  without one the wheel is built from source, as a user does
 """
 
 import importlib.util
@@ -57,10 +57,10 @@ def run(*command, **options):
     subprocess.run([str(part) for part in command], check=True, **options)
 
 
-def build_wheel(build, folder):
+def build_wheel(folder, build):
+    settings = [f"build-dir={folder}/build", *(f"cmake.define.HERD_BUILD={path}" for path in build)]
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--no-index", "-w", folder,
-        "--config-settings", f"cmake.define.HERD_BUILD={build}", "--config-settings", f"build-dir={folder}/build",
-        SOURCE / "python")  # fmt: skip
+        *(part for setting in settings for part in ("--config-settings", setting)), SOURCE / "python")  # fmt: skip
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -104,7 +104,7 @@ if __name__ == "__main__":
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        wheel = build_wheel(pathlib.Path(sys.argv[1]), folder)
+        wheel = build_wheel(folder, sys.argv[1:])
         check_contents(wheel)
         python, packages = fresh_environment(folder / "environment", wheel)
         check_libraries(packages)
