@@ -65,6 +65,18 @@ TEST(ValuesInFiles, ProveWithEveryTechnique) {
   }
 }
 
+// Passes that read weights on the host may need the same group again after another one.
+TEST(ValuesInFiles, ProveWherePassesReadThemOnTheHost) {
+  for (const char* order : {"micro_batch_major", "layer_major"}) {
+    for (const char* precision : {"fp32", "bf16"}) {
+      spec::RunFile run = files_run(6);
+      run.mesh.tp = 2;
+      run.strategy.direct_host = "*", run.strategy.order = order, run.strategy.precision = precision;
+      steps_of(run, 2);
+    }
+  }
+}
+
 TEST(ValuesInFiles, AreReadByPeople) {
   testing_support::expect_golden("tests/strategies/golden/window_files_zero3_dp2.txt",
                                  to_text(steps_of(files_run(2, 2, 3, 1), 2)[1]));
