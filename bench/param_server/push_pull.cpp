@@ -1,5 +1,6 @@
 // Measures push and pull of one worker and one server, processes with a core each, and prints a JSON object a line:
 //   push_pull_polling  4 KiB there and back, one call after the other (server and worker poll)
+//   push_with_pull     4 KiB there and back, the pull started right after the push, as training does
 //   push_pull_asleep   the same after a pause of 5 ms, in which the server falls asleep
 //   push, pull         64 MiB each, beside a copy of 64 MiB by one core (bound_GBps), in turns
 //   build/release/bench/param_server/push_pull
@@ -49,8 +50,15 @@ void work(herd::ServerClient& client) {
     client.push(0, small);
     client.pull(0, std::span(weights).first(kSmall));
   };
-  std::vector<double> polling, asleep, push, pull, copy;
+  const auto together = [&] {
+    herd::ServerCall pushed = client.start_push(0, small);
+    herd::ServerCall pulled = client.start_pull(0, std::span(weights).first(kSmall));
+    pulled.wait();
+    pushed.wait();
+  };
+  std::vector<double> polling, overlapping, asleep, push, pull, copy;
   for (int i = 0; i < 20000; ++i) polling.push_back(us_of(both));
+  for (int i = 0; i < 20000; ++i) overlapping.push_back(us_of(together));
   for (int i = 0; i < 200; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     asleep.push_back(us_of(both));
@@ -69,6 +77,7 @@ void work(herd::ServerClient& client) {
   }
   const double bound = static_cast<double>(kLarge) * 4 / median(copy) / 1e3;
   print("push_pull_polling", kSmall, polling, 0);
+  print("push_with_pull", kSmall, overlapping, 0);
   print("push_pull_asleep", kSmall, asleep, 0);
   print("push", kLarge, push, bound);
   print("pull", kLarge, pull, bound);
