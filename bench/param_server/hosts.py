@@ -6,7 +6,8 @@
 
 A layout is the hosts that work (and serve), and those that only serve. Hosts are network namespaces on one switch; each
 link is as fast in both directions. Prints the median of the rounds but the first, the equation's seconds and their ratio.
-The rate counts frames, so a 25th of it is lost to headers. Needs root.
+The rate counts frames, so a 25th of it is lost to headers. The hosts' TCP uses Reno: BBR, which some machines use, holds
+each flow to the part of a link that it had last, and leaves a link idle where others have ended. Needs root.
 """
 import argparse
 import json
@@ -41,6 +42,7 @@ class Hosts(two_hosts.TwoHosts):
         for name in self.names:
             subprocess.run(["ip", "netns", "add", name], check=True)
             ip(name, "link set lo up")
+            subprocess.run(["ip", "netns", "exec", name, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno"], check=True)
         ip(self.switch, "link add switch type bridge", "link set switch up")
         for host, name in enumerate(self.hosts):
             port = f"port{host}"
