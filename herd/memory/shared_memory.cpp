@@ -16,13 +16,13 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/memory/populate.h"
 
 namespace herd {
 namespace {
 
 constexpr int64_t kHugePageBytes = 2 << 20;
 constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers lack; older kernels refuse it
-constexpr int kPopulate = 23;  // MADV_POPULATE_WRITE of Linux 5.14, the same
 
 // Blocks SIGXFSZ, so that a file size limit (ulimit -f) makes an error instead of ending the process.
 class FileSizeSignalBlocked {
@@ -75,13 +75,6 @@ void* map_aligned(int descriptor, size_t bytes) {
     errno = error;
   }
   return mapped;
-}
-
-bool populate(std::byte* begin, int64_t bytes, int& error) {
-  do {
-    error = madvise(begin, static_cast<size_t>(bytes), kPopulate) == 0 ? 0 : errno;
-  } while (error == EINTR || error == EAGAIN);
-  return error == 0;
 }
 
 // Without a descriptor, the range begins and ends at pages.

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "herd/base/error.h"
+#include "herd/memory/populate.h"
 
 namespace herd::pytorch {
 namespace {
@@ -102,7 +103,10 @@ at::Tensor input_of(const at::Tensor& tensor) {
 
 at::Tensor output_of(const at::Tensor& tensor) {
   check_dense(tensor);
-  if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) return tensor;
+  if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
+    populate_untouched(tensor.data_ptr(), static_cast<int64_t>(tensor.nbytes()));
+    return tensor;
+  }
   return at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
 }
 
