@@ -53,16 +53,20 @@ EncodedSum::Loss EncodedSum::encode(std::span<const float> terms) {
   return loss;
 }
 
+std::vector<Work> EncodedSum::start_exchange(Communicator& comm, const OpOptions& options) {
+  std::vector<Work> works;
+  if (!memory_.exact.empty()) works.push_back(comm.all_reduce_async(memory_.exact, options));
+  works.push_back(parts_.is_sparse() ? comm.all_gather_async(part_of_message(rank_), memory_.incoming, options)
+                                     : start_exchange_of_parts(comm, options));
+  return works;
+}
+
 void EncodedSum::exchange(Communicator& comm, const OpOptions& options) {
-  if (!memory_.exact.empty()) comm.all_reduce(memory_.exact, options);
-  if (parts_.is_sparse())
-    comm.all_gather(part_of_message(rank_), memory_.incoming, options);
-  else
-    exchange_parts(comm, options);
+  for (Work& work : start_exchange(comm, options)) work.wait();
 }
 
 // Sums this rank's part in the residual of sums: what was lost of the last sum is in it already.
-void EncodedSum::exchange_parts(Communicator& comm, const OpOptions& options) {
+Work EncodedSum::start_exchange_of_parts(Communicator& comm, const OpOptions& options) {
   const auto n = static_cast<size_t>(parts_.num_ranks);
   std::vector<int64_t> sizes;
   for (int rank = 0; rank < parts_.num_ranks; ++rank) sizes.push_back(parts_.part_bytes(rank));
@@ -82,7 +86,7 @@ void EncodedSum::exchange_parts(Communicator& comm, const OpOptions& options) {
   const std::span<uint8_t> encoded = incoming.first(own_bytes);
   kernels::encode(parts_.codec, sum, size, bytes_of(encoded));
   kernels::decode_add(parts_.codec, bytes_of(encoded), size, -1, sum);
-  comm.all_gather(encoded, memory_.message, all_gather);
+  return comm.all_gather_async(encoded, memory_.message, all_gather);
 }
 
 void EncodedSum::decode(std::span<float> sums) const {

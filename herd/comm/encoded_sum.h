@@ -37,12 +37,15 @@ class EncodedSum {
     double lost_squares = 0;  // sum of the squares of what that lost
   };
   Loss encode(std::span<const float> terms);
-  void exchange(Communicator& comm, const OpOptions& options = {});  // collective; returns when it is done
+  // Collective. start_exchange() returns when this rank's part is summed; what the works still bring is only received,
+  // so that the next sum's exchange fills the link meanwhile. exchange() returns when all is done.
+  [[nodiscard]] std::vector<Work> start_exchange(Communicator& comm, const OpOptions& options = {});
+  void exchange(Communicator& comm, const OpOptions& options = {});
   void decode(std::span<float> sums) const;
 
  private:
   std::span<uint8_t> part_of_message(int rank) const;  // of top-k: this rank's list
-  void exchange_parts(Communicator& comm, const OpOptions& options);
+  Work start_exchange_of_parts(Communicator& comm, const OpOptions& options);
 
   kernels::EncodedParts parts_;
   std::vector<kernels::ElementRange> exact_;

@@ -64,11 +64,12 @@ void EncodedGradients::encode(int group, int64_t step) {
   lost_squares_ += loss.lost_squares;
 }
 
-void EncodedGradients::exchange(int group, int64_t step, Communicator& comm, const OpOptions& options) {
-  if (is_warming_up(step))
-    comm.all_reduce(gradient(group), options);
-  else
-    groups_.at(group).sum->exchange(comm, {.name = options.name});
+std::vector<Work> EncodedGradients::start_exchange(int group, int64_t step, Communicator& comm,
+                                                   const OpOptions& options) {
+  if (!is_warming_up(step)) return groups_.at(group).sum->start_exchange(comm, {.name = options.name});
+  std::vector<Work> works;
+  works.push_back(comm.all_reduce_async(gradient(group), options));
+  return works;
 }
 
 void EncodedGradients::decode(int group, int64_t step) {

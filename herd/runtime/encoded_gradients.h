@@ -34,7 +34,8 @@ class EncodedGradients {
 
   // `group` is one of groups().
   void encode(int group, int64_t step);
-  void exchange(int group, int64_t step, Communicator& comm, const OpOptions& options);  // returns when it is done
+  // Returns what is still on its way when this rank's part is summed.
+  [[nodiscard]] std::vector<Work> start_exchange(int group, int64_t step, Communicator& comm, const OpOptions& options);
   void decode(int group, int64_t step);
 
   std::vector<int> groups() const;

@@ -600,14 +600,11 @@ EventPtr ModelBindings::exchange_terms(const Op& op) {
 EventPtr ModelBindings::reduce(const Op& op, int64_t step) {
   if (program::is_activation_or_gradient(op.reads.at(0))) return move_activation(op);
   Communicator& comm = groups_.of(op.lane, op.axis);
-  if (program::keeps_residuals(op.writes[0].codec)) {
-    reduce_encoded(op, step, comm);
-    return nullptr;
-  }
-  std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm ? reduce_norms(op, comm)
-                            : op.kind == OpKind::kReduceScatter   ? reduce_to_shards(op, comm)
-                            : !op.writes[0].placement.is_whole()  ? reduce_shards(op, comm)
-                                                                  : reduce_whole(op, comm);
+  std::vector<Work> works = program::keeps_residuals(op.writes[0].codec) ? reduce_encoded(op, step, comm)
+                            : op.writes[0].kind == ValueKind::kNorm      ? reduce_norms(op, comm)
+                            : op.kind == OpKind::kReduceScatter          ? reduce_to_shards(op, comm)
+                            : !op.writes[0].placement.is_whole()         ? reduce_shards(op, comm)
+                                                                         : reduce_whole(op, comm);
   return std::make_shared<WorksEvent>(std::move(works), parameters_.device());
 }
 
@@ -617,8 +614,13 @@ OpOptions ModelBindings::sum_options(const Op& op) const {
           .algorithm = op.axis == options_.algorithm_axis ? std::string_view(options_.algorithm) : ""};
 }
 
-void ModelBindings::reduce_encoded(const Op& op, int64_t step, Communicator& comm) {
-  for (const program::Value& value : op.writes) options_.encoded->exchange(value.index, step, comm, sum_options(op));
+std::vector<Work> ModelBindings::reduce_encoded(const Op& op, int64_t step, Communicator& comm) {
+  std::vector<Work> works;
+  for (const program::Value& value : op.writes) {
+    for (Work& work : options_.encoded->start_exchange(value.index, step, comm, sum_options(op)))
+      works.push_back(std::move(work));
+  }
+  return works;
 }
 
 std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) {

@@ -175,7 +175,7 @@ class ModelBindings {
   EventPtr exchange_terms(const program::Op& op);
   EventPtr reduce(const program::Op& op, int64_t step);
   // Sums gradients in a codec that keeps what it loses. Returns when it is done, for it works between its messages.
-  void reduce_encoded(const program::Op& op, int64_t step, Communicator& comm);
+  std::vector<Work> reduce_encoded(const program::Op& op, int64_t step, Communicator& comm);
   void evict(const program::Op& op);
   void fetch(const program::Op& op);
   void evict_activation(const program::Value& value);

@@ -25,6 +25,8 @@ namespace {
 
 constexpr int kPassesThatAnInputStays = 1;  // while so many others run, it is not worth two copies
 
+constexpr int64_t kHostAlignment = 64;
+
 // Holds an input that waits between two ops, by their positions.
 struct WaitingInput {
   Value value;
@@ -111,6 +113,9 @@ std::vector<WaitingInput> waiting_inputs(const Program& step, const std::vector<
   return out;
 }
 
+// Returns the bytes on the host: values follow each other there, and each begins where numbers of any size may.
+int64_t rounded_up(int64_t bytes) { return (bytes + kHostAlignment - 1) / kHostAlignment * kHostAlignment; }
+
 Op move(OpKind kind, Lane lane, const Value& from, const Value& to) {
   return {.kind = kind, .lane = lane, .reads = {from}, .writes = {to}};
 }
@@ -130,7 +135,7 @@ Program ActivationOffload::rewrite(Program step) const {
     const Value &value = input.value, host = in_tier(value, Tier::kHost), file = in_tier(value, Tier::kNvme);
     program::ValueInfo& info = step.values.at(value);
     info.pooled = true;
-    const int64_t bytes = in_files ? spec::nvme_bytes(info.bytes) : info.bytes;
+    const int64_t bytes = in_files ? spec::nvme_bytes(info.bytes) : rounded_up(info.bytes);
     step.values[host] = {.bytes = bytes, .pooled = true};
     if (in_files) step.values[file] = {.bytes = bytes, .pooled = true};
     std::vector<Op>& evicts = before[input.last_use + 1];

@@ -115,6 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{4, "[mesh]\npp = 2\n[strategy]\nzero = 3\nshard = \"layers\"\n"},
                     Layout{4, "[mesh]\nfsdp = 2\n"}, Layout{1, "[strategy]\nrecompute = \"full\"\n"},
                     Layout{2, "[strategy]\nrecompute = \"every:2\"\nzero = 3\n"},
+                    Layout{1, "[strategy]\nrecompute = \"full\"\noffload_activations = \"host\"\n"},
                     Layout{2, "[strategy]\noffload = \"states\"\nzero = 2\n"}, Layout{2, "[mesh]\npp = 2\n"},
                     Layout{3, "[mesh]\npp = 3\n[strategy]\npipeline = \"gpipe\"\n"},
                     Layout{4, "[mesh]\npp = 4\n[strategy]\npipeline = \"zero_bubble_h1\"\n"},

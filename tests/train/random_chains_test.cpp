@@ -70,19 +70,23 @@ double check(const DrawnTraining& drawn) {
   const spec::RunFile& run = drawn.layout.run;
   const std::vector<double> losses =
       train_chain_in_threads(drawn.model.chain, drawn.model.data, run, drawn.layout.ranks, kSteps).losses;
-  std::vector<double> expected;
-  if (run.strategy.precision == "fp32") {
-    expected = plain_losses(drawn.model.chain, drawn.model.data.read, run, kSteps);
-  } else {
+  std::vector<double> expected = plain_losses(drawn.model.chain, drawn.model.data.read, run, kSteps);
+  double allowed = run.strategy.precision == "fp32" ? 2e-6 : tolerance(run);
+  if (run.strategy.precision != "fp32") {
     Combination combination;
     combination.precision = run.strategy.precision, combination.micro_batches = drawn.micro_batches;
     const spec::RunFile plain = of_one_rank(run, combination);
+    const std::vector<double> in_32_bits = std::move(expected);
     expected = train_chain_in_threads(drawn.model.chain, drawn.model.data, plain, 1, kSteps).losses;
+    // What a function does at zero makes some chains jump: by how much tells what 16 bits do to one rank of it.
+    allowed = std::max(allowed, 2 * most_apart(expected, in_32_bits));
+    // Layer by layer, the parts of a shared group's gradient are summed in another order, each sum rounded to 16 bits.
+    if (run.strategy.order == "layer_major") allowed *= 3;
   }
+  // A group of a few weights is one block, whose largest sets the steps of all.
+  if (run.strategy.gather_codec == "int8") allowed = std::max(allowed, 0x1p-3);
   const double apart = most_apart(losses, expected);
-  // Layer by layer, the parts of a shared group's gradient are summed in another order, each sum rounded to 16 bits.
-  const bool sums_in_another_order = run.strategy.order == "layer_major" && run.strategy.precision != "fp32";
-  EXPECT_LT(apart, tolerance(run) * (sums_in_another_order ? 3 : 1)) << drawn.text;
+  EXPECT_LT(apart, allowed) << drawn.text;
   return apart;
 }
 
