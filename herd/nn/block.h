@@ -23,6 +23,7 @@ class Communicator;
 namespace herd::nn {
 
 class KeyValueCache;
+struct KeptRouting;
 
 using Tuple = std::vector<at::Tensor>;
 
@@ -49,6 +50,8 @@ struct Context {
   std::vector<int64_t> document_begins = {};
   TokenCut cut = {};  // which tokens of its sequences x holds, where ranks share them; whole ones without it
   comm::Communicator* tensor_ranks = nullptr;  // ranks that compute a loss, or attention in a ring, together
+  // Where passes over a micro-batch share what a router chooses: the first one fills it, later ones take it over.
+  KeptRouting* routing = nullptr;
   // True in the first pass of training over a micro-batch, in which blocks change their buffers and count what they
   // meet; false where a pass is computed again, and in all others.
   bool updates_buffers = false;

@@ -2,6 +2,7 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
@@ -22,13 +23,19 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-using TransferPtr = c10::intrusive_ptr<RowTransfer>;
+using TransferPtr = std::shared_ptr<const RowTransfer>;
+
+// Keeps a transfer from forward to backward.
+struct SavedTransfer final : torch::CustomClassHolder {
+  explicit SavedTransfer(TransferPtr of_rows) : transfer(std::move(of_rows)) {}
+  const TransferPtr transfer;
+};
 
 void save(AutogradContext* context, const TransferPtr& transfer) {
-  context->saved_data["transfer"] = c10::IValue::make_capsule(transfer);
+  context->saved_data["transfer"] = c10::IValue::make_capsule(c10::make_intrusive<SavedTransfer>(transfer));
 }
 TransferPtr saved_transfer(AutogradContext* context) {
-  return c10::static_intrusive_pointer_cast<RowTransfer>(context->saved_data["transfer"].toCapsule());
+  return c10::static_intrusive_pointer_cast<SavedTransfer>(context->saved_data["transfer"].toCapsule())->transfer;
 }
 
 struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
@@ -98,11 +105,15 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
 }  // namespace
 
 at::Tensor experts_of_ranks(const at::Tensor& x, const Routing& routing, const ExpertParameters& own, int64_t experts,
-                            comm::Communicator& ranks, std::span<const int> hosts_P) {
+                            comm::Communicator& ranks, std::span<const int> hosts_P,
+                            std::shared_ptr<const RowTransfer>* kept) {
   const at::Tensor x_ND = x.reshape({-1, x.size(-1)});
   const RowOrder order = order_rows(routing.experts_Nk, experts);
   const bool sends_once = routing.experts_Nk.size(1) > 1;  // a token of one expert goes nowhere twice
-  const auto transfer = c10::make_intrusive<RowTransfer>(order, sends_once ? hosts_P : std::span<const int>(), ranks);
+  TransferPtr transfer = kept != nullptr ? *kept : nullptr;
+  if (transfer == nullptr)
+    transfer = std::make_shared<RowTransfer>(order, sends_once ? hosts_P : std::span<const int>(), ranks);
+  if (kept != nullptr) *kept = transfer;
   const at::Tensor rows = DispatchFunction::apply(x_ND, order, transfer);
   const Routing to_own = {at::ones({rows.size(0), 1}, routing.weights_Nk.options()),
                           at::empty({rows.size(0), 1}, routing.experts_Nk.options()),

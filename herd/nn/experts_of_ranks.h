@@ -17,7 +17,9 @@
 // have come back. REQUIRES a CPU. Threads: one at a time. Collective over the ranks.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "herd/nn/experts.h"
 
@@ -27,10 +29,14 @@ class Communicator;
 
 namespace herd::nn {
 
+class RowTransfer;
+
 // `own` are the parameters of this rank's experts, of which there are `experts` over all ranks. `hosts_P` has the host
-// of each rank, counted from 0; empty = all are on one.
+// of each rank, counted from 0; empty = all are on one. `kept` holds the counts of the choices from the first pass over
+// them to the next ones; null = each pass tells them.
 at::Tensor experts_of_ranks(const at::Tensor& x, const Routing& routing, const ExpertParameters& own, int64_t experts,
-                            comm::Communicator& ranks, std::span<const int> hosts_P = {});
+                            comm::Communicator& ranks, std::span<const int> hosts_P = {},
+                            std::shared_ptr<const RowTransfer>* kept = nullptr);
 
 // Returns the host of each rank, counted from 0; empty where all are on one.
 std::vector<int> hosts_of_ranks(const comm::Communicator& ranks);

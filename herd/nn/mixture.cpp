@@ -29,13 +29,17 @@ Tuple RoutedExperts::forward(const Tuple& n_SD, const Context& context) {
   RouterStyle style = shape_.router;
   if (context.cache != nullptr) style.capacity_factor = 0;  // a text that grows has no length to share
   HERD_CHECK(whole || (!style.with_losses && style.capacity_factor == 0), "a router of whole sequences");
-  const Routing routing = route(style, whole ? n : n.unsqueeze(0), router_, state_->bias_E());
+  KeptRouting of_pass;
+  KeptRouting& kept = context.routing != nullptr ? *context.routing : of_pass;
+  const Routing routing = route(style, whole ? n : n.unsqueeze(0), router_, state_->bias_E(), kept.experts_Nk);
+  if (!kept.experts_Nk.defined()) kept.experts_Nk = routing.experts_Nk;
   if (context.updates_buffers)
     state_->count(routing.experts_Nk, context.samples, whole ? n.size(1) : context.tokens, context.first_row);
   const bool shares_experts = shape_.ranks > 1;
   HERD_CHECK(!shares_experts || context.tensor_ranks != nullptr, "ranks that hold experts have a group");
   if (shares_experts && !hosts_) hosts_ = hosts_of_ranks(*context.tensor_ranks);
-  at::Tensor y = shares_experts ? experts_of_ranks(n, routing, experts_, shape_.experts, *context.tensor_ranks, *hosts_)
+  at::Tensor y = shares_experts ? experts_of_ranks(n, routing, experts_, shape_.experts, *context.tensor_ranks, *hosts_,
+                                                   &kept.transfer)
                                 : experts(n, routing, experts_);
   if (shared_up_ != nullptr) y = y + feed_forward(n, {shared_gate_, *shared_up_, nullptr, *shared_down_, nullptr});
   if (!routing.losses_B2.defined()) return {y};

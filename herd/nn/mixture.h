@@ -26,6 +26,14 @@ struct MixtureShape {
   double bias_balancing = 0;  // speed of the router's bias (router_state.h); 0 = none
 };
 
+class RowTransfer;
+
+// What a router has chosen for the rows of a micro-batch.
+struct KeptRouting {
+  at::Tensor experts_Nk;                             // as Routing has them; undefined until the first pass has chosen
+  std::shared_ptr<const RowTransfer> transfer = {};  // of these rows, where ranks share the experts
+};
+
 // A part of a layer (layer_parts.h).
 class RoutedExperts final : public Block {
  public:
@@ -33,9 +41,10 @@ class RoutedExperts final : public Block {
   // where there are shared experts. It borrows these parameters.
   RoutedExperts(std::string name, GroupList groups, const std::string& prefix, const MixtureShape& shape);
   // Runs rows of whole sequences (B, T, D), or any part of a micro-batch's rows (S, D), which begins with
-  // context.first_row. Counts the choices where context.updates_buffers. With the router's losses (B, 2) it also takes
-  // those of the layers before, if any, and gives the sum with its own. REQUIRES context.tensor_ranks where several
-  // ranks hold experts, and a router without losses and capacity for part of the rows.
+  // context.first_row. Counts the choices where context.updates_buffers. With context.routing, it chooses in the first
+  // pass alone. With the router's losses (B, 2) it also takes those of the layers before, if any, and gives the sum
+  // with its own. REQUIRES context.tensor_ranks where several ranks hold experts, and a router without losses and
+  // capacity for part of the rows.
   Tuple forward(const Tuple& n_SD, const Context& context) override;
 
   std::vector<Buffer> buffers() const override;  // the router's bias, where it has one

@@ -38,7 +38,8 @@ at::Tensor of_rows(const at::Tensor& per_sequence, int64_t rows) {
 struct RouteFunction : torch::autograd::Function<RouteFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x_BTD, const at::Tensor& weight,
                                Parameter* parameter, int64_t kind_number, int64_t top_k, bool normalizes,
-                               bool with_losses, double capacity_factor, const at::Tensor* bias) {
+                               bool with_losses, double capacity_factor, const at::Tensor* bias,
+                               const at::Tensor* chosen) {
     const auto kind = static_cast<RouterKind>(kind_number);
     const int64_t B = x_BTD.size(0), T = x_BTD.size(1), E = weight.size(0);
     const at::Tensor x = x_BTD.reshape({-1, x_BTD.size(-1)});
@@ -46,7 +47,8 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
     at::Tensor experts, weights, losses;
     {
       const at::Tensor scores = scores_of(kind, logits);
-      experts = largest_of_rows(bias->defined() ? scores : logits, top_k, *bias);
+      experts =
+          chosen->defined() ? undropped(*chosen) : largest_of_rows(bias->defined() ? scores : logits, top_k, *bias);
       weights = scores.gather(1, experts);
       if (normalizes) weights.div_(weights.sum(1, true));
       if (with_losses) {
@@ -56,7 +58,10 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
         losses = at::stack({(parts.view({B, T, E}).sum(1) * shares).sum(1), z.view({B, T}).sum(1)}, 1);
       }
     }
-    if (capacity_factor > 0) drop_beyond(capacity(capacity_factor, top_k, T, E), experts, B, E);
+    if (chosen->defined())
+      experts = chosen->detach();
+    else if (capacity_factor > 0)
+      drop_beyond(capacity(capacity_factor, top_k, T, E), experts, B, E);
     context->save_for_backward({x, weight, logits, experts, weights});
     context->saved_data["weight"] = reinterpret_cast<int64_t>(parameter);
     context->saved_data["kind"] = kind_number;
@@ -74,7 +79,7 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
     const auto kind = static_cast<RouterKind>(context->saved_data["kind"].toInt());
     const std::vector<int64_t> sizes = context->saved_data["sizes"].toIntVector();
     const at::Tensor scores = scores_of(kind, logits);
-    const at::Tensor chosen = context->saved_data["drops"].toBool() ? at::max(experts, experts.bitwise_not()) : experts;
+    const at::Tensor chosen = context->saved_data["drops"].toBool() ? undropped(experts) : experts;
     at::Tensor dscores = at::zeros_like(scores);
     if (gradients[0].defined()) {
       const bool normalizes = context->saved_data["normalizes"].toBool();
@@ -94,10 +99,13 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
       add_gradient();
     at::Tensor dx;
     if (context->needs_input_grad(0)) dx = at::mm(dlogits, weight.to(at::kFloat)).to(x.scalar_type()).view(sizes);
-    return {dx, {}, {}, {}, {}, {}, {}, {}, {}};
+    return {dx, {}, {}, {}, {}, {}, {}, {}, {}, {}};
   }
 
  private:
+  // Returns the experts that were chosen, dropped or not.
+  static at::Tensor undropped(const at::Tensor& experts_Nk) { return at::max(experts_Nk, experts_Nk.bitwise_not()); }
+
   static int64_t capacity(double factor, int64_t top_k, int64_t T, int64_t E) {
     return static_cast<int64_t>(std::ceil(factor * static_cast<double>(top_k * T) / static_cast<double>(E)));
   }
@@ -184,10 +192,11 @@ at::Tensor count_choices(const at::Tensor& experts_Nk, int64_t B, int64_t E) {
   return out;
 }
 
-Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED, const at::Tensor& bias_E) {
+Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED, const at::Tensor& bias_E,
+              const at::Tensor& chosen_Nk) {
   const variable_list out =
       RouteFunction::apply(x_BTD, weight_ED.value(), &weight_ED, static_cast<int64_t>(style.kind), style.top_k,
-                           style.normalize_weights, style.with_losses, style.capacity_factor, &bias_E);
+                           style.normalize_weights, style.with_losses, style.capacity_factor, &bias_E, &chosen_Nk);
   return {out[0], out[1], style.with_losses ? out[2] : at::Tensor()};
 }
 

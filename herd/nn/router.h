@@ -11,8 +11,8 @@
 //            p_te = s_te / sum_e s_te: 1 for each token where experts have equal shares
 //   z        sum_t (log sum_e exp(z_te))^2
 //   Sums over the tokens of one sequence alone make them the same in any layout.
-// The graph keeps x, the logits, the choices and their weights. The same x and W give the same bits, so a recomputed
-// pass chooses the same experts.
+// The graph keeps x, the logits, the choices and their weights. A recomputed pass takes over the choices of the first
+// (mixture.h).
 // Sources: Lepikhin et al. 2020, arXiv:2006.16668 (capacity); Fedus et al. 2021, arXiv:2101.03961 (balance); Zoph et
 // al. 2022, arXiv:2202.08906 (z); DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2 (sigmoid, losses of sequences,
 // bias). REQUIRES a CPU. Threads: one at a time.
@@ -45,8 +45,10 @@ inline int64_t chosen_expert(int64_t choice) { return is_dropped(choice) ? ~choi
 // Drops the choices beyond `capacity` of an expert in each of B sequences.
 void drop_beyond(int64_t capacity, const at::Tensor& experts_Nk, int64_t B, int64_t E);
 
-// bias_E is fp32; undefined = none.
-Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED, const at::Tensor& bias_E = {});
+// bias_E is fp32; undefined = none. With `chosen_Nk`, the choices of an earlier pass over the same rows, it chooses
+// none.
+Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED, const at::Tensor& bias_E = {},
+              const at::Tensor& chosen_Nk = {});
 
 // Returns the columns of the k largest numbers of each row, the largest first; of equal ones the first. scores are fp32
 // and contiguous, and so is a bias, which is added to each row where it is defined.

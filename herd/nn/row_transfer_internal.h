@@ -7,7 +7,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 
 #include <cstdint>
 #include <span>
@@ -23,7 +22,7 @@ class Communicator;
 
 namespace herd::nn {
 
-class RowTransfer final : public torch::CustomClassHolder {
+class RowTransfer {
  public:
   // Tells all ranks how many rows each has for each expert: (P-1) * 8E bytes. `hosts_P` has the host of each rank;
   // empty = each row goes to its rank straight. Then they also tell each other how many tokens each has for a host, and

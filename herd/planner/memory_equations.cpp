@@ -12,7 +12,8 @@ namespace {
 // Returns the bytes that a block keeps of one micro-batch from its forward to its backward.
 double kept_bytes(const PartitionedModel& cut, size_t b) {
   const auto& block = cut.model.blocks[b];
-  if (cut.recomputed(b)) return cut.index_in_segment(b) == 0 ? static_cast<double>(block.input_bytes) : 0;
+  if (cut.recomputed(b))
+    return static_cast<double>((cut.index_in_segment(b) == 0 ? block.input_bytes : 0) + block.routing_bytes);
   return static_cast<double>(block.graph_bytes);
 }
 
@@ -34,7 +35,7 @@ double peak_of_micro_batch(const PartitionedModel& cut, const BlockInterval& blo
       consider(kept_before + targets + (b > cut.first ? 2 : 1) * in, block.forward.scratch_bytes);
       break;
     }
-    const double graph = cut.recomputed(b) ? in : kept_bytes(cut, b) + in;
+    const double graph = cut.recomputed(b) ? in + static_cast<double>(block.routing_bytes) : kept_bytes(cut, b) + in;
     consider(kept_before + targets + graph + static_cast<double>(block.output_bytes), block.forward.scratch_bytes);
     kept_before += kept_bytes(cut, b);
   }
@@ -50,7 +51,8 @@ double peak_of_micro_batch(const PartitionedModel& cut, const BlockInterval& blo
     }
     const double dy_bytes = static_cast<double>(block.output_bytes);
     if (cut.ends_segment(b, blocks))
-      consider(kept_before + graphs + dy_bytes + static_cast<double>(block.input_bytes), block.forward.scratch_bytes);
+      consider(kept_before + graphs + dy_bytes + static_cast<double>(block.input_bytes + block.routing_bytes),
+               block.forward.scratch_bytes);
     const double dx_bytes = b > cut.first ? static_cast<double>(block.input_bytes) : 0;
     consider(kept_before + graphs + dy_bytes + dx_bytes, block.backward.scratch_bytes);
   }

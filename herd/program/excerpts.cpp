@@ -13,7 +13,7 @@ namespace {
 
 bool backward_needs(const Value& value) {
   return value.kind == ValueKind::kGraph || value.kind == ValueKind::kActivationGradient ||
-         value.kind == ValueKind::kGradient || value.kind == ValueKind::kPending;
+         value.kind == ValueKind::kGradient || value.kind == ValueKind::kPending || value.kind == ValueKind::kRouting;
 }
 
 // Puts a gather or broadcast, or a fetch from the host or a file, before each pass whose weights are whole on the

@@ -23,6 +23,7 @@ MemoryUse use_of(ValueKind kind) {
     case ValueKind::kPending:
     case ValueKind::kCache:
     case ValueKind::kLogits:
+    case ValueKind::kRouting:
       return MemoryUse::kActivations;
     default:
       return MemoryUse::kBuffers;

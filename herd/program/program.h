@@ -46,10 +46,11 @@ namespace herd::program {
 // Names what an op does. Each line shows what it reads -> what it writes, for block b and micro-batch m. The weights
 // and gradients of the block's groups are w.. and g..; what stands in [] is optional.
 enum class OpKind : uint8_t {
-  kLoad,       // -> x0.m.. [, target.m]. It takes tensors of a micro-batch, and the labels of tokens, from the batch.
-  kForward,    // w.., x<b>.m.. [, cache<b>] -> x<b+1>.m.. [, graph<b>.m] [, cache<b>]. It runs block b.
+  kLoad,  // -> x0.m.. [, target.m]. It takes tensors of a micro-batch, and the labels of tokens, from the batch.
+  // w.., x<b>.m.. [, cache<b>] [, routing<b>.m] -> x<b+1>.m.. [, graph<b>.m] [, cache<b>] [, routing<b>.m]. It runs b.
+  kForward,
   kLoss,       // w.., x<b>.m.. [, target.m] [, g..] -> loss.m [, dx<b>.m..] [, g.. or pending<b>.m]. It runs the loss.
-  kRecompute,  // w.., x<b>.m -> graph<b>.m. It runs the forward of block b again, for its graph alone.
+  kRecompute,  // w.., x<b>.m [, routing<b>.m] -> graph<b>.m. It runs the forward of block b again, for its graph alone.
   // w.., graph<b>.m, dx<b+1>.m [, x<b>.m] [, g..] -> dx<b>.m, g.. or pending<b>.m. It runs the backward of block b.
   // Where it writes `pending`, it is the first of two halves, and leaves the gradients of weights to kBackwardWeight.
   kBackward,
@@ -119,6 +120,7 @@ enum class ValueKind : uint8_t {
   kLogits,    // logits.m: logits of the last token of each sequence, in fp32
   kResidual,  // e<group>: what encoding gradients has lost so far, with room to exchange them
   kPushed,    // p<group>: room of the parameter servers of this rank for gradients that ranks have pushed
+  kRouting,   // routing<b>.m: what the router of block b has chosen, which passes that are computed again take over
 };
 
 // Names how numbers are written. The model computes with plain ones; encoded ones are shorter, to be moved.

@@ -40,6 +40,7 @@ constexpr ValueSpelling kValues[] = {
     {"logits", "logits", false, true},
     {"e", "residuals", true, false},
     {"p", "pushed gradients", true, false, Tier::kHost},
+    {"routing", "routings", true, true},
 };
 
 template <typename Enum, size_t n>
@@ -250,6 +251,7 @@ Value factor() { return value_of(ValueKind::kFactor, 0, -1); }
 Value cache(int block) { return value_of(ValueKind::kCache, block, -1); }
 Value residual(int group) { return value_of(ValueKind::kResidual, group, -1); }
 Value pushed(int group) { return value_of(ValueKind::kPushed, group, -1); }
+Value routing(int block, int micro_batch) { return value_of(ValueKind::kRouting, block, micro_batch); }
 Value logits(int micro_batch) { return value_of(ValueKind::kLogits, 0, micro_batch); }
 
 Value placed(Value value, Placement placement) {

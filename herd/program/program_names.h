@@ -50,6 +50,7 @@ Value activation_gradient(spec::TensorId tensor, int micro_batch);
 spec::TensorId tensor_of(const Value& value);  // returns the tensor that is an activation, or has the gradient
 Value graph(int block, int micro_batch);
 Value pending(int block, int micro_batch);
+Value routing(int block, int micro_batch);
 Value target(int micro_batch);
 Value loss(int micro_batch);
 Value norm(int group);

@@ -79,6 +79,7 @@ class Model {
   // Returns which part of a tensor the block reads or gives on the rank, by axis, so far (Proof).
   std::map<int, Cut> cuts_of(int block, spec::TensorId tensor, int rank) const;
   bool keeps_cache(int block) const;       // tells whether the pass keeps a cache of the block's keys and values
+  bool keeps_routing(int block) const;     // tells whether passes with a graph take over what the router has chosen
   bool is_cut(int group) const;            // tells whether ranks of the tensor axis hold parts of the group
   bool is_copied(int group) const;         // tells whether several of these ranks hold the same part
   bool has_experts(int group) const;       // tells whether ranks of the expert axis hold parts of the group, so far

@@ -88,6 +88,12 @@ bool Model::keeps_cache(int block) const {
   return at < expected_.block_caches.size() && expected_.block_caches[at];
 }
 
+bool Model::keeps_routing(int block) const {
+  const auto at = static_cast<size_t>(block);
+  return expected_.trains && expected_.proof.routing_kept && at < expected_.block_routes.size() &&
+         expected_.block_routes[at];
+}
+
 bool Model::is_cut(int group) const { return cut_.contains(group); }
 
 bool Model::is_copied(int group) const { return is_cut(group) && expected_.copied_groups.contains(group); }

@@ -90,7 +90,17 @@ class LocalOp {
     for (const spec::TensorId input : model_.inputs_of(block)) out.insert({ValueKind::kActivation, input});
     if (context_.op.kind == OpKind::kLoss && model_.expected().has_targets) out.insert({ValueKind::kTarget, 0});
     if (keeps_cache() && model_.expected().continues_caches) out.insert({ValueKind::kCache, block});
+    if (runs_router() && makes_graph()) out.insert({ValueKind::kRouting, block});
     return out;
+  }
+
+  bool makes_graph() const {
+    return std::ranges::any_of(context_.op.writes, [](const Value& value) { return value.kind == ValueKind::kGraph; });
+  }
+  // Tells whether the op is a pass that chooses, or takes over what an earlier one has chosen.
+  bool runs_router() const {
+    return (context_.op.kind == OpKind::kForward || context_.op.kind == OpKind::kRecompute) &&
+           model_.keeps_routing(context_.op.block);
   }
 
   bool keeps_cache() const { return context_.op.kind == OpKind::kForward && model_.keeps_cache(context_.op.block); }
@@ -206,6 +216,10 @@ class LocalOp {
     if (caches != (keeps_cache() ? 1 : 0))
       wrong("writes " + std::to_string(caches) + " caches, where its block has " + (keeps_cache() ? "one" : "none"));
 
+    const auto routings = std::ranges::count(op.writes, ValueKind::kRouting, &Value::kind);
+    if (routings != (runs_router() && !makes_graph() ? 1 : 0))
+      wrong("keeps what its router has chosen " + std::to_string(routings) + " times");
+
     std::vector<Symbol> out;
     std::set<int> added_groups;
     for (const Value& value : op.writes) {
@@ -239,6 +253,10 @@ class LocalOp {
           break;
         case ValueKind::kLogits:
           out.push_back(made_symbol(value.kind, op.block, op.kind == OpKind::kLogits));
+          break;
+        case ValueKind::kRouting:
+          if (value.index != op.block) wrong("writes " + name(value) + ", which is another block's");
+          out.push_back(made_symbol(value.kind, op.block, op.kind == OpKind::kForward));
           break;
         case ValueKind::kGradient:
           out.push_back(added_gradient(value, groups, differentiates));

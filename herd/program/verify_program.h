@@ -18,6 +18,8 @@
 //               pull of step t gets the weights that rounds 0 to t make; with a staleness s, those of this rank's
 //               pushes of steps 0 to t and of all others' up to step t - s, at least: a version in [t + 1 - s, t + 1].
 //   factor      is the set of groups whose norms it has seen, each with all contributions.
+//   routing     is (block, micro-batch, data rank, step). Where it is kept, only a pass without a graph makes it, and
+//               each pass with one reads it.
 //   cache       is (block, data rank) and a version. A pass that continues caches must read version t of its own
 //               block's cache in step t, and leave t+1.
 // A shard may lie in the slot of its whole. Writing one of them then spoils the other, unless the op gathers in place.
@@ -74,6 +76,9 @@ struct Proof {
   // True: what encoding gradients loses is kept in residuals; false: it is lost, and shards are summed of encoded
   // terms.
   bool losses_kept = true;
+  // True: in blocks of block_routes that are computed again, the first pass over a micro-batch keeps what the router
+  // has chosen, and the pass with a graph takes that over; false: each pass chooses.
+  bool routing_kept = false;
   bool clipped = true;   // true: every kStep reads a factor that has seen every group
   bool released = true;  // true: only persistent values are left at the end of a step
 };
@@ -107,6 +112,7 @@ struct Expectation {
   int expert_axis = kNoAxis;
   std::set<int> expert_groups = {};
   std::vector<bool> block_exchanges_rows = {};
+  std::vector<bool> block_routes = {};  // tells which blocks have a router, and a backward; empty = none
   // Groups of which the ranks along copies_axis hold the same part of a cut block, each for its own query heads: keys
   // and values with fewer heads than tensor-parallel ranks.
   std::set<int> copied_groups = {};

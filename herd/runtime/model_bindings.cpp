@@ -320,6 +320,10 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) {
   context.cut = cut(op.micro_batch);
   context.past = input_.cached_tokens;
   if (contains(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
+  if (contains(op.writes, ValueKind::kRouting, op.block))
+    context.routing = &(routings_[program::routing(op.block, op.micro_batch)] = {});
+  if (contains(op.reads, ValueKind::kRouting, op.block))
+    context.routing = &routings_.at(program::routing(op.block, op.micro_batch));
   const auto is_shard_of_rows = [&](const program::Value& value) {
     const int axis = groups_.tensor_axis();
     return program::is_activation_or_gradient(value) && value.placement.is_shard(axis) &&
@@ -935,6 +939,7 @@ void ModelBindings::release(const Op& op) {
   for (const program::Value& value : op.writes) {
     const bool is_gathered = program::is_plain_whole(value, ValueKind::kWeight) && value.tier == program::Tier::kDevice;
     if (is_gathered) parameters_.detach(value.index);
+    if (value.kind == ValueKind::kRouting) routings_.erase(value);
     if (value.kind == ValueKind::kGraph) graphs_.erase(program::graph(value.index, value.micro_batch));
     if (program::is_activation_or_gradient(value) || value.kind == ValueKind::kTarget) set_tensor(value, {});
   }

@@ -25,6 +25,7 @@
 #include "herd/bridge/staged_copies.h"
 #include "herd/nn/block.h"
 #include "herd/nn/key_value_cache.h"
+#include "herd/nn/mixture.h"
 #include "herd/nn/run_block.h"
 #include "herd/optim/loss_scale.h"
 #include "herd/runtime/axis_groups.h"
@@ -218,6 +219,7 @@ class ModelBindings {
   std::map<program::Value, c10::weak_intrusive_ptr<c10::StorageImpl>> loaded_;
   std::map<program::Value, KeptGraph> graphs_;                // used by the compute lane alone
   std::map<program::Value, nn::DeferredGradients> pending_;   // used by the compute lane alone
+  std::map<program::Value, nn::KeptRouting> routings_;        // used by the compute lane alone
   std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // by block; used by the compute lane alone
   std::vector<double> squared_norms_;                         // sum of squares of each group's gradient
   // Factor of the newest clip; negative: fp16 gradients overflowed, and kStep updates nothing. A kStep on another lane

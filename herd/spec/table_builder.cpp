@@ -336,10 +336,10 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   const int64_t in_feed =
       m_.is_moe() ? elements_in_mixture() : 4 * D_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * F_ / tp_;
   block.without_graph = without_graph(block.forward, R_ * std::max({in_attention, in_feed, 5 * D_}));
-  block.exchanges_rows = ep_ > 1;
   add_cache(block, style);
   if (ep_ > 1) block.without_graph.scratch_bytes += memory.kept_of_exchange();
   block.inner = inner(1 + static_cast<int>(attentions), 1 + static_cast<int>(attentions), &style);
+  add_mixture(block, R_);
   if (selective_ && block.score_bytes > 0) {
     block.backward.attention_flops += block.forward.attention_flops;
     block.backward.memory_bytes += 2.0 * static_cast<double>(block.score_bytes);
@@ -453,8 +453,14 @@ std::vector<InnerCollective> TableBuilder::inner(int inputs, int sums, const Lay
                    .times_backward = 2,
                    .times_recompute = 1});
   }
-  if (ep_ > 1 && layer) out.push_back(exchange_of_rows(R_));
   return out;
+}
+
+void TableBuilder::add_mixture(BlockShape& block, int64_t rows) const {
+  if (!m_.is_moe()) return;
+  block.routing_bytes = rows * m_.top_k * 8;
+  block.exchanges_rows = ep_ > 1;
+  if (ep_ > 1) block.inner.push_back(exchange_of_rows(rows));
 }
 
 // Rows go to their experts and outputs come back; so do their gradients.

@@ -174,11 +174,8 @@ BlockShape TableBuilder::experts_of_rows(const std::string& name, const LayerSty
       [&](HeldBytes& held, Halves halves) { memory.feed_backward(held, halves, {}); });
   block.second_half_scratch_bytes = memory.second_half_of_feed();
   block.without_graph = without_graph(block.forward, sizes.R * elements_in_mixture());
-  block.exchanges_rows = ep_ > 1;
-  if (ep_ > 1) {
-    block.without_graph.scratch_bytes += memory.kept_of_exchange();
-    block.inner = {exchange_of_rows(sizes.R)};
-  }
+  add_mixture(block, sizes.R);
+  if (ep_ > 1) block.without_graph.scratch_bytes += memory.kept_of_exchange();
   return block;
 }
 

@@ -51,11 +51,13 @@ std::vector<Op> run_again(const std::map<int, Op>& forwards, const std::vector<i
 
 }  // namespace
 
-Recompute::Recompute(int every, std::vector<int> layers, std::vector<int> stages, std::map<int, int64_t> scratch)
+Recompute::Recompute(int every, std::vector<int> layers, std::vector<int> stages, std::map<int, int64_t> scratch,
+                     std::map<int, int64_t> routing_bytes)
     : every_(every),
       layers_(std::move(layers)),
       stages_(std::move(stages)),
-      scratch_without_graph_(std::move(scratch)) {
+      scratch_without_graph_(std::move(scratch)),
+      routing_bytes_(std::move(routing_bytes)) {
   if (every < 1) {
     throw Error(Code::kBadConfig,
                 "recompute every K blocks needs K >= 1, got " + std::to_string(every) + "\n  fix: every:1");
@@ -96,6 +98,12 @@ program::Program Recompute::rewrite(program::Program step) const {
     const bool recomputed =
         op.kind == OpKind::kForward && forwards.contains(op.micro_batch) && forwards[op.micro_batch].contains(op.block);
     if (recomputed) std::erase_if(op.writes, [&](const Value& value) { return is_graph(value) && !is_empty(value); });
+    if (const auto routed = routing_bytes_.find(op.block); recomputed && routed != routing_bytes_.end()) {
+      const Value choices = program::routing(op.block, op.micro_batch);
+      step.values[choices] = {.bytes = routed->second};
+      op.writes.push_back(choices);
+      forwards[op.micro_batch].at(op.block).reads.push_back(choices);
+    }
     if (const auto ending = segments.find(op.block); op.kind == OpKind::kBackward && ending != segments.end()) {
       const std::vector<Op> recomputed_ops = run_again(forwards.at(op.micro_batch), ending->second, is_empty);
       ops.insert(ops.end(), recomputed_ops.begin(), recomputed_ops.end());
@@ -133,25 +141,35 @@ int recompute_interval(const std::string& recompute, int layers) {
 }
 
 Technique recompute_row() {
-  return {
-      .name = "recompute",
-      .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-        const int every = recompute_interval(step.run.strategy.recompute, step.layers.back() - 1);
-        if (every == 0) return nullptr;
-        std::map<int, int64_t> scratch;
-        for (size_t b = 0; step.model.is_chain() && b < step.model.blocks.size(); ++b)
-          scratch[static_cast<int>(b)] = step.model.blocks[b].without_graph.scratch_bytes;
-        return std::make_unique<Recompute>(every, step.layers, step.stage_of_blocks, std::move(scratch));
-      },
-      .supports = {{"strategy.recompute", {}}},
-      .in_equations = true,
-      .alternatives = {
-          {.key = "strategy.recompute", .automatic = true, .values = [](const spec::RunFile& run, const RankCounts&) {
-             std::vector<spec::KeyValue> modes = {"none", "sqrt", "full"};
-             // Without dropout attention keeps no T x T matrix that selective recompute could spare.
-             if (run.model.dropout > 0) modes.insert(modes.begin() + 1, "selective");
-             return modes;
-           }}}};
+  return {.name = "recompute",
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            const int every = recompute_interval(step.run.strategy.recompute, step.layers.back() - 1);
+            if (every == 0) return nullptr;
+            std::map<int, int64_t> scratch;
+            for (size_t b = 0; step.model.is_chain() && b < step.model.blocks.size(); ++b)
+              scratch[static_cast<int>(b)] = step.model.blocks[b].without_graph.scratch_bytes;
+            std::map<int, int64_t> routing_bytes;
+            for (size_t b = 0; b < step.model.blocks.size(); ++b) {
+              const int64_t bytes = step.model.blocks[b].routing_bytes;
+              if (bytes > 0) routing_bytes[static_cast<int>(b)] = bytes;
+            }
+            return std::make_unique<Recompute>(every, step.layers, step.stage_of_blocks, std::move(scratch),
+                                               std::move(routing_bytes));
+          },
+          .extend_proof =
+              [](const StepContext& step, program::Proof& proof) {
+                proof.routing_kept = recompute_interval(step.run.strategy.recompute, step.layers.back() - 1) > 0;
+              },
+          .supports = {{"strategy.recompute", {}}},
+          .in_equations = true,
+          .alternatives = {{.key = "strategy.recompute",
+                            .automatic = true,
+                            .values = [](const spec::RunFile& run, const RankCounts&) {
+                              std::vector<spec::KeyValue> modes = {"none", "sqrt", "full"};
+                              // Without dropout attention keeps no T x T matrix that selective recompute could spare.
+                              if (run.model.dropout > 0) modes.insert(modes.begin() + 1, "selective");
+                              return modes;
+                            }}}};
 }
 
 }  // namespace herd::strategies

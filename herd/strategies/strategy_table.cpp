@@ -69,6 +69,7 @@ void check_budget(const std::vector<Program>& steps, program::Tier tier, int64_t
 
 program::Expectation expectation_of(const spec::ModelTable& model, const spec::Layout& layout) {
   program::Expectation expected;
+  const std::vector<bool> have_backward = model.have_backward();
   for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
     const spec::BlockShape& block = model.blocks[static_cast<size_t>(b)];
     expected.block_groups.push_back(block.groups);
@@ -81,6 +82,7 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
     expected.block_by_heads.push_back(block.by_heads);
     expected.block_in_ring.push_back(block.in_ring);
     expected.block_exchanges_rows.push_back(block.exchanges_rows);
+    expected.block_routes.push_back(block.routing_bytes > 0 && have_backward[static_cast<size_t>(b)]);
   }
   expected.has_targets = model.target_bytes > 0;
   expected.tensor_axis = layout.tensor_axis;

@@ -184,5 +184,24 @@ TEST(ExpertsOfRanks, GivesTheSameBitsOnSeveralHosts) {
   }
 }
 
+// Passes over the same choices tell the counts once.
+TEST(ExpertsOfRanks, TellCountsOnce) {
+  const at::Tensor choices = routed_tokens(2)[0].experts_Nk[0];
+  run_inproc(2, [&](Communicator& comm) {
+    HeldExperts layer(4 * comm.rank(), 4);
+    std::shared_ptr<const RowTransfer> kept;
+    const Routing routing{shares_of(choices, 0), choices, {}};
+    std::vector<at::Tensor> y;
+    std::vector<uint64_t> moved = {comm.bytes_moved()};
+    for (int pass = 0; pass < 2; ++pass) {
+      y.push_back(experts_of_ranks(rows_of(choices, 0), routing, layer.parameters, kAllExperts, comm, {}, &kept));
+      moved.push_back(comm.bytes_moved());
+    }
+    EXPECT_TRUE(y[1].equal(y[0]));
+    EXPECT_EQ(moved[1] - moved[0], moved[2] - moved[1] + 8 * kAllExperts);
+    comm.barrier();
+  });
+}
+
 }  // namespace
 }  // namespace herd::nn

@@ -67,6 +67,27 @@ TEST(Router, FollowsTheEquationsOfItsHeader_AndSoDoItsGradients) {
   }
 }
 
+TEST(Router, TakesOverChoices_AndGivesTheSameGradients) {
+  const at::Tensor x = wave({B, T, D}, 0.9), dl = wave({B, 2}, 0.3);
+  for (const double capacity_factor : {0.0, 0.7}) {
+    const RouterStyle style{RouterKind::kSoftmax, 2, true, true, capacity_factor};
+    const auto run = [&](const at::Tensor& chosen, const at::Tensor& bias) {
+      OwnedGroup g({{"w", {E, D}, true, Init::kNormal, 1.0}});
+      const at::Tensor input = x.detach().clone().requires_grad_();
+      const Routing routing = route(style, input, g.group->find("w"), bias, chosen);
+      const at::Tensor dw = wave({B * T, 2}, 1.7).masked_fill(routing.experts_Nk < 0, 0);
+      const auto dx = grad({routing.weights_Nk, routing.losses_B2}, {input}, {dw, dl});
+      return std::vector<at::Tensor>{routing.experts_Nk, routing.weights_Nk, routing.losses_B2, dx[0],
+                                     g.group->find("w").gradient().clone()};
+    };
+    const std::vector<at::Tensor> first = run({}, {});
+    const at::Tensor bias = at::tensor({0.0F, 9.0F, 0.0F, -9.0F});  // with which it would choose others
+    EXPECT_FALSE(run({}, bias)[0].equal(first[0]));
+    const std::vector<at::Tensor> again = run(first[0], bias);
+    for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(again[i].equal(first[i])) << i << " " << capacity_factor;
+  }
+}
+
 TEST(Router, ChoosesTheLargest_AndTheFirstOfEqualOnes) {
   const at::Tensor scores = at::tensor({1.0F, 3.0F, 3.0F, 2.0F, /**/ 0.0F, 0.0F, 0.0F, 0.0F}).view({2, 4});
   EXPECT_TRUE(at::equal(largest_of_rows(scores, 3), at::tensor({1, 2, 3, 0, 1, 2}, at::kLong).view({2, 3})));

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "herd/program/collective_message.h"
@@ -274,6 +275,59 @@ TEST(ExpertParallel, MutantsAreFound) {
                                    }),
               3);
   }
+}
+
+// Where passes are computed again, they take over what the first has chosen. A mutant changes all ranks.
+TEST(ExpertParallel, MutantsOfTheRoutingAreFound) {
+  const auto is_routing = [](const program::Value& value) { return value.kind == ValueKind::kRouting; };
+  for (const auto& [recompute, ep] : {std::pair("full", 2), {"every:2", 1}}) {
+    spec::RunFile run = expert_run(ep, 2, 2, 3);
+    run.strategy.recompute = recompute;
+    const Steps steps = steps_of(run, 2);
+    int taken_over = 0;
+    for (const Op& op : steps[0].ops) taken_over += static_cast<int>(std::ranges::count_if(op.reads, is_routing));
+    EXPECT_GE(taken_over, 2);  // of two micro-batches
+    const auto mutants = [&](const char* what, const std::function<bool(Program&, Op&)>& change) {
+      EXPECT_GE(
+          expect_mutants_found(run, 2, what, true, [&](Program& step, size_t i) { return change(step, step.ops[i]); }),
+          2)
+          << what;
+    };
+    const auto reads_routing = [&](const Op& op) { return is_pass(op) && std::ranges::any_of(op.reads, is_routing); };
+    mutants("the routing is computed again", [&](Program&, Op& op) {
+      if (!reads_routing(op)) return false;
+      std::erase_if(op.reads, is_routing);
+      return true;
+    });
+    mutants("the routing is not kept", [&](Program&, Op& op) {
+      if (!is_pass(op) || std::ranges::none_of(op.writes, is_routing)) return false;
+      std::erase_if(op.writes, is_routing);
+      return true;
+    });
+    mutants("the routing is that of another micro-batch", [&](Program&, Op& op) {
+      if (!reads_routing(op)) return false;
+      const auto read = std::ranges::find_if(op.reads, is_routing);
+      read->micro_batch = 1 - read->micro_batch;
+      return true;
+    });
+    mutants("the routing is kept and computed again", [&](Program&, Op& op) {
+      if (!reads_routing(op)) return false;
+      op.writes.push_back(program::routing(op.block, op.micro_batch));
+      return true;
+    });
+  }
+  // Of another layer, which its own rank has.
+  spec::RunFile run = expert_run(1, 1, 1, 3);
+  run.strategy.recompute = "full";
+  EXPECT_EQ(expect_mutants_found(run, 1, "the routing is that of another layer", true,
+                                 [&](Program& step, size_t i) {
+                                   Op& op = step.ops[i];
+                                   const auto read = std::ranges::find_if(op.reads, is_routing);
+                                   if (!is_pass(op) || read == op.reads.end()) return false;
+                                   read->index = read->index == 1 ? 2 : 1;
+                                   return true;
+                                 }),
+            3);
 }
 
 TEST(ExpertParallel, ProvesOfManyRanksAFew) {

@@ -11,6 +11,7 @@
 #include "herd/strategies/direct_host.h"
 #include "herd/strategies/gather_codec.h"
 #include "herd/strategies/layer_owners.h"
+#include "herd/strategies/recompute.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/strategies/tensor_parallel.h"
@@ -57,6 +58,7 @@ inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) 
   expected.proof.losses_kept = zero_stage(run, layout) < 2;
   expected.proof.direct_blocks = direct_blocks(run, model);
   expected.proof.update_delay = run.strategy.delayed_update ? 1 : 0;
+  expected.proof.routing_kept = recompute_interval(run.strategy.recompute, static_cast<int>(run.model.layers)) > 0;
   expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;
   return expected;
 }
