@@ -34,7 +34,9 @@ Tuple RoutedExperts::forward(const Tuple& n_SD, const Context& context) {
   const Routing routing = route(style, whole ? n : n.unsqueeze(0), router_, state_->bias_E(), kept.experts_Nk);
   if (!kept.experts_Nk.defined()) kept.experts_Nk = routing.experts_Nk;
   if (context.updates_buffers)
-    state_->count(routing.experts_Nk, context.samples, whole ? n.size(1) : context.tokens, context.first_row);
+    state_->count(routing.experts_Nk, context.samples,
+                  context.cut.parts > 1 ? context.cut : TokenCut{.tokens = whole ? n.size(1) : context.tokens},
+                  context.first_row);
   const bool shares_experts = shape_.ranks > 1;
   HERD_CHECK(!shares_experts || context.tensor_ranks != nullptr, "ranks that hold experts have a group");
   if (shares_experts && !hosts_) hosts_ = hosts_of_ranks(*context.tensor_ranks);

@@ -22,13 +22,18 @@ RouterState::RouterState(std::string name, int64_t experts, double speed)
   bias_E_ = at::from_blob(bias_.data(), {experts}, at::TensorOptions(at::kFloat));
 }
 
-void RouterState::count(const at::Tensor& experts_Nk, const std::vector<int64_t>& samples, int64_t tokens,
+void RouterState::count(const at::Tensor& experts_Nk, const std::vector<int64_t>& samples, const TokenCut& cut,
                         int64_t first_row) {
   const int64_t* chosen = experts_Nk.const_data_ptr<int64_t>();
   const int64_t k = experts_Nk.dim() > 1 ? experts_Nk.size(1) : 1;
-  const int64_t there = static_cast<int64_t>(samples.size()) * tokens - first_row;
+  std::vector<bool> exists;  // by token that the rank has of a sample
+  for (const auto& [begin, count] : cut.spans()) {
+    for (int64_t token = begin; token < begin + count; ++token) exists.push_back(token < cut.tokens);
+  }
+  const int64_t tokens = cut.size(), there = static_cast<int64_t>(samples.size()) * tokens - first_row;
   for (int64_t i = 0; i < std::min(experts_Nk.numel(), k * there); ++i) {
-    if (samples[static_cast<size_t>((first_row + i / k) / tokens)] < 0) continue;
+    const int64_t row = first_row + i / k;
+    if (samples[static_cast<size_t>(row / tokens)] < 0 || !exists[static_cast<size_t>(row % tokens)]) continue;
     ++load_[static_cast<size_t>(chosen_expert(chosen[i]))];
     if (is_dropped(chosen[i])) ++load_.back();
   }

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "herd/nn/token_cut.h"
+
 namespace herd::nn {
 
 class RouterState {
@@ -24,9 +26,11 @@ class RouterState {
   const std::string& name() const { return name_; }
   const at::Tensor& bias_E() const { return bias_E_; }  // fp32; undefined where there is none
 
-  // Adds the chosen experts of a pass (Routing::experts_Nk) over rows of these samples, of `tokens` rows each, from
-  // `first_row` on. Rows behind the last sample, and of one below 0, only fill up a micro-batch.
-  void count(const at::Tensor& experts_Nk, const std::vector<int64_t>& samples, int64_t tokens, int64_t first_row = 0);
+  // Adds the chosen experts of a pass (Routing::experts_Nk) over rows of these samples, of each of which a rank has the
+  // tokens of `cut`, from `first_row` on. Rows behind the last sample, those of one below 0, and tokens behind the last
+  // one only fill up a micro-batch.
+  void count(const at::Tensor& experts_Nk, const std::vector<int64_t>& samples, const TokenCut& cut,
+             int64_t first_row = 0);
   // Returns how many tokens chose each expert since the last call, and after these how many choices were dropped.
   std::vector<int64_t> take_load();
   // Moves the bias by the load of a step, over all ranks, without what was dropped. It does nothing where there is

@@ -65,21 +65,28 @@ BlockShape TableBuilder::output(const std::string& name, const LayerStyle& style
   const bool has_rest = tp_ == 1;
   BlockShape block = part(name, has_rest ? Split::kNone : Split::kCut);
   const LayerMemory memory = memory_of(style);
-  const int64_t rd = R_ * D_, ra = R_ * A_ / tp_, rf = has_rest ? R_ * F_ : 0;
+  const int64_t rd = R_ * D_, ra = R_ * A_ / tp_, rf = has_rest ? R_ * expert_terms() * F_ : 0;
   const int64_t products = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2;  // of the feed-forward part
   block.input_bytes = ra * element_;  // the tensor before it; the layer's input is that of the projection
   block.graph_bytes = (table_.ring ? 1 : 2) * ra * element_;  // in both orders, where these differ
   block.pending_bytes = (ra + rd + products * rf) * element_;
   if (has_rest) {
-    block.graph_bytes += (2 * rd + feeds(style) * rf) * element_ + memory.norm_numbers(R_);
-    block.pending_bytes += 2 * rd * element_ + memory.norm_weights();
+    const int64_t kept_rf = m_.is_moe() ? R_ * m_.shared_experts * F_ : rf;  // of what is no expert
+    block.graph_bytes += (2 * rd + feeds(style) * kept_rf) * element_ + memory.norm_numbers(R_);
+    if (m_.is_moe()) block.graph_bytes += memory.kept_of_routing() + memory.kept_of_experts();
+    block.pending_bytes +=
+        2 * rd * element_ + memory.norm_weights() + memory.pending_of_routing() + memory.pending_of_exchange();
+    add_mixture(block, R_);
   }
-  const double matmul = 2.0 * static_cast<double>(D_) * (static_cast<double>(ra) + static_cast<double>(products * rf));
+  const double matmul = 2.0 * (static_cast<double>(D_) * static_cast<double>(ra) +
+                               (has_rest ? static_cast<double>(R_) * feed_weights(style) : 0));
+  const int64_t sorted = has_rest && m_.is_moe() ? 4 * m_.top_k * rd : 0;  // rows of experts are copied, and added up
   block.forward.matmul_flops = matmul;
-  block.forward.memory_bytes = static_cast<double>((has_rest ? 10 * rd + 2 * ra + 4 * rf : rd + 3 * ra) * element_);
+  block.forward.memory_bytes =
+      static_cast<double>((has_rest ? 10 * rd + 2 * ra + 4 * rf + sorted : rd + 3 * ra) * element_);
   block.backward.matmul_flops = 2 * matmul;
   block.backward.memory_bytes =
-      static_cast<double>((has_rest ? 14 * rd + 3 * ra + 6 * rf : 2 * rd + 5 * ra) * element_);
+      static_cast<double>((has_rest ? 14 * rd + 3 * ra + 6 * rf + 2 * sorted : 2 * rd + 5 * ra) * element_);
   set_scratch(
       block, (has_rest ? rd * element_ : 0) + block.input_bytes,
       [&](HeldBytes& held) {
@@ -92,7 +99,9 @@ BlockShape TableBuilder::output(const std::string& name, const LayerStyle& style
       });
   block.second_half_scratch_bytes = std::max(has_rest ? memory.second_half_of_feed() : 0,
                                              memory.gradient_scratch(R_, A_ / tp_, D_, has_rest && style.biases));
-  block.without_graph = without_graph(block.forward, ra + (has_rest ? 5 : 1) * rd + products * rf);
+  const int64_t in_feed = has_rest && m_.is_moe() ? R_ * elements_in_mixture() : products * rf;
+  block.without_graph = without_graph(block.forward, ra + (has_rest ? 5 : 1) * rd + in_feed);
+  if (block.exchanges_rows) block.without_graph.scratch_bytes += memory.kept_of_exchange();
   return block;
 }
 

@@ -199,8 +199,8 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
   int experts = 1;
   if (layout.ep > 1) {
     const int same = at_most_two(layout.gradient_ranks() / layout.ep);
-    if (data * fsdp <= same) (data > 1 ? data : fsdp) *= 2;
-    experts = data * fsdp / same;
+    if (data * fsdp * context <= same) (data > 1 || fsdp == 1 ? data : fsdp) *= 2;
+    experts = data * fsdp * context / same;
   }
   Quotient out{run, stages * data * fsdp * context * tensor};
   if (has_hosts) out.run.mesh.ranks_per_host = 2 * context * tensor;

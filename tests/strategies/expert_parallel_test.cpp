@@ -93,6 +93,40 @@ TEST(ExpertParallel, ProvesBesideTensorParallel) {
   }
 }
 
+// Ranks of a context axis have tokens of their own, which go to the ranks of their experts.
+TEST(ExpertParallel, ProvesBesideContextParallel) {
+  int index = 0;
+  for (const auto& [cp, tp, ep, data, pp] : {std::tuple(2, 1, 1, 2, 1),
+                                             {2, 1, 2, 1, 1},
+                                             {2, 1, 4, 2, 1},
+                                             {4, 1, 2, 1, 2},
+                                             {2, 2, 2, 2, 1},
+                                             {2, 1, 2, 2, 2}}) {
+    for (const char* context : {"ring", "all_to_all"}) {
+      for (const int zero : {0, 1, 2, 3}) {
+        if (++index % one_in(5, 9) != 0) continue;
+        spec::RunFile run = expert_run(ep, 1 + index % 2, data, 2);
+        run.model.balance_loss = 0, run.model.bias_balancing = 0.001;
+        run.model.heads = run.model.kv_heads = 4;
+        run.mesh.cp = cp, run.mesh.tp = tp, run.mesh.pp = pp, run.strategy.zero = zero;
+        run.strategy.context = context;
+        run.strategy.recompute = index % 2 == 0 ? "full" : "none";
+        const Steps steps = steps_of(run, data * cp * tp * pp);
+        EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+      }
+    }
+  }
+  // A quotient of many ranks, of which those that share tokens hold all experts.
+  spec::RunFile run = expert_run(8, 1, 4, 2);
+  run.model.balance_loss = 0;
+  run.mesh.cp = run.model.context = 8, run.strategy.context = "ring";
+  const spec::Layout layout = trainable_layout(run, 32);
+  const Quotient quotient = quotient_of(run, layout, false);
+  EXPECT_EQ(quotient.run.mesh.cp, 2);
+  EXPECT_EQ(quotient.run.mesh.ep, 2);
+  EXPECT_EQ(programs_of_run(run, spec::program_table(run, 1), layout, {0, 31}).size(), 2U);
+}
+
 TEST(ExpertParallel, FindsMutantsOfSumsBesideTensorParallel) {
   const spec::RunFile run = with_tensor_ranks(expert_run(2, 1, 4, 1), 2);
   const std::set<int> experts = groups_of_experts(spec::program_table(run, 1));

@@ -247,6 +247,33 @@ TEST(ExpertsTraining, RanksThatShareAttentionTrainAsOneRankDoes) {
   }
 }
 
+// Context ranks have tokens of their own, with padding behind the last one, and send them to their experts.
+TEST(ExpertsTraining, RanksThatShareTokensTrainAsOneRankDoes) {
+  constexpr int kFewSteps = 8;
+  const spec::RunFile run = with(moe_run(), {"model.balance_loss=0", "model.z_loss=0", "model.bias_balancing=0.001",
+                                             "model.experts=6", "model.context=7", "model.shared_experts=1"});
+  const Trained one = train_in_threads(with(run, {"train.micro_batch=12"}), 1, kFewSteps);
+  int index = 0;
+  for (const LayoutCase& layout :
+       {LayoutCase{"RingOfExperts", 2, {"mesh.cp=2", "mesh.ep=2", "strategy.context=ring"}},
+        LayoutCase{"Ring", 4, {"mesh.cp=2", "strategy.context=ring"}},
+        LayoutCase{"RingOfThree", 3, {"mesh.cp=3", "mesh.ep=3", "strategy.context=ring"}},
+        LayoutCase{"Zero3", 4, {"mesh.cp=2", "mesh.ep=2", "strategy.zero=3", "strategy.recompute=full"}},
+        LayoutCase{"Exchange", 4, {"mesh.cp=2", "mesh.ep=2", "train.micro_batch=3"}},
+        LayoutCase{"Stages", 4, {"mesh.cp=2", "mesh.ep=2", "mesh.pp=2", "strategy.recompute=every:2"}},
+        LayoutCase{"ZeroBubble",
+                   8,
+                   {"mesh.cp=2", "mesh.ep=2", "mesh.tp=2", "mesh.pp=2", "strategy.context=ring",
+                    "strategy.pipeline=zero_bubble_h1"}}}) {
+    if (++index % one_in(3, 6) != 1 % one_in(3, 6)) continue;
+    const Trained many = train_in_threads(with(run, layout.overrides), layout.ranks, kFewSteps);
+    EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << layout.name << first_apart(many.losses, one.losses);
+    EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << layout.name << first_apart(many.norms, one.norms);
+    EXPECT_EQ(many.expert_load, one.expert_load) << layout.name;
+    EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation) << layout.name;
+  }
+}
+
 TEST(ExpertsTraining, WhatIsOfWholeSequencesIsRefusedBesideTensorRanks) {
   const auto refusal = [](const std::vector<std::string>& keys) -> std::string {
     try {

@@ -270,20 +270,23 @@ TEST(PredictedMemory, OfExpertsOfSeveralRanksIsNeverBelowWhatARankHolds) {
       "[model]\nkind = \"moe\"\nlayers = 3\nwidth = 48\nheads = 2\ncontext = 16\nvocab = 80\nffn = 40\nexperts = 8\n"
       "top_k = 2\n[data]\nkind = \"random\"\n[train]\nbatch = 16\nmicro_batch = 2\n",
       "test");
-  for (const auto& [ranks, ep, fsdp, zero, tp] : {std::tuple(2, 2, 1, 0, 1),
-                                                  {4, 2, 1, 2, 1},
-                                                  {4, 2, 1, 3, 1},
-                                                  {3, 3, 1, 3, 1},
-                                                  {4, 4, 2, 3, 1},
-                                                  {2, 1, 1, 0, 2},
-                                                  {4, 2, 1, 0, 2}}) {
-    run.mesh.tp = tp;
-    if (tp > 1) run.model.balance_loss = 0, run.model.shared_experts = ep - 1;
+  for (const auto& [ranks, ep, fsdp, zero, tp, cp] : {std::tuple(2, 2, 1, 0, 1, 1),
+                                                      {4, 2, 1, 2, 1, 1},
+                                                      {4, 2, 1, 3, 1, 1},
+                                                      {3, 3, 1, 3, 1, 1},
+                                                      {4, 4, 2, 3, 1, 1},
+                                                      {2, 1, 1, 0, 2, 1},
+                                                      {4, 2, 1, 0, 2, 1},
+                                                      {2, 1, 1, 0, 1, 2},
+                                                      {4, 2, 1, 3, 1, 2}}) {
+    run.mesh.tp = tp, run.mesh.cp = cp;
+    if (tp * cp > 1) run.model.balance_loss = 0, run.model.shared_experts = ep - 1;
+    run.strategy.recompute = zero == 3 ? "full" : "none";
     run.mesh.ep = ep, run.mesh.fsdp = fsdp, run.strategy.zero = zero;
     run.model.experts = 4 * ep;
     for (const MeasuredRank& rank : measured_ranks(run, ranks))
       EXPECT_LE(rank.peak, rank.bound) << ranks << " ranks, ep " << ep << ", fsdp " << fsdp << ", zero " << zero
-                                       << ", tp " << tp;
+                                       << ", tp " << tp << ", cp " << cp;
   }
 }
 

@@ -38,7 +38,7 @@ Combination mesh_drawn(uint64_t seed) {
   c.dropout = one_of(true, false);
   c.lr = 3e-4, c.norms = 1e-5;
   c.offload = seed % 4 == 2 ? "states" : seed % 4 == 3 ? "nvme" : "none";
-  if (c.cp == 1 && (c.tp == 1 || c.ranks > 4) && seed % 2 == 0) c.kind = "moe";
+  if ((c.tp == 1 || c.ranks > 4) && seed % 2 == 0) c.kind = "moe";
   if (seed % 4 == 1) c.offload = "window";
   c.context = one_of("ring", "all_to_all");         // drawn late, so that the rest is as it was
   if (c.tp > 1 && c.ranks <= 4 && seed % 2 == 0) {  // ranks that share heads and tokens
@@ -53,6 +53,10 @@ Combination mesh_drawn(uint64_t seed) {
     if (c.ranks % c.fsdp != 0) c.fsdp = 1;
     c.ep = c.ranks % 2 == 0 ? one_of(2, c.ranks) : c.ranks;
     c.tp = c.ranks <= 4 ? one_of(1, 2) : 1;
+    if (c.tp == 1 && c.ranks <= 4 && seed % 16 == 4) {  // that share tokens, too
+      c.cp = 2, c.ranks *= 2;
+      c.ep = one_of(2, c.ranks);
+    }
     c.ranks *= c.tp;
   }
   return c;
