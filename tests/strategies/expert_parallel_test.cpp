@@ -350,6 +350,16 @@ TEST(ExpertParallel, MutantsOfTheRoutingAreFound) {
       return true;
     });
   }
+  // No pass keeps anything, and each chooses for itself.
+  {
+    spec::RunFile run = expert_run(2, 2, 2, 3);
+    run.strategy.recompute = "full";
+    Steps mutant = steps_of(run, 2);
+    for (Program& step : mutant) {
+      for (Op& op : step.ops) std::erase_if(op.reads, is_routing), std::erase_if(op.writes, is_routing);
+    }
+    EXPECT_NE(first_finding(mutant, expectation_of(run, 2)), "");
+  }
   // Of another layer, which its own rank has.
   spec::RunFile run = expert_run(1, 1, 1, 3);
   run.strategy.recompute = "full";
