@@ -29,6 +29,7 @@ std::array<NamedRange, kMaxRanges>& ranges() {
   return *all;
 }
 std::array<NamedRange, kMaxRanges>* seen_by_handler = nullptr;
+struct sigaction before = {};  // what the program had for SIGBUS
 std::mutex mutex;
 
 // Collects text without any call that a signal handler may not make.
@@ -52,7 +53,7 @@ struct Message {
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const auto at = reinterpret_cast<uintptr_t>(info->si_addr);
   for (const NamedRange& range : *seen_by_handler) {
-    if (at < range.begin.load() || at >= range.end.load()) continue;
+    if (info->si_code <= 0 || at < range.begin.load() || at >= range.end.load()) continue;
     Message message;
     message.add("kStorage: can't read byte ");
     message.add(range.file_begin + (at - range.begin.load()));
@@ -64,7 +65,8 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
     [[maybe_unused]] const ssize_t wrote = ::write(STDERR_FILENO, message.text, message.size);
     break;
   }
-  ::signal(signal, SIG_DFL);  // the access is made again, and ends the process
+  ::sigaction(signal, &before, nullptr);    // the access is made again, and ends the process as it would have
+  if (info->si_code <= 0) ::raise(signal);  // somebody sent it: there is no access
 }
 
 void install_handler() {
@@ -73,7 +75,7 @@ void install_handler() {
     struct sigaction action = {};
     action.sa_sigaction = on_bus_error;
     action.sa_flags = SA_SIGINFO;
-    return ::sigaction(SIGBUS, &action, nullptr) == 0;
+    return ::sigaction(SIGBUS, &action, &before) == 0;
   }();
   static_cast<void>(once);
 }

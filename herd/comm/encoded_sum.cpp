@@ -53,20 +53,20 @@ EncodedSum::Loss EncodedSum::encode(std::span<const float> terms) {
   return loss;
 }
 
-std::vector<Work> EncodedSum::start_exchange(Communicator& comm, const OpOptions& options) {
+std::vector<Work> EncodedSum::start_exchange(Communicator& terms, Communicator& gathers, const OpOptions& options) {
   std::vector<Work> works;
-  if (!memory_.exact.empty()) works.push_back(comm.all_reduce_async(memory_.exact, options));
-  works.push_back(parts_.is_sparse() ? comm.all_gather_async(part_of_message(rank_), memory_.incoming, options)
-                                     : start_exchange_of_parts(comm, options));
+  if (!memory_.exact.empty()) works.push_back(terms.all_reduce_async(memory_.exact, options));
+  works.push_back(parts_.is_sparse() ? gathers.all_gather_async(part_of_message(rank_), memory_.incoming, options)
+                                     : start_exchange_of_parts(terms, gathers, options));
   return works;
 }
 
 void EncodedSum::exchange(Communicator& comm, const OpOptions& options) {
-  for (Work& work : start_exchange(comm, options)) work.wait();
+  for (Work& work : start_exchange(comm, comm, options)) work.wait();
 }
 
 // Sums this rank's part in the residual of sums: what was lost of the last sum is in it already.
-Work EncodedSum::start_exchange_of_parts(Communicator& comm, const OpOptions& options) {
+Work EncodedSum::start_exchange_of_parts(Communicator& terms, Communicator& gathers, const OpOptions& options) {
   const auto n = static_cast<size_t>(parts_.num_ranks);
   std::vector<int64_t> sizes;
   for (int rank = 0; rank < parts_.num_ranks; ++rank) sizes.push_back(parts_.part_bytes(rank));
@@ -77,7 +77,7 @@ Work EncodedSum::start_exchange_of_parts(Communicator& comm, const OpOptions& op
   OpOptions all_to_all = options, all_gather = options;
   all_to_all.counts = counts;
   all_gather.counts = sizes;
-  comm.all_to_all(memory_.message, incoming, all_to_all);
+  terms.all_to_all(memory_.message, incoming, all_to_all);
 
   const int64_t size = parts_.part(rank_).size();
   float* sum = memory_.residual.data() + parts_.elements;
@@ -86,7 +86,7 @@ Work EncodedSum::start_exchange_of_parts(Communicator& comm, const OpOptions& op
   const std::span<uint8_t> encoded = incoming.first(own_bytes);
   kernels::encode(parts_.codec, sum, size, bytes_of(encoded));
   kernels::decode_add(parts_.codec, bytes_of(encoded), size, -1, sum);
-  return comm.all_gather_async(encoded, memory_.message, all_gather);
+  return gathers.all_gather_async(encoded, memory_.message, all_gather);
 }
 
 void EncodedSum::decode(std::span<float> sums) const {

@@ -37,15 +37,17 @@ class EncodedSum {
     double lost_squares = 0;  // sum of the squares of what that lost
   };
   Loss encode(std::span<const float> terms);
-  // Collective. start_exchange() returns when this rank's part is summed; what the works still bring is only received,
-  // so that the next sum's exchange fills the link meanwhile. exchange() returns when all is done.
-  [[nodiscard]] std::vector<Work> start_exchange(Communicator& comm, const OpOptions& options = {});
+  // Collective; returns when it is done.
   void exchange(Communicator& comm, const OpOptions& options = {});
+  // The same, in the background from where this rank has summed its part (top-k: at once): gathers go on a group of
+  // their own, beside the terms of the next sum. Until the works are done nothing else may use this sum or its memory.
+  [[nodiscard]] std::vector<Work> start_exchange(Communicator& terms, Communicator& gathers,
+                                                 const OpOptions& options = {});
   void decode(std::span<float> sums) const;
 
  private:
   std::span<uint8_t> part_of_message(int rank) const;  // of top-k: this rank's list
-  Work start_exchange_of_parts(Communicator& comm, const OpOptions& options);
+  Work start_exchange_of_parts(Communicator& terms, Communicator& gathers, const OpOptions& options);
 
   kernels::EncodedParts parts_;
   std::vector<kernels::ElementRange> exact_;

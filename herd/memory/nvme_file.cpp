@@ -22,7 +22,7 @@ namespace herd {
 namespace {
 
 constexpr std::string_view kMagic = "herd nvme 1\n";
-constexpr int64_t kMaxStripes = 4096;  // or some more: each is a mapping, of which a process may have 65530
+constexpr int64_t kMaxStripes = 32768;  // or some more: each is a mapping, of which a process may have 65530
 constexpr char kPathFix[] = "\n  fix: memory.nvme_path = a folder on a drive of this host, with room";
 
 std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
@@ -348,19 +348,30 @@ std::span<std::byte> NvmeFile::map() {
       throw Error(Code::kStorage, "can't map " + printable(names) + ": " + std::strerror(errno) + kPathFix);
     return static_cast<std::byte*>(memory);
   };
-  mapped_ = {check(::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)), size};
-  for (int64_t begin = 0; begin < options_.bytes; begin += stripe_) {
-    const Place place = place_of(begin);
-    check(::mmap(mapped_.data() + begin, static_cast<size_t>(place.left), PROT_READ | PROT_WRITE,
-                 MAP_SHARED | MAP_FIXED, place.fd, place.at));
+  const std::span<std::byte> room = {
+      check(::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)), size};
+  try {
+    for (int64_t begin = 0; begin < options_.bytes; begin += stripe_) {
+      const Place place = place_of(begin);
+      check(::mmap(room.data() + begin, static_cast<size_t>(place.left), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                   place.fd, place.at));
+    }
+  } catch (...) {
+    ::munmap(room.data(), room.size());
+    throw;
   }
+  mapped_ = room;
   mapped_name_.emplace(mapped_, names, static_cast<size_t>(kNvmeBlock));
   return mapped_;
 }
 
 void NvmeFile::forget_mapped() {
   if (mapped_.empty()) return;
-  if (::msync(mapped_.data(), mapped_.size(), MS_SYNC) != 0) fail(Direction::kWrite, 0, options_.bytes, errno);
+  for (int64_t begin = 0; begin < options_.bytes; begin += stripe_) {
+    const int64_t size = std::min(stripe_, options_.bytes - begin);
+    if (::msync(mapped_.data() + begin, static_cast<size_t>(size), MS_SYNC) != 0)
+      fail(Direction::kWrite, begin, size, errno);
+  }
   ::madvise(mapped_.data(), mapped_.size(), MADV_DONTNEED);
   for (const auto& file : files_) ::posix_fadvise(file->fd(), 0, 0, POSIX_FADV_DONTNEED);
 }

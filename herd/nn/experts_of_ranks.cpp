@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "herd/comm/communicator.h"
@@ -109,7 +110,9 @@ at::Tensor experts_of_ranks(const at::Tensor& x, const Routing& routing, const E
                             std::shared_ptr<const RowTransfer>* kept) {
   const at::Tensor x_ND = x.reshape({-1, x.size(-1)});
   const RowOrder order = order_rows(routing.experts_Nk, experts);
-  const bool sends_once = routing.experts_Nk.size(1) > 1;  // a token of one expert goes nowhere twice
+  // A token of one expert goes nowhere twice, nor does any where each host has one expert.
+  const bool sends_once =
+      routing.experts_Nk.size(1) > 1 && experts > std::ssize(std::set<int>(hosts_P.begin(), hosts_P.end()));
   TransferPtr transfer = kept != nullptr ? *kept : nullptr;
   if (transfer == nullptr)
     transfer = std::make_shared<RowTransfer>(order, sends_once ? hosts_P : std::span<const int>(), ranks);

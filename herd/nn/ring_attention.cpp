@@ -217,6 +217,7 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
       keys = next;
     }
     wait_for(passing_sums);
+    passed = at::Tensor();
     dx.narrow(2, H * d, 2 * K * d).copy_(dkeys);
     return {dx.to(x.scalar_type()), at::Tensor()};
   }

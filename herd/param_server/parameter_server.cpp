@@ -103,7 +103,7 @@ void ServerState::serve() {
       if (!transfer.valid()) continue;
       if (transfer.done())
         take(worker);
-      else if (now >= workers_[static_cast<size_t>(worker)].reads_until)
+      else if (stopping_ || now >= workers_[static_cast<size_t>(worker)].reads_until)
         transfer = {};
     }
     if (std::exchange(called_locally_, false) || now >= deadline) answer_all_waiting();

@@ -14,6 +14,7 @@ namespace {
 using Key = std::pair<program::Lane, int>;  // lane and axis of a group
 
 constexpr program::Lane kMessages = program::Lane::kPeerOut;  // stands for the lanes of sends and receives
+constexpr program::Lane kEncodedSums = program::Lane::kIo;    // where no collective runs; stands for encoded_sums()
 
 // Tells whether reductions may last into the next step: the compute lane waits neither for their updates nor for a norm
 // of all gradients.
@@ -45,6 +46,8 @@ Needs needs_of_all(Communicator& world, const program::Program& step) {
     const bool is_message = op.kind == program::OpKind::kSend || op.kind == program::OpKind::kReceive;
     const auto lane = static_cast<size_t>(is_message ? kMessages : op.lane);
     used[static_cast<size_t>(op.axis) * lanes + lane] = 1;
+    const bool encoded = op.kind == program::OpKind::kAllReduce && program::keeps_residuals(op.writes.at(0).codec);
+    if (encoded) used[static_cast<size_t>(op.axis) * lanes + static_cast<size_t>(kEncodedSums)] = 1;
   }
   if (axes > 0 && world.size() > 1) world.all_reduce(used, {.op = ReduceOp::kMax, .name = "groups of the step"});
   Needs out{.groups = {}, .own_world = used.back() > 0};
@@ -69,13 +72,16 @@ AxisGroups::AxisGroups(Communicator& world, const program::Program& step)
     if (lane == program::Lane::kReduce && step.mesh.size(axis) == world.size() && !needs.own_world) continue;
     const int index = step.mesh.index(axis, step.rank);
     const int first = index < 0 ? -1 : step.mesh.peer(axis, step.rank, 0);  // splits the group off
-    const std::string name = std::string(program::lane_name(lane)) + " on " + program::axis_name(step.mesh, axis);
+    const std::string what(lane == kEncodedSums ? "encoded sums" : program::lane_name(lane));
+    const std::string name = what + " on " + program::axis_name(step.mesh, axis);
     Communicator group = world.split(first, index, name);
     if (index >= 0) groups_.emplace(std::pair(lane, axis), std::move(group));
   }
 }
 
 Communicator& AxisGroups::messages(int axis) const { return of(kMessages, axis); }
+
+Communicator& AxisGroups::encoded_sums(int axis) const { return of(kEncodedSums, axis); }
 
 Communicator& AxisGroups::of(program::Lane lane, int axis) const {
   if (const auto group = groups_.find({lane, axis}); group != groups_.end()) return group->second;

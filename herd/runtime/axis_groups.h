@@ -22,6 +22,8 @@ class AxisGroups {
   // Returns world() on lane kReduce where the axis has no group of its own there. On other lanes that throws kBug.
   Communicator& of(program::Lane lane, int axis) const;
   Communicator& messages(int axis) const;  // serves sends and receives along the axis; throws as of()
+  // Gathers encoded sums of gradients over the axis, while lane kReduce exchanges terms of the next.
+  Communicator& encoded_sums(int axis) const;
   Communicator& world() const { return world_; }
   int tensor_place() const { return tensor_place_; }  // returns this rank's place on the step's tensor axis
   int tensor_ranks() const { return tensor_ranks_; }  // returns 1 without such an axis

@@ -64,11 +64,11 @@ void EncodedGradients::encode(int group, int64_t step) {
   lost_squares_ += loss.lost_squares;
 }
 
-std::vector<Work> EncodedGradients::start_exchange(int group, int64_t step, Communicator& comm,
+std::vector<Work> EncodedGradients::start_exchange(int group, int64_t step, Communicator& terms, Communicator& gathers,
                                                    const OpOptions& options) {
-  if (!is_warming_up(step)) return groups_.at(group).sum->start_exchange(comm, {.name = options.name});
+  if (!is_warming_up(step)) return groups_.at(group).sum->start_exchange(terms, gathers, {.name = options.name});
   std::vector<Work> works;
-  works.push_back(comm.all_reduce_async(gradient(group), options));
+  works.push_back(terms.all_reduce_async(gradient(group), options));
   return works;
 }
 

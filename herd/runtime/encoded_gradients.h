@@ -34,8 +34,9 @@ class EncodedGradients {
 
   // `group` is one of groups().
   void encode(int group, int64_t step);
-  // Returns what is still on its way when this rank's part is summed.
-  [[nodiscard]] std::vector<Work> start_exchange(int group, int64_t step, Communicator& comm, const OpOptions& options);
+  // As comm::EncodedSum::start_exchange(); in steps of the warm-up one plain sum over `terms`.
+  [[nodiscard]] std::vector<Work> start_exchange(int group, int64_t step, Communicator& terms, Communicator& gathers,
+                                                 const OpOptions& options);
   void decode(int group, int64_t step);
 
   std::vector<int> groups() const;

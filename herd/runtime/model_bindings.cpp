@@ -621,7 +621,8 @@ OpOptions ModelBindings::sum_options(const Op& op) const {
 std::vector<Work> ModelBindings::reduce_encoded(const Op& op, int64_t step, Communicator& comm) {
   std::vector<Work> works;
   for (const program::Value& value : op.writes) {
-    for (Work& work : options_.encoded->start_exchange(value.index, step, comm, sum_options(op)))
+    for (Work& work :
+         options_.encoded->start_exchange(value.index, step, comm, groups_.encoded_sums(op.axis), sum_options(op)))
       works.push_back(std::move(work));
   }
   return works;
@@ -932,6 +933,8 @@ void ModelBindings::step(const Op& op, int64_t step) {
       update_(group, device_->factor.const_data_ptr<float>(), step - skipped_);
     else if (*on_host >= 0)
       update_(group, on_host, step - skipped_);
+    else if (const at::Tensor master = parameters_.update_master(group); master.defined())
+      at::Tensor(parameters_.update_weights(group)).copy_(master);  // what follows copies them, skipped or not
   }
 }
 

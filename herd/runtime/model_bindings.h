@@ -175,7 +175,7 @@ class ModelBindings {
   EventPtr exchange(const program::Op& op);  // sends a slice of an activation to each rank
   EventPtr exchange_terms(const program::Op& op);
   EventPtr reduce(const program::Op& op, int64_t step);
-  // Sums gradients in a codec that keeps what it loses. Returns when it is done, for it works between its messages.
+  // Sums gradients in a codec that keeps what it loses. Works between the messages, so it returns only in the midst.
   std::vector<Work> reduce_encoded(const program::Op& op, int64_t step, Communicator& comm);
   void evict(const program::Op& op);
   void fetch(const program::Op& op);

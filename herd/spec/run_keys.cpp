@@ -126,8 +126,7 @@ std::vector<Key> make_keys() {
       text("data", "path", Effect::kTraining, HERD_FIELD(data.path), {}, "folder of the tokens"),
       text("data", "packing", Effect::kRun, HERD_FIELD(data.packing), {"none", "documents"},
            "none = sequences are windows of the text; documents = of gpt, llama and moe: they are packed of whole "
-           "documents, "
-           "each of which attends to itself alone and begins at position 0"),
+           "documents, each of which attends to itself alone and begins at position 0"),
 
       integer("train", "steps", Effect::kTraining, HERD_FIELD(train.steps), 1, "optimizer steps", kMostSteps),
       integer("train", "batch", Effect::kTraining, HERD_FIELD(train.batch), 1,
@@ -370,7 +369,8 @@ std::vector<Key> make_keys() {
           "rate of copies between the device and the host, each way, like 8GB/s: on CPUs, where both are one memory, "
           "copies are slowed to it, and predictions know it; 0 = no limit"),
       text("memory", "nvme_path", Effect::kNone, HERD_FIELD(memory.nvme_path), {},
-           "folder in which offload and offload_activations = nvme keep a file for each rank, on a drive of each host; "
+           "folder in which offload and offload_activations = nvme and file_layers keep a file for each rank, on a "
+           "drive of each host; "
            "several with a colon between each two, like /drive1/herd:/drive2/herd, share the values; auto = nvme in "
            "the run's folder"),
       rate(

@@ -222,11 +222,14 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
   out.run.train.batch = micro_batches * layout.micro_batch * data * fsdp;
   const bool names_layers =
       run.model.frozen != "none" || run.strategy.direct_host != "none";  // patterns name any layer
-  if (!names_layers && !is_chain)
+  if (!names_layers && !is_chain) {
     out.run.model.layers =
         std::min<int64_t>(run.model.layers, std::max(2 * stages * layout.pipeline.stages_per_rank, 4));
-  if (out.run.strategy.file_layers > 0)
-    out.run.strategy.file_layers = std::min<int64_t>(out.run.strategy.file_layers, 2);
+    const bool all_in_files = run.strategy.file_layers >= run.model.layers;
+    if (run.strategy.file_layers > 0)
+      out.run.strategy.file_layers =
+          all_in_files ? out.run.model.layers : std::min<int64_t>(run.strategy.file_layers, 2);
+  }
   out.run.memory = {};
   return out;
 }

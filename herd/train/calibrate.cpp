@@ -33,6 +33,7 @@ constexpr double kDeviceWarmSeconds = 2;  // of work after which a GPU has the c
 constexpr int kMaxDeviceRounds = 40;
 constexpr int64_t kStepsPerRound = 20;      // a long run may have more rounds: one for each so many of its steps
 constexpr int64_t kMaxElements = 16 << 20;  // elements that a measurement works on, about: more than caches hold
+constexpr double kSlowestDrive = 1e-3;      // bytes a us, so that no time is infinite where no rank has a file
 constexpr int64_t kSmallSide = 128;         // side of square matrices, if gradient memory has no room for the layer's
 constexpr double kFillValue = 1e-3;         // fills memory that is measured, since processors move zeros faster
 
@@ -102,7 +103,8 @@ class Measurements {
     if (run_.strategy.offload == "nvme" || run_.strategy.offload_activations == "nvme" ||
         run_.strategy.file_layers > 0) {
       const double given = static_cast<double>(run_.memory.nvme_bandwidth) / 1e6;
-      machine.nvme_bytes_per_us = given > 0 ? given : mean_over_ranks(nvme_bytes_per_us(), comm_);
+      machine.nvme_bytes_per_us =
+          given > 0 ? given : std::max(mean_of_measured(nvme_bytes_per_us(), comm_), kSlowestDrive);
     }
     for (int g = 0; g < parameters_.num_groups(); ++g) {
       if (!parameters_.holds(g) || parameters_.group(g).frozen()) continue;
@@ -238,9 +240,10 @@ class Measurements {
     });  // also a rank without gradients meets the others
     return count == 0 ? 0 : us / static_cast<double>(count);
   }
-  // Returns the rate of this rank's file while all ranks use theirs. It writes back what it has read.
+  // Returns the rate of this rank's file while all ranks use theirs; 0 where it has none, as a stage before the layers
+  // in files. It writes back what it has read.
   double nvme_bytes_per_us() {
-    constexpr double kMaxBytes = 256 << 20, kNoRate = 1e3;
+    constexpr double kMaxBytes = 256 << 20;
     double bytes = 0, us = 0;
     meet_ranks();
     for (const program::Value& value : parameters_.staged_values()) {
@@ -251,7 +254,7 @@ class Measurements {
       us += us_since(begin);
       bytes += 2 * static_cast<double>(parameters_.memory(value).nbytes());
     }
-    return us > 0 ? bytes / us : kNoRate;  // a rank whose parameters are all frozen may have no file
+    return us > 0 ? bytes / us : 0;
   }
   // Returns the time of an all-reduce. Each call takes the next bucket, as a step does, so that none is in a cache.
   double reduce_us_per_byte() {

@@ -342,7 +342,7 @@ HerdBackend::WorkPtr HerdBackend::broadcast(Tensors& tensors, const c10d::Broadc
                [&](Communicator& comm, Operation& operation, bool later) {
                  const at::Tensor& tensor = only(tensors, "broadcast");
                  const auto root = static_cast<Rank>(options.rootRank);
-                 const at::Tensor used = rank_ == root ? input_of(tensor) : output_of(tensor);
+                 const at::Tensor used = rank_ == root ? input_of(tensor) : output_of(tensor, !later);
                  operation.held = {used, tensor};
                  if (rank_ != root) copy_at_end(operation, used, tensor);
                  const Buffer buffer = buffer_of(used);
@@ -494,7 +494,7 @@ HerdBackend::WorkPtr HerdBackend::_allgather_base(at::Tensor& output, at::Tensor
   return issue({OpType::_ALLGATHER_BASE, "herd:_all_gather_base", {output}, {{input}}, is_asynchronous(options)},
                [&](Communicator& comm, Operation& operation, bool later) {
                  check_same_type(input, output);
-                 const at::Tensor in = input_of(input), out = output_of(output);
+                 const at::Tensor in = input_of(input), out = output_of(output, !later);
                  operation.held = {in, out, output};
                  copy_at_end(operation, out, output);
                  const Buffer from = buffer_of(in), to = buffer_of(out);
@@ -594,7 +594,7 @@ HerdBackend::WorkPtr HerdBackend::scatter(Tensors& outputs, std::vector<Tensors>
                [&](Communicator& comm, Operation& operation, bool later) {
                  const at::Tensor& output = only(outputs, "scatter");
                  const auto root = static_cast<Rank>(options.rootRank);
-                 const at::Tensor out = output_of(output);
+                 const at::Tensor out = output_of(output, !later);
                  const Buffer to = buffer_of(out);
                  Buffer from{nullptr, 0, to.dtype};
                  operation.held = {out};
@@ -626,7 +626,7 @@ HerdBackend::WorkPtr HerdBackend::reduce_scatter(Tensors& outputs, std::vector<T
                  require(inputs.size() == 1 && static_cast<int>(inputs[0].size()) == size_,
                          "reduce_scatter: one input for each of " + std::to_string(size_) + " ranks");
                  for (const auto& part : inputs[0]) check_same_type(part, output);
-                 const at::Tensor in = flat_input(inputs[0]), out = output_of(output);
+                 const at::Tensor in = flat_input(inputs[0]), out = output_of(output, !later);
                  operation.held = {in, out};
                  copy_at_end(operation, out, output);
                  const auto counts = counts_of(inputs[0]);
@@ -649,7 +649,7 @@ HerdBackend::WorkPtr HerdBackend::_reduce_scatter_base(at::Tensor& output, at::T
       {OpType::_REDUCE_SCATTER_BASE, "herd:_reduce_scatter_base", {output}, {{input}}, is_asynchronous(options)},
       [&](Communicator& comm, Operation& operation, bool later) {
         check_same_type(input, output);
-        const at::Tensor in = input_of(input), out = output_of(output);
+        const at::Tensor in = input_of(input), out = output_of(output, !later);
         operation.held = {in, out};
         copy_at_end(operation, out, output);
         const Reduction reduction = reduction_of(options.reduceOp, output.scalar_type());
@@ -701,7 +701,7 @@ HerdBackend::WorkPtr HerdBackend::alltoall_base(at::Tensor& output, at::Tensor& 
       check_same_type(input, output);
       require(input.numel() == output.numel() && (input.dim() == 0 || input.size(0) % size_ == 0),
               "all_to_all: input and output are of one size, which the " + std::to_string(size_) + " ranks divide");
-      const at::Tensor in = input_of(input), out = output_of(output);
+      const at::Tensor in = input_of(input), out = output_of(output, !later);
       operation.held = {in, out};
       copy_at_end(operation, out, output);
       const Buffer from = buffer_of(in), to = buffer_of(out);

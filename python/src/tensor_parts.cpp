@@ -101,10 +101,10 @@ at::Tensor input_of(const at::Tensor& tensor) {
   return tensor.resolve_conj().resolve_neg().contiguous();
 }
 
-at::Tensor output_of(const at::Tensor& tensor) {
+at::Tensor output_of(const at::Tensor& tensor, bool makes_real) {
   check_dense(tensor);
   if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
-    populate_untouched(tensor.data_ptr(), static_cast<int64_t>(tensor.nbytes()));
+    if (makes_real) populate_untouched(tensor.data_ptr(), static_cast<int64_t>(tensor.nbytes()));
     return tensor;
   }
   return at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));

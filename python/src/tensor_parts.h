@@ -19,8 +19,9 @@ Buffer buffer_of(const at::Tensor& contiguous, bool reduces = false);
 // Returns the tensor if it is contiguous, else a contiguous copy. Throws kBadConfig for one that is not dense on the
 // CPU.
 at::Tensor input_of(const at::Tensor& tensor);
-// Returns the tensor if it is contiguous, its memory made real, else memory for its elements.
-at::Tensor output_of(const at::Tensor& tensor);
+// Returns the tensor if it is contiguous, else memory for its elements. `makes_real`: a contiguous one gets its pages
+// here, all at once, as pays where the caller waits for the operation anyway.
+at::Tensor output_of(const at::Tensor& tensor, bool makes_real = false);
 
 // Returns one flat tensor with the elements of all parts, in order: a view where they follow each other in memory, else
 // a copy.

@@ -140,8 +140,11 @@ inline std::vector<double> plain_losses(const Chain& chain, const ReadBatch& rea
 inline double most_apart(const std::vector<double>& a, const std::vector<double>& b) {
   EXPECT_EQ(a.size(), b.size());
   double worst = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
-    worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const double apart = std::abs(a[i] - b[i]) / std::abs(b[i]);
+    EXPECT_TRUE(std::isfinite(apart)) << a[i] << " and " << b[i];
+    worst = std::max(worst, apart);
+  }
   return worst;
 }
 

@@ -79,7 +79,9 @@ double check(const DrawnTraining& drawn) {
     const std::vector<double> in_32_bits = std::move(expected);
     expected = train_chain_in_threads(drawn.model.chain, drawn.model.data, plain, 1, kSteps).losses;
     // What a function does at zero makes some chains jump: by how much tells what 16 bits do to one rank of it.
-    allowed = std::max(allowed, 2 * most_apart(expected, in_32_bits));
+    const double of_one_rank_apart = most_apart(expected, in_32_bits);
+    EXPECT_LT(of_one_rank_apart, 0x1p-4) << drawn.text;
+    allowed = std::max(allowed, 2 * of_one_rank_apart);
     // Layer by layer, the parts of a shared group's gradient are summed in another order, each sum rounded to 16 bits.
     if (run.strategy.order == "layer_major") allowed *= 3;
   }
