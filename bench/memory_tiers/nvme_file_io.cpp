@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
   const std::span<std::byte> piece(static_cast<std::byte*>(memory), kPiece);
   std::fill(piece.begin(), piece.end(), std::byte{7});
   herd::NvmeFile file(
-      {.path = std::string(argv[1]) + "/nvme_file_io", .bytes = bytes, .run = "bench", .contents = "noise"});
+      {.paths = {std::string(argv[1]) + "/nvme_file_io"}, .bytes = bytes, .run = "bench", .contents = "noise"});
   for (const std::string& note : file.notes()) std::fprintf(stderr, "%s\n", note.c_str());
   for (int64_t at = 0; at < bytes; at += kPiece) file.write(at, piece);  // the first time makes the blocks
   std::printf("write %.0f\n", rate(bytes, seconds, [&](int64_t at) { file.write(at, piece); }));

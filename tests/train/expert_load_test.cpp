@@ -14,7 +14,7 @@ TEST(ExpertLoad, SplitsCountsByLayer_AndMovesEachBias) {
   Routers routers;
   for (const char* name : {"h.0.router.bias", "h.1.router.bias"})
     routers.push_back(std::make_shared<nn::RouterState>(name, 2, 0.5));
-  routers[0]->count(at::tensor({0, 0, ~1}, at::kLong), {0}, 3);
+  routers[0]->count(at::tensor({0, 0, ~1}, at::kLong), {0}, {.tokens = 3});
   const std::vector<int64_t> counts = take_expert_load(routers);
   EXPECT_EQ(counts, (std::vector<int64_t>{2, 1, 1, 0, 0, 0}));
   const ExpertLoad load = balance_experts(routers, counts);

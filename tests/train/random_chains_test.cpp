@@ -99,7 +99,8 @@ TEST(RandomChains, TrainAsAPlainLoopDoes) {
   std::map<std::string, int> count;
   const auto stride = static_cast<uint32_t>(one_in(8, 25));
   for (uint32_t seed = 1; seed <= kChains; ++seed) {
-    if (seed % stride != 0) continue;
+    const bool has_odd_bytes_on_host = seed == 87;
+    if (seed % stride != 0 && !has_odd_bytes_on_host) continue;
     const DrawnTraining drawn = drawn_training(seed, folder.path() / "order.txt");
     const std::string& precision = drawn.layout.run.strategy.precision;
     try {
