@@ -367,6 +367,7 @@ bool GroupState::complete_transfers() {
   const PendingOp* mismatched = transfers_.take_done([&](PendingOp& pending) {
     count_moved();
     moved = true;
+    ++completed_transfers_;
     if (pending.device == nullptr) return engine_->completed(pending);
     pending.device->store();
     storing_.push_back(&pending);

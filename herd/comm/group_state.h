@@ -140,8 +140,9 @@ class GroupState {
   bool awaits_finish_ = false;  // copy of RankBoard::awaits_finish: a peer that finishes a collective wakes this rank
   bool same_host_ = true;       // all members are on one host
   std::vector<int> hosts_;      // by rank, numbered from 0 in the order of their first ranks; empty where there is one
-  SteadyTime checked_at_{};     // time of the last Channel::refresh_boards()
-  SteadyTime status_shown_{};   // time of the last show_status()
+  uint64_t completed_transfers_ = 0;
+  SteadyTime checked_at_{};    // time of the last Channel::refresh_boards()
+  SteadyTime status_shown_{};  // time of the last show_status()
 };
 
 }  // namespace herd::comm

@@ -138,9 +138,10 @@ void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
     }
     wake_at = std::min(wake_at, pending->issued + pending->timeout);
     if (peer == rank() || !is_gone_or_left(peer)) continue;
-    // Messages that the peer sent before it went are taken first, so the ring is read once more.
-    if (pending->peer_seen_gone) return fail(Code::kPeerLost, lost_report(*this, *pending, peer));
-    pending->peer_seen_gone = true;
+    // Messages that the peer sent before it went are taken first, so there are checks until none has come between two.
+    if (pending->completed_when_gone == completed_transfers_)
+      return fail(Code::kPeerLost, lost_report(*this, *pending, peer));
+    pending->completed_when_gone = completed_transfers_;
     wake_at = now;
   }
   show_transfer(waits_in);

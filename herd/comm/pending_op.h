@@ -48,7 +48,8 @@ struct PendingOp {
   // kSend, kReceive
   transport::Message message;
   DType dtype = DType::kF32;
-  bool peer_seen_gone = false;  // the peer was gone at the last check of health
+  // The transfers that the group had completed at the last check of health, if the peer was gone then.
+  std::optional<uint64_t> completed_when_gone;
   bool source_unknown = false;  // true while a receive from any source has no sender yet
   std::string name;
 
