@@ -10,9 +10,9 @@
 // For each row whose expert another rank holds, forward sends 2 D e bytes, and backward as much again. A forward that
 // is computed again sends its rows again. Between hosts a row, and the gradient of an output, is sent once for a token
 // and a host, whatever experts it has there; a rank of that host makes the rows of it. Under a uniform router that is 1
-// - C(E - E/H, k)/C(E, k) of D e bytes for a token and each of the other H - 1 hosts, in place of k/H. The values are
-// those of rows that go straight, to the bit. Messages of uneven sizes carry the rows, and no schedule is made for a
-// routing. The bits are the same in every run. A rank without tokens, and one whose experts get none, takes part like
+// less C(E - E/H, k)/C(E, k) of D e bytes for a token and each of the other H - 1 hosts, in place of k/H. The values
+// are those of rows that go straight, to the bit. Messages of uneven sizes carry the rows, and no schedule is made for
+// a routing. The bits are the same in every run. A rank without tokens, and one whose experts get none, takes part like
 // any other. The graph keeps, beside what experts.h keeps of the rows that have come, these rows and the outputs that
 // have come back. REQUIRES a CPU. Threads: one at a time. Collective over the ranks.
 #pragma once
