@@ -29,8 +29,7 @@ TEST(MappedRange, NamesTheFileThatWasCut_WhenItsPageIsRead) {
     std::filesystem::resize_file(path, kPage);
     [[maybe_unused]] const auto read = static_cast<int>(*static_cast<const volatile std::byte*>(&bytes[2 * kPage + 5]));
   };
-  EXPECT_EXIT(map_and_cut(), testing::KilledBySignal(SIGBUS),
-              "kStorage: can't read byte 8197 of .*text.txt, which is mapped: .*\n  fix: ");
+  EXPECT_DEATH(map_and_cut(), "kStorage: can't read byte 8197 of .*text.txt, which is mapped: .*\n  fix: ");
 }
 
 }  // namespace
