@@ -99,7 +99,9 @@ Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
     gradients = torch::autograd::grad(outputs, leaves, output_gradients, /*retain_graph=*/false,
                                       /*create_graph=*/false, /*allow_unused=*/true);
   Tuple dx(graph.inputs.size());
-  for (size_t i = 0; i < input_index.size(); ++i) dx[input_index[i]] = gradients[i];
+  // Without what it is a view of, which would count as another owner of its memory.
+  for (size_t i = 0; i < input_index.size(); ++i)
+    if (gradients[i].defined()) dx[input_index[i]] = gradients[i].detach();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& gradient = gradients[input_index.size() + i];
     if (!gradient.defined()) continue;

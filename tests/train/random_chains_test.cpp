@@ -101,10 +101,9 @@ TEST(RandomChains, HoldWhatIsPredicted_AndNeverMore) {
   const TemporaryFolder folder;
   int near = 0;
   const auto stride = static_cast<uint32_t>(one_in(4, 50));
-  constexpr uint32_t kBeyondItsBound =
-      1048;  // by 10 %: recompute of a function whose outputs are views, not understood
   for (uint32_t seed = 1001; seed <= 1000 + kChains; ++seed) {
-    if (seed % stride != 0 || seed == kBeyondItsBound) continue;
+    const bool adds_to_views = seed == 1048;  // gradients that autograd gives as views
+    if (seed % stride != 0 && !adds_to_views) continue;
     DrawnTraining drawn = drawn_training(seed, folder.path() / "order.txt", 16);
     spec::RunFile& run = drawn.layout.run;
     const int64_t grow = 32 / run.train.micro_batch;
@@ -115,10 +114,12 @@ TEST(RandomChains, HoldWhatIsPredicted_AndNeverMore) {
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what() << "\n" << drawn.text;
     }
+    // How near a peak comes to what its lanes may hold at once is up to when they run: those of a window, and those
+    // that hold something of all micro-batches or of owned groups.
     const bool has_segments = run.strategy.recompute != "none" && run.strategy.recompute != "full";
-    // The scratch of one block is counted beside what other lanes still hold, of all micro-batches or of owned groups.
     const bool has_more_in_flight = run.strategy.order == "layer_major" || run.strategy.shard == "layers";
-    const int percent = has_segments ? 8 : has_more_in_flight ? 5 : 3;
+    const bool has_window = run.strategy.offload == "window";
+    const int percent = 3 + 5 * has_segments + 5 * has_window + 5 * has_more_in_flight;
     for (const MeasuredRank& rank : ranks) {
       EXPECT_LE(rank.peak, rank.bound) << drawn.text;
       if (run.mesh.pp > 1) continue;
