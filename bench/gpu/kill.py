@@ -76,11 +76,11 @@ def part_kill(c):
             if before is not None:
                 after = gpu_memory_used()
                 for _ in range(20):
-                    if after <= before + 64:
+                    if after is None or after <= before + 64:
                         break
                     time.sleep(0.25)
                     after = gpu_memory_used()
                 c.report.row("a rank is killed: GPU memory", f"{before} MiB before, {after} MiB after", "<= 64 MiB more",
-                             after <= before + 64)
+                             after is not None and after <= before + 64)
         finally:
             end_group(job)

@@ -1,7 +1,7 @@
-"""Losses of the device in ten meshes beside those of one CPU rank, and checkpoints between both."""
+"""Losses of the device in fourteen meshes beside those of one CPU rank, and checkpoints between both."""
 import concurrent.futures
 
-from programs import Failed
+from programs import CannotRun, Failed
 
 # Losses of two orders of summation. fp32: an element of a matmul of k <= 2048 terms differs by about sqrt(k) * 2^-24 = 3e-6 of
 # its size, a loss, which is a mean over 1024 tokens, by less; ten AdamW steps at a rate of 3e-4 move weights of 0.02 by up to
@@ -21,6 +21,8 @@ MESHES = [
     ("fsdp 2, ZeRO-3", 2, ["mesh.fsdp=2", "strategy.zero=3"]),
     ("tp 2", 2, ["mesh.tp=2"]),
     ("pp 2", 2, ["mesh.pp=2"]),
+    ("cp 2", 2, ["mesh.cp=2"]),
+    ("dp 2, cp 2", 4, ["mesh.dp=2", "mesh.cp=2"]),
     ("fsdp 2, tp 2, ZeRO-3", 4, ["mesh.fsdp=2", "mesh.tp=2", "strategy.zero=3"]),
     ("dp 2, pp 2, ZeRO-1, recompute", 4, ["mesh.dp=2", "mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"]),
 ]
@@ -52,7 +54,7 @@ def part_parity(c):
     chosen += [("gpt", "fp32", mesh) for mesh in MESHES if mesh[0] in GPT_MESHES]
     chosen += [("llama", "bf16", mesh) for mesh in MESHES if mesh[0] in BF16_MESHES]
     if c.small:
-        chosen = [("llama", "fp32", mesh) for mesh in MESHES if mesh[0] in ("fsdp 2, ZeRO-3",)]
+        chosen = [("llama", "fp32", mesh) for mesh in MESHES if mesh[0] in ("fsdp 2, ZeRO-3", "cp 2")]
         chosen += [("gpt", "bf16", mesh) for mesh in MESHES if mesh[0] == "1 rank, recompute"]
     references = {(model, precision): None for model, precision, _ in chosen}
     # Several at a time: the models are small, and most of a run is its start.
