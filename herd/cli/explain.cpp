@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/cli/measure.h"
+#include "herd/cli/run_program.h"
 #include "herd/collectives/aggregate_traffic.h"
 #include "herd/collectives/choose.h"
 #include "herd/draw/table.h"
@@ -33,8 +35,29 @@ Times measure_all(const ExplainOptions& options, const CollectiveRequest& reques
   return measured;
 }
 
+// Returns "ipc: no nccl: ranks 0 and 1 share a GPU ..", as ranks on this host's devices choose their engine; empty for
+// buffers of the host. Throws kBadConfig where there is no such device.
+std::string device_engine(const ExplainOptions& options, const CollectiveRequest& request) {
+  if (options.device == "cpu") return "";
+  if (!options.collective.topology_file.empty()) {
+    throw Error(Code::kBadConfig,
+                "--device asks this host's devices, so not with --topology\n  fix: leave one of them out");
+  }
+  const auto [status, output] =
+      run_program({std::filesystem::read_symlink("/proc/self/exe"), "bench",
+                   std::string(collective_name(request.collective)), "--ranks", std::to_string(request.num_ranks),
+                   "--bytes", "4KiB", "--seconds", "0.01", "--device", options.device});
+  const std::string before = "# device " + options.device + ", engine ";
+  const size_t begin = output.find(before);
+  if (begin != std::string::npos)
+    return output.substr(begin + before.size(), output.find('\n', begin) - begin - before.size());
+  const std::string prefix = "herd: kBadConfig: ";
+  const size_t error = output.find(prefix);
+  throw Error(Code::kBadConfig, error == std::string::npos ? output : output.substr(error + prefix.size()));
+}
+
 std::string as_json(const CollectiveRequest& request, const Topology& topology, const Choice& choice,
-                    const Times& measured) {
+                    const Times& measured, const std::string& engine) {
   nlohmann::ordered_json object = {{"op", collective_name(request.collective)},
                                    {"ranks", request.num_ranks},
                                    {"bytes", request.bytes()},
@@ -43,6 +66,7 @@ std::string as_json(const CollectiveRequest& request, const Topology& topology, 
                                    {"algorithm", choice.algorithm},
                                    {"reason", choice.reason},
                                    {"candidates", nlohmann::ordered_json::array()}};
+  if (!engine.empty()) object["device_engine"] = engine;
   for (const Candidate& c : choice.candidates) {
     nlohmann::ordered_json one = {{"algorithm", c.algorithm.name}, {"how", c.algorithm.description}};
     if (c.why_not.empty() || c.us > 0) {
@@ -149,8 +173,10 @@ std::string explain(const ExplainOptions& options) {
   if (!options.tuning_file.empty()) tuning = read_tuning(options.tuning_file);
   const Choice choice = choose(request, topology, {.time_all = options.all, .count_rounds = true, .tuning = &tuning});
   const Times measured = measure_all(options, request, choice);
-  if (options.json) return as_json(request, topology, choice, measured);
+  const std::string engine = device_engine(options, request);
+  if (options.json) return as_json(request, topology, choice, measured, engine);
   std::string text = as_text(request, topology, choice, measured);
+  if (!engine.empty()) text += "engine of buffers on " + options.device + ": " + engine + "\n";
   if (options.aggregate_traffic) {
     if (request.collective != Collective::kAllReduce) {
       throw Error(Code::kBadConfig, "--all-workers is about all_reduce, not " + options.collective.op);
@@ -170,6 +196,11 @@ void add_explain_command(CLI::App& app) {
                     "and what all ranks together send, as lectures count it");
   command->add_flag("--measure", options->measure, "and the time measured here, by herd bench");
   command->add_option("--tuning", options->tuning_file, "file of docs/formats/tuning.md, which overrides the model");
+  command
+      ->add_option("--device", options->device,
+                   "cuda: and how buffers on this host's GPUs move (nccl, ipc or staged), and why")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "one JSON object");
   command->callback([options] { std::fputs(explain(*options).c_str(), stdout); });
 }

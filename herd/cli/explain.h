@@ -1,5 +1,7 @@
-//   herd explain OP --ranks N --bytes B [--topology FILE] [--all] [--all-workers] [--measure] [--tuning FILE] [--json]
-// The command prints every algorithm with its messages, bytes and predicted time, and the choice with its reason.
+//   herd explain OP --ranks N --bytes B [--topology FILE] [--all] [--all-workers] [--measure] [--tuning FILE]
+//     [--device cuda] [--json]
+// The command prints every algorithm with its messages, bytes and predicted time, and the choice with its reason. With
+// --device, also how buffers on this host's devices move, and why.
 #pragma once
 
 #include <string>
@@ -14,6 +16,7 @@ struct ExplainOptions {
   bool aggregate_traffic = false;  // also the view that counts all ranks together
   bool measure = false;            // also what `herd bench` takes here
   std::string tuning_file = {};
+  std::string device = "cpu";
   bool json = false;
 };
 

@@ -113,6 +113,21 @@ TEST_F(EveryCommand, AnswersHelpOnTheStandardOutput_InTheWidthOfTheTerminal) {
   }
 }
 
+TEST_F(EveryCommand, ExplainsTheEngineOfADevice_OrSaysWhyThereIsNone) {
+  const Result answer = run("explain all_reduce --ranks 2 --bytes 64KiB --device cuda");
+  if (answer.status == 0) {
+    EXPECT_THAT(answer.out,
+                AnyOf(HasSubstr("engine of buffers on cuda: nccl: "), HasSubstr("engine of buffers on cuda: ipc: "),
+                      HasSubstr("engine of buffers on cuda: staged: ")));
+  } else {
+    EXPECT_EQ(answer.status, 2);
+    EXPECT_EQ(answer.out, "");
+    EXPECT_THAT(answer.err, testing::MatchesRegex("herd: kBadConfig: .*CUDA.*\n  fix: .*"));
+  }
+  EXPECT_THAT(run("explain all_reduce --ranks 2 --device cuda --topology hosts:2x1").err,
+              HasSubstr("so not with --topology"));
+}
+
 TEST_F(EveryCommand, PutsJsonAloneOnTheStandardOutput) {
   for (const Row& row : table()) {
     if (row.json.empty()) continue;
