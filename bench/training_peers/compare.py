@@ -31,6 +31,8 @@ torch pp_ORDER   torch.distributed.pipelining, the same, its stages cut by hand
 torch tp, torch tp_sequence    layers that ranks share, by DTensor; with sequence and loss parallel
 tp, tp sequence  layers that two ranks share, --batch on both together: half of the work of `train alone` for each
 cp, cp all_to_all    sequences that all ranks share, --batch on all together: the work of `train alone` by their number for each
+experts          8 experts a layer, of which a token takes 2, each rank with a part of them; experts alone: runs side by side, each with
+                 all experts; dense: one feed-forward of the size that a token uses; torch experts: rows by all_to_all_single
 torch cp         the same by torch's private templates of ring attention; it has no stock one for CPUs
 before NAME      the contender NAME, by the herd of --before BUILD: what has a change cost?
 
@@ -69,6 +71,8 @@ PIPELINES = [["pp 1f1b", "torch pp_1f1b", "pp zero_bubble_v", "torch pp_zero_bub
              ["pp zero_bubble_h1", *(f"pp {order} unclipped" for order in ORDERS)]]
 # Not in a sitting by default; the first is worth its time from --context 4096 --batch 1 on.
 CONTEXT_AND_TIERS = [["train alone", "cp", "cp all_to_all"], ["zero2", "states"], ["herd train", "window", "nvme"]]
+# Of --layers 6 --width 512: not in a sitting by default.
+EXPERTS = [["experts", "dense", "experts alone", "torch experts"]]
 # PyTorch's programs over herd, and over nothing: not in a sitting by default.
 PYTORCH = [[f"torch {kind}", f"torch {kind} over herd", f"torch {kind} over fake"] for kind in ("ddp", "fsdp2", "tp")]
 
@@ -232,6 +236,8 @@ def torch_alone(kind, runs):
 DROPOUT = "model.dropout=0.1"
 PIPELINE = ("mesh.pp=2", f"train.batch={args.micro_batches * args.batch}")
 BF16 = "strategy.precision=bf16"
+GATED = (f"model.kv_heads={args.width // 64}",)
+MIXTURE = ("model.kind=moe", *GATED, f"model.expert_ffn={2 * args.width}")
 CONTENDERS = {
     "train alone": herd_train(args.ranks, 1),
     "herd train": herd_train(1, args.ranks),
@@ -245,7 +251,7 @@ CONTENDERS = {
     "module alone": plain(*[[program, "alone", *sizes]] * args.ranks),
     "herd ddp": plain([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes]),
     "torch reducer": torch_ranks(f"{args.build}/bench/gloo_reducer"),
-    **{f"torch {kind}": torch_together(kind) for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16", "tp", "tp_sequence", "cp")},
+    **{f"torch {kind}": torch_together(kind) for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16", "tp", "tp_sequence", "cp", "experts")},
     **{f"torch {kind} over {backend}": torch_together(kind, backend) for kind in ("ddp", "fsdp2", "tp")
        for backend in ("herd", "fake")},
     "deepspeed bf16": torch_together("deepspeed_bf16"),
@@ -263,6 +269,9 @@ CONTENDERS = {
     **{name: herd_train(1, args.ranks, f"strategy.offload={name}")
        for name in ("window", "nvme")},
     "nvme unclipped": herd_train(1, args.ranks, "strategy.offload=nvme", "optimizer.clip=0", "health.check_finite=false"),
+    "experts": herd_train(1, args.ranks, *MIXTURE, f"mesh.ep={args.ranks}"),
+    "experts alone": herd_train(args.ranks, 1, *MIXTURE),
+    "dense": herd_train(1, args.ranks, "model.kind=llama", *GATED, f"model.ffn={4 * args.width}"),
     "tp": herd_train(1, 2, "mesh.tp=2", f"train.batch={args.batch}", "strategy.sequence_parallel=false"),
     "tp sequence": herd_train(1, 2, "mesh.tp=2", f"train.batch={args.batch}"),
 }

@@ -1,6 +1,6 @@
 """Torch's own ways to train the GPT of gpt.h on several ranks, each with fused AdamW (RANK, WORLD_SIZE set).
 
-    torch_peers.py ddp|zero|fsdp2|fsdp2_bf16|deepspeed_bf16|deepspeed_nvme|bf16|eager LAYERS WIDTH VOCAB CONTEXT BATCH STEPS
+    torch_peers.py ddp|zero|fsdp2|fsdp2_bf16|experts|deepspeed_bf16|deepspeed_nvme|bf16|eager LAYERS WIDTH VOCAB CONTEXT BATCH STEPS
 
 ddp     DistributedDataParallel, gradients as bucket views
 zero    the same with ZeroRedundancyOptimizer
@@ -13,6 +13,8 @@ pp_gpipe, pp_1f1b, pp_interleaved, pp_zero_bubble_v   torch.distributed.pipelini
         BATCH; stages by hand: 9 layers, and 3 with the head; of two a rank 4, 4, 4, and the head
 tp      tensor parallel by DTensor: columns then rows in each layer, the vocabulary's rows, the logits gathered
 tp_sequence   the same with norms and sums on shards of the sequence, and the loss over the shards of the vocabulary
+experts each layer's feed-forward is 8 gated experts of 2 x WIDTH, of which a token takes 2, the ranks having equal parts of
+        them: rows sorted by expert and sent by all_to_all_single, one product an expert; the rest by DistributedDataParallel
 cp      sequences that all ranks share, attention by torch's own ring templates (private) around its CPU kernel, balanced
         as by zigzag; the gradients summed by DistributedDataParallel
 bf16, eager    one rank, weights in bf16 or fp32
@@ -65,17 +67,54 @@ def own_tokens():
     return torch.cat([pieces[rank], pieces[2 * ranks - 1 - rank]])
 
 
+class Experts(nn.Module):
+    """A gated feed-forward of 8 experts, of which a token takes 2. Each rank has an equal part of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(WIDTH, 8, bias=False)
+        self.gate, self.up, self.down = (nn.Parameter(torch.empty(8 // ranks, *shape).normal_(std=0.02))
+                                         for shape in ((WIDTH, 2 * WIDTH), (WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)))
+
+    def forward(self, x):
+        from torch.distributed._functional_collectives import all_to_all_single_autograd
+
+        tokens = x.reshape(-1, WIDTH)
+        weights, chosen = F.softmax(self.router(tokens), -1).topk(2)
+        weights = (weights / weights.sum(-1, keepdim=True)).flatten()
+        order = chosen.flatten().argsort(stable=True)
+        counts = chosen.flatten().bincount(minlength=8)
+        theirs = torch.empty_like(counts)
+        dist.all_to_all_single(theirs, counts)  # by rank, then by expert of this one
+        sent, come = counts.view(ranks, -1).sum(1).tolist(), theirs.view(ranks, -1).sum(1).tolist()
+        rows = all_to_all_single_autograd(tokens[order // 2], come, sent, dist.group.WORLD)
+        expert_of = torch.arange(8 // ranks).repeat(ranks).repeat_interleave(theirs)
+        sorted_rows = expert_of.argsort(stable=True)
+        parts = []
+        for e, part in enumerate(rows[sorted_rows].split(expert_of.bincount(minlength=8 // ranks).tolist())):
+            parts.append((F.silu(part @ self.gate[e]) * (part @ self.up[e])) @ self.down[e])
+        outputs = torch.cat(parts)[sorted_rows.argsort()]
+        back = all_to_all_single_autograd(outputs, sent, come, dist.group.WORLD)
+        mixed = torch.zeros_like(tokens).index_add(0, order // 2, back * weights[order].unsqueeze(1))
+        return mixed.view_as(x)
+
+
 class Layer(nn.Module):
     def __init__(self):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.qkv, self.projection = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        if KIND == "experts":
+            self.experts = Experts()
+        else:
+            self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x):
         heads = [p.view(BATCH, x.size(1), -1, 64).transpose(1, 2) for p in self.qkv(self.norm1(x)).chunk(3, dim=-1)]
         y = RingAttention.apply(*heads) if KIND == "cp" else F.scaled_dot_product_attention(*heads, is_causal=True)
         x = x + self.projection(y.transpose(1, 2).reshape(BATCH, x.size(1), -1))
+        if KIND == "experts":
+            return x + self.experts(self.norm2(x))
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
@@ -192,6 +231,8 @@ elif KIND.startswith("fsdp2"):
         fully_shard(layer, mesh=mesh, **options)
     fully_shard(gpt, mesh=mesh, **options)
 elif KIND != "eager" and not KIND.startswith("pp_"):
+    own = [name for name, _ in gpt.named_parameters() if ".experts." in name and ".router." not in name]
+    nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(gpt, own)
     model = nn.parallel.DistributedDataParallel(gpt, gradient_as_bucket_view=True)
     if os.environ.get("BACKEND") == "fake":  # its futures hold nothing
         from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
