@@ -138,11 +138,12 @@ function(herd_sources target)
   endif()
 endfunction()
 
-# herd_test(NAME SOURCES a_test.cpp ... [HOT b.cpp ...] [LIBS herd_torch ...] [LABEL slow] [TIMEOUT s]): one GoogleTest
-# program, one ctest. HOT: sources in which the test spends its time, compiled with optimisation. Tests of the longest
-# limits begin first: a long one that began last would leave cores idle.
+# herd_test(NAME SOURCES a_test.cpp ... [HOT b.cpp ...] [LIBS herd_torch ...] [LABEL slow] [TIMEOUT s] [FULL s]): one
+# GoogleTest program, one ctest. HOT: sources in which the test spends its time, compiled with optimisation. FULL: the
+# limit of its long form, a ctest NAME_full of label full with HERD_FULL_TESTS=1. Tests of the longest limits begin
+# first: a long one that began last would leave cores idle.
 function(herd_test name)
-  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;HOT;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "" "LABEL;TIMEOUT;FULL" "SOURCES;HOT;LIBS" ${ARGN})
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "herd_test of ${name}: what no keyword takes: ${arg_UNPARSED_ARGUMENTS}\n  fix: move it behind its keyword")
   endif()
@@ -162,6 +163,10 @@ function(herd_test name)
   endif()
   set_target_properties(${name} PROPERTIES ${herd_unity} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
-  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT}
-    ENVIRONMENT "OMP_NUM_THREADS=1;HERD_SOURCE_DIR=${PROJECT_SOURCE_DIR};HERD_BINARY_DIR=${PROJECT_BINARY_DIR};${herd_sanitizer_options}")
+  set(environment "OMP_NUM_THREADS=1;HERD_SOURCE_DIR=${PROJECT_SOURCE_DIR};HERD_BINARY_DIR=${PROJECT_BINARY_DIR};${herd_sanitizer_options}")
+  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} ENVIRONMENT "${environment}")
+  if(arg_FULL)
+    add_test(NAME ${name}_full COMMAND ${name} --gtest_brief=1)
+    set_tests_properties(${name}_full PROPERTIES LABELS full TIMEOUT ${arg_FULL} ENVIRONMENT "HERD_FULL_TESTS=1;${environment}")
+  endif()
 endfunction()
