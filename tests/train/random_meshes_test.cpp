@@ -38,7 +38,7 @@ Combination mesh_drawn(uint64_t seed) {
   c.dropout = one_of(true, false);
   c.lr = 3e-4, c.norms = 1e-5;
   c.offload = seed % 4 == 2 ? "states" : seed % 4 == 3 ? "nvme" : "none";
-  if ((c.tp == 1 || c.ranks > 4) && seed % 2 == 0) c.kind = "moe";
+  if ((c.tp == 1 || c.ranks > 4) && seed % 5 == 0) c.kind = "moe";
   if (seed % 4 == 1) c.offload = "window";
   c.context = one_of("ring", "all_to_all");         // drawn late, so that the rest is as it was
   if (c.tp > 1 && c.ranks <= 4 && seed % 2 == 0) {  // ranks that share heads and tokens
@@ -59,19 +59,27 @@ Combination mesh_drawn(uint64_t seed) {
     }
     c.ranks *= c.tp;
   }
+  if (c.ranks <= 4) {  // stages of a pipeline, where there are ranks for them
+    c.pp = c.ranks <= 2 ? one_of(1, 2, 3) : one_of(1, 2);
+    c.ranks *= c.pp;
+    if (c.pp > 1) c.order = one_of("1f1b", "gpipe", "zero_bubble_h1");
+  }
   return c;
 }
 
 TEST(RandomMeshes, TrainAsOneRankDoes) {
   std::map<std::string, double> worst;
   std::map<std::string, int> count;
+  int with_stages = 0;
   const uint64_t stride = one_in(17, 41);
   for (uint64_t seed = 6001; seed <= 6000 + kMeshes; ++seed) {
     if (seed % stride != 0) continue;
     const Combination c = mesh_drawn(seed);
     worst[c.precision] = std::max(worst[c.precision], expect_trains_as_one_rank(c));
     ++count[c.precision];
+    if (c.pp > 1) ++with_stages;
   }
+  EXPECT_GT(with_stages, 0);
   for (const auto& [precision, meshes] : count) {
     EXPECT_GT(meshes, 0);
     RecordProperty(precision + " meshes", meshes);
@@ -86,7 +94,7 @@ TEST(RandomMeshes, RingsOfEveryLengthTrainAsOneRankDoes) {
     if ((cp + 2) % static_cast<int>(one_in(7, 7)) != 0) continue;
     Combination c = mesh_drawn(8000 + static_cast<uint64_t>(cp));
     c.tp = 1, c.cp = cp, c.ep = 1, c.context = "ring";
-    c.fsdp = cp == 3 ? 2 : 1, c.pp = cp == 2 || cp == 4 ? 2 : 1;
+    c.fsdp = cp == 3 ? 2 : 1, c.pp = cp == 2 || cp == 4 ? 2 : 1, c.order = "1f1b";
     c.ranks = static_cast<int>(c.cp * c.fsdp * c.pp) * (cp == 2 ? 2 : 1);
     c.zero = cp % 4, c.offload = "none", c.precision = cp == 7 ? "bf16" : "fp32";
     c.recompute = cp % 2 == 0 ? "full" : "none";
@@ -126,7 +134,7 @@ TEST(RandomMeshes, PackedDocumentsOfHeadsAndTokensTrainAsOneRankDoes) {
     for (const char* context : {"ring", "all_to_all"}) {
       Combination c = mesh_drawn(9602 + 3 * index++);  // a seed that packs
       c.kind = kind, c.context = context, c.precision = "fp32";
-      c.tp = 2, c.cp = 2, c.ranks = 4, c.fsdp = 1, c.ep = 1;
+      c.tp = 2, c.cp = 2, c.pp = 1, c.ranks = 4, c.fsdp = 1, c.ep = 1;
       if (c.kind == "moe") c.cp = 1, c.ep = 2;
       c.zero = static_cast<int>(index % 4), c.offload = "none", c.dropout = index % 2 == 0;
       ASSERT_TRUE(drawn(c).data.packs_documents());
@@ -135,7 +143,7 @@ TEST(RandomMeshes, PackedDocumentsOfHeadsAndTokensTrainAsOneRankDoes) {
   }
 }
 
-// Stages of a pipeline beside the mesh where there are ranks for them, and optimizer states in host memory.
+// Optimizer states in host memory and in files, too.
 TEST(RandomMeshes, TakeWeightsAsOneRankDoes) {
   std::map<std::string, double> worst;
   std::map<bool, int> by_tp;
@@ -143,7 +151,6 @@ TEST(RandomMeshes, TakeWeightsAsOneRankDoes) {
   for (uint64_t seed = 7001; seed <= 7000 + kMeshes; ++seed) {
     if (seed % stride != 0) continue;
     Combination c = mesh_drawn(seed);
-    if (c.ranks <= 4 && seed % 2 == 0) c.pp = 2, c.ranks *= 2;
     if (seed % 5 == 1) c.offload = "states";
     if (seed % 5 == 2) c.offload = "nvme";
     worst[c.precision] = std::max(worst[c.precision], expect_takes_weights_as_one_rank(c));
