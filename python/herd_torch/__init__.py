@@ -14,6 +14,8 @@ import pathlib
 import torch
 import torch.distributed as dist
 
+from . import _launchers
+
 __all__ = ["register", "served_versions"]
 
 
@@ -54,6 +56,7 @@ def register() -> None:
     """
     if dist.is_available() and not hasattr(dist.Backend, "HERD"):
         dist.Backend.register_backend("herd", _create, extended_api=True, devices=("cpu",))
+        _launchers.register()
 
 
 register()

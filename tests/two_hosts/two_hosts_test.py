@@ -385,19 +385,30 @@ dist.destroy_process_group()
 """
 
 
-def pytorch(hosts):
-    """A PyTorch program over herd: whoever reaches its store can read and write it, but only the job's secret lets in."""
-    python = python_with_torch()
+def program_of_pytorch():
+    """Returns the command of a PyTorch program over herd that knows no launcher; none where herd has no Python package."""
+    if not (build / "python/herd_torch").exists():
+        return []
     os.environ["PYTHONPATH"] = str(build / "python")
-    token = os.environ.pop("HERD_TOKEN")
     program = folder / "program.py"
     program.write_text(RANK_OF_PYTORCH)
+    return [python_with_torch(), str(program)]
+
+
+def check_sums_of_pytorch(text):
+    check(len(re.findall(r"rank \d of 4 has 6.0", text)) == 4, "not the sums of four ranks", text)
+
+
+def pytorch(hosts):
+    """A PyTorch program over herd: whoever reaches its store can read and write it, but only the job's secret lets in."""
+    python, program = program_of_pytorch()
+    token = os.environ.pop("HERD_TOKEN")
 
     def ranks(token_of):
         return lambda node: [
             "env", *([f"HERD_TOKEN={token_of(node)}"] if token_of(node) else []), python, "-m", "torch.distributed.run",
             "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2", "--master-addr", hosts.addresses[0],
-            "--master-port", "29500", str(program)]
+            "--master-port", "29500", program]
 
     def refused(token_of, words):
         started = [start(hosts, node, ranks(token_of)(node)) for node in (0, 1)]
@@ -406,8 +417,7 @@ def pytorch(hosts):
         check(0 not in statuses and " has " not in re.sub(r"(?m)^(?!rank \d of).*$", "", text), f"joined: {statuses}", text)
         check(words in text, f"no {words!r}", text)
 
-    text = both(hosts, ranks(lambda node: token))
-    check(len(re.findall(r"rank \d of 4 has 6.0", text)) == 4, "not the sums of four ranks", text)
+    check_sums_of_pytorch(both(hosts, ranks(lambda node: token)))
     refused(lambda node: token if node == 0 else os.urandom(16).hex(), "HERD_TOKEN")
     refused(lambda node: "", "HERD_TOKEN_FILE")
 
@@ -430,8 +440,12 @@ exec ip netns exec "$name" unshare --uts sh -c "hostname node-$host; $*"
     mpi = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "4", "--host", where, "--mca",
            "plm_rsh_agent", str(agent), *network, "-x", "HERD_TOKEN", "-x",
            f"HERD_RENDEZVOUS={hosts.addresses[0]}:29400"]
-    for example, check_output in examples():
-        started = start(hosts, 0, ["unshare", "--uts", "sh", "-c", 'hostname node0; exec "$@"', "sh", *mpi, str(example)])
+    commands = [([str(example)], check_output) for example, check_output in examples()]
+    if command := program_of_pytorch():
+        mpi += ["-x", "PYTHONPATH"]
+        commands.append((command, check_sums_of_pytorch))
+    for command, check_output in commands:
+        started = start(hosts, 0, ["unshare", "--uts", "sh", "-c", 'hostname node0; exec "$@"', "sh", *mpi, *command])
         status = started.wait(timeout=60)
         check(status == 0, f"ended with {status}", output_of(0))
         check_output(output_of(0))
@@ -505,6 +519,11 @@ def slurm(hosts):
             text = ran.communicate()[0]
         logs = "".join(path.read_text()[-2000:] for path in folder.glob("slurm*.log"))
         check_sums(text if "of 4 has" in text else text + logs)
+        if command := program_of_pytorch():
+            srun = ["timeout", "60", *job[:-1], *command]
+            ran = on(0, ["env", f"PYTHONPATH={os.environ['PYTHONPATH']}", *srun], stdout=subprocess.PIPE,
+                     stderr=subprocess.STDOUT, text=True)
+            check_sums_of_pytorch(ran.communicate()[0])
     finally:
         munged.terminate()
         munged.wait()
