@@ -18,7 +18,8 @@ SOURCE = pathlib.Path(os.environ.get("HERD_SOURCE_DIR", pathlib.Path(__file__).p
 def examples(only=""):
     text = (SOURCE / "docs/guide/pytorch.md").read_text()
     found = re.findall(r"^## ([^\n]*)\n```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(found) >= 3, found
+    words = [title.split(":")[0] for title, code in found]
+    assert words == ["DDP", "FSDP2", "DTensor", "Pipelining", "DCP"], f"the guide's examples are those of {words}"
     return [(title, code) for title, code in found if only in title]
 
 
@@ -28,7 +29,13 @@ def run_forked(title, code):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free.getsockname()[1]))
-    return fork(lambda rank, ranks: exec(compile(code, title, "exec"), {"__name__": "__main__"}), 2, joined=False)
+
+    def rank_of_example(rank, ranks):
+        os.chdir(folder)
+        exec(compile(code, title, "exec"), {"__name__": "__main__"})
+
+    with tempfile.TemporaryDirectory() as folder:
+        return fork(rank_of_example, 2, joined=False)
 
 
 def run_torchrun(title, code, python=sys.executable, ranks=2, environment=None):
