@@ -63,4 +63,8 @@ if __name__ == "__main__":
     parser.add_argument("--only", default="")
     parser.add_argument("--torchrun", action="store_true")
     given = parser.parse_args()
+    if not given.torchrun:
+        import ranks
+
+        ranks.import_before_fork()
     sys.exit(0 if run_examples(given.only, run_torchrun if given.torchrun else run_forked) else 1)

@@ -1,15 +1,17 @@
-"""Builds the wheel of what a build of herd has made, installs it in a fresh environment, and runs an example with it from
-another folder. Needs no network: torch and the tools that build wheels are those of this Python.
+"""Builds the wheel of what a build of herd has made, installs it in a fresh environment that has only torch beside it, and
+runs the guide's examples from another folder. Needs no network: torch and the tools that build wheels are this Python's.
 
     python wheel.py [BUILD]  without one the wheel is built from source, as a user does
 """
 
+import importlib.metadata
 import importlib.util
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import zipfile
 
@@ -22,6 +24,7 @@ from bundle_libraries import SYSTEM, TORCH, patchelf  # noqa: E402
 CHECK = """
 import sys, herd_torch
 assert herd_torch.__file__.startswith(sys.prefix), herd_torch.__file__
+assert all(path.startswith(sys.prefix) for path in sys.path if path.endswith("-packages")), sys.path
 with open("/proc/self/maps") as maps:
     paths = {line.split()[-1] for line in maps if ".so" in line}
 herds = [path for path in paths if "_torch_2_" in path or "libherd" in path]
@@ -71,6 +74,10 @@ def check_contents(wheel):
         entries = archive.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
     for group in ("[torch.backends]", "[torch.distributed.backends]"):
         assert group in entries, entries
+    written = {path.relative_to(SOURCE / "python").as_posix() for path in (SOURCE / "python").glob("herd*/*") if path.is_file()}
+    assert written <= set(names), written - set(names)
+    typed = {"herd/py.typed", "herd_torch/py.typed"}  # their annotations count for type checkers: they need no stubs
+    assert typed <= written, typed - written
     libraries = {name.split("/")[1].split("-")[0] for name in names if name.startswith("herd_torch.libs/")}
     assert {"libsodium", "libssl", "libcrypto", "libhwloc"} <= libraries, libraries
 
@@ -85,15 +92,32 @@ def check_libraries(packages):
             assert known, f"{path.name} needs {name}"
 
 
+def installed_with(name, found=None):
+    """Returns the installed package and all that pip installs with it, by name."""
+    found = {} if found is None else found
+    try:
+        package = importlib.metadata.distribution(re.match(r"[\w.-]+", name)[0])
+    except importlib.metadata.PackageNotFoundError:  # what another system needs
+        return found
+    if package.name not in found:
+        found[package.name] = package
+        for need in package.requires or []:
+            if "extra ==" not in need:
+                installed_with(need, found)
+    return found
+
+
 def fresh_environment(folder, wheel):
-    """Returns its Python and its folder of packages. It sees this Python's torch beside the wheel."""
+    """Returns its Python and its folder of packages. It has the wheel, and this Python's torch and numpy with what they need."""
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel)
     packages = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
                               check=True, capture_output=True, text=True).stdout.strip()  # fmt: skip
     packages = pathlib.Path(packages)
-    (packages / "torch_of_the_build.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for package in (installed_with("torch") | installed_with("numpy")).values():
+        for name in {file.parts[0] for file in package.files} - {"..", "__pycache__"}:
+            (packages / name).symlink_to(package.locate_file(name))
     return python, packages
 
 
@@ -111,5 +135,8 @@ if __name__ == "__main__":
         title, code = examples()[0]
         status = run_torchrun(title, code + CHECK, python, environment=environment)
         assert status == 0, f"{title}: {status}"
+        for name in ("guide.py", "ranks.py"):
+            shutil.copy(pathlib.Path(__file__).parent / name, folder)
+        run(python, "guide.py", cwd=folder, env=environment | {"HERD_SOURCE_DIR": str(SOURCE)})
         run(python, "-c", REFUSED, cwd=folder, env=environment)
         run(python, "-c", NUMPY, cwd=folder, env=environment)
