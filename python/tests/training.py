@@ -325,22 +325,50 @@ def zero_bubble_pipelining(rank, ranks):
     close([part[0].weight.grad for part in parts], [whole[index][0].weight.grad for index in mine], 1e-4)
 
 
-def checkpoints_between_world_sizes(rank, ranks):
-    """Each size loads what the size before it saved."""
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.tensor import Shard, distribute_tensor
+def whole_state(model, optimizer):
+    """Returns the sharded state for DCP, and the same as whole tensors by name."""
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.tensor import DTensor
 
-    folder = os.environ["HERD_TEST_FOLDER"]
-    mesh = init_device_mesh("cpu", (ranks,))
-    weights = torch.arange(13.0 * 4).reshape(13, 4)
-    state = {"w": distribute_tensor(torch.zeros_like(weights), mesh, [Shard(0)]), "step": 0}
-    before = os.path.join(folder, str(ranks - 1))
-    if os.path.exists(before):
-        dcp.load(state, checkpoint_id=before)
-        assert torch.equal(state["w"].full_tensor(), weights) and state["step"] == ranks - 1, state
-    state = {"w": distribute_tensor(weights, mesh, [Shard(0)]), "step": ranks}
-    dcp.save(state, checkpoint_id=os.path.join(folder, str(ranks)))
-    dist.barrier()
+    weights, states = get_state_dict(model, optimizer)
+    named = {("model", name): weight for name, weight in weights.items()}
+    named |= {(name, key): value for name, each in states["state"].items() for key, value in each.items()}
+    whole = {name: (value.full_tensor() if isinstance(value, DTensor) else value).clone() for name, value in named.items()}
+    return {"model": weights, "optimizer": states}, whole
+
+
+def checkpoints_between_world_sizes(rank, ranks):
+    """What all ranks save of FSDP2 and AdamW, a group of one rank less loads; and the other way round."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import set_state_dict
+    from torch.distributed.device_mesh import DeviceMesh
+
+    meshes = {size: DeviceMesh("cpu", torch.arange(size)) for size in (ranks, ranks - 1)}
+
+    def fresh(size):
+        model = sharded(meshes[size])
+        return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    for saving, loading in ((ranks, ranks - 1), (ranks - 1, ranks)):
+        folder = os.path.join(os.environ["HERD_TEST_FOLDER"], f"{saving}_to_{loading}")
+        saved = [None]
+        if rank < saving:
+            model, optimizer = fresh(saving)
+            train(model, rank, saving, steps=2, optimizer=optimizer)
+            state, saved[0] = whole_state(model, optimizer)
+            dcp.save(state, checkpoint_id=folder, process_group=meshes[saving].get_group())
+        dist.broadcast_object_list(saved)
+        if rank < loading:
+            model, optimizer = fresh(loading)
+            state, before = whole_state(model, optimizer)
+            assert not any(torch.equal(before[name], value) for name, value in saved[0].items() if name[0] == "model")
+            dcp.load(state, checkpoint_id=folder, process_group=meshes[loading].get_group())
+            set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+            _, found = whole_state(model, optimizer)
+            assert len(found) == 4 * 6 and found.keys() == saved[0].keys(), found.keys()
+            for name, value in saved[0].items():
+                assert torch.equal(found[name], value), name
+        dist.barrier()
 
 
 CHECKS = {
