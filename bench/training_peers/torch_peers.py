@@ -7,7 +7,7 @@ zero    the same with ZeroRedundancyOptimizer
 fsdp2   fully_shard of each layer and the whole (fsdp2_bf16: weights gathered and used in bf16, gradients reduced in fp32)
 deepspeed_bf16   DeepSpeed's ZeRO-3 over gloo: weights in bf16, masters and moments in fp32 (pip install deepspeed, and
         DS_ACCELERATOR=cpu)
-deepspeed_nvme   the same in fp32, weights and the optimizer's states in files of the temporary folder; CLIP=1 clips (DeepSpeed
+deepspeed_nvme   the same in fp32, weights and the optimizer's states in files of the temporary folder (DeepSpeed
         compiles its file access and its update at their first use: apt-get install libaio-dev)
 pp_gpipe, pp_1f1b, pp_interleaved, pp_zero_bubble_v   torch.distributed.pipelining on two ranks, MICRO_BATCHES (8) of
         BATCH; stages by hand: 9 layers, and 3 with the head; of two a rank 4, 4, 4, and the head
@@ -18,7 +18,7 @@ experts each layer's feed-forward is 8 gated experts of 2 x WIDTH, of which a to
 cp      sequences that all ranks share, attention by torch's own ring templates (private) around its CPU kernel, balanced
         as by zigzag; the gradients summed by DistributedDataParallel
 bf16, eager    one rank, weights in bf16 or fp32
-BACKEND=herd|fake in the environment takes another process group than gloo; fake is torch's own that moves nothing.
+CLIP=1 in the environment clips by the norm of all gradients; BACKEND=herd|fake takes another process group than gloo; fake is torch's own that moves nothing.
 """
 import contextlib
 import os
@@ -263,6 +263,7 @@ tokens = (torch.arange(BATCH * (CONTEXT + 1)) * 7919 % VOCAB).view(BATCH, -1)
 inputs, targets = tokens[:, :-1], tokens[:, 1:].reshape(-1)
 if KIND == "cp":
     inputs, targets = tokens[:, own_tokens()], tokens[:, own_tokens() + 1].reshape(-1)
+clip = float(os.environ.get("CLIP", "0"))
 for _ in range(STEPS):
     if ranks > 1:
         dist.barrier()
@@ -284,6 +285,8 @@ for _ in range(STEPS):
     if KIND.startswith("deepspeed"):
         model.step()
     else:
+        if clip:
+            nn.utils.clip_grad_norm_(parameters, clip)
         optimizer.step()
         optimizer.zero_grad()
     if rank == 0:
