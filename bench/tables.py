@@ -197,6 +197,12 @@ def staleness(samples):
     return ["slow rank", "bound", "most stale", "loss", "beside 0", "time to that loss", "of it"], rows
 
 
+def topologies(samples):
+    columns = ["workers", "pattern", "rate", "MiB", "measured, s", "equation, s", "of it"]
+    return columns, [[s["workers"], s["pattern"], s["rate"], s["mib"], f"{s['s']:.3f}", f"{s['equation_s']:.3f}",
+                      f"{s['s'] / s['equation_s']:.2f}"] for s in samples]
+
+
 def server_rounds(samples):
     columns = ["workers", "hosts that only serve", "rate", "MiB", "round, s", "equation, s", "of it"]
     return columns, [[s["workers"], s["dedicated"], s["rate"], s["mib"], f"{s['s']:.3f}", f"{s['equation_s']:.3f}",

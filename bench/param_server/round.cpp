@@ -1,10 +1,12 @@
 // Measures rounds of push and pull of all workers, the ranks of a job of which the last ones only serve, and prints the
 // seconds of each round as JSON on rank 0. Run by hosts.py.
-//   herd run ... -- build/release/bench/round DEDICATED MIB ROUNDS
+//   herd run ... -- build/release/bench/round DEDICATED MIB ROUNDS [alone]
+// alone: the workers serve nothing, as lectures have it.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <vector>
 
 #include "herd/comm/communicator.h"
@@ -15,20 +17,24 @@
 constexpr int64_t kKeyBytes = 512 << 10;
 
 int main(int count, char** arguments) {
-  if (count != 4) {
-    std::fprintf(stderr, "usage: round DEDICATED MIB ROUNDS\n");
+  if (count != 4 && count != 5) {
+    std::fprintf(stderr, "usage: round DEDICATED MIB ROUNDS [alone]\n");
     return 2;
   }
   const int dedicated = std::atoi(arguments[1]), rounds = std::atoi(arguments[3]);
   const int64_t elements = kKeyBytes / 4, num_keys = std::atoll(arguments[2]) * (1 << 20) / kKeyBytes;
   auto world = herd::Communicator::create();
   const int num_workers = world.size() - dedicated;
-  const herd::ServerLayout layout = herd::mixed_servers(world.size(), dedicated);
-  const herd::KeyTable keys(std::vector<herd::Key>(num_keys, {.elements = elements}),
-                            herd::balanced_shares(world.size(), dedicated));
-  herd::ParameterServer server(world, layout, keys);
+  const bool alone = count == 5;
+  const herd::ServerLayout layout =
+      alone ? herd::dedicated_servers(world.size(), dedicated) : herd::mixed_servers(world.size(), dedicated);
+  const std::vector<herd::Key> all(num_keys, {.elements = elements});
+  const herd::KeyTable keys =
+      alone ? herd::KeyTable(all) : herd::KeyTable(all, herd::balanced_shares(world.size(), dedicated));
+  std::optional<herd::ParameterServer> server;
+  if (!alone || world.rank() >= num_workers) server.emplace(world, layout, keys);
   if (world.rank() < num_workers) {
-    herd::ServerClient client(world, layout, keys, &server);
+    herd::ServerClient client(world, layout, keys, server ? &*server : nullptr);
     std::vector<std::vector<float>> gradients(num_keys, std::vector<float>(static_cast<size_t>(elements), 1));
     auto weights = gradients;
     for (int round = 0; round < rounds; ++round) {
@@ -44,5 +50,5 @@ int main(int count, char** arguments) {
       std::fflush(stdout);
     }
   }
-  server.wait();
+  if (server) server->wait();
 }

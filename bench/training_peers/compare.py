@@ -102,7 +102,7 @@ scratch = tempfile.TemporaryDirectory(prefix="herd_training_peers.")
 MODEL = f"{here}/../../share/herd/models/gpt-162m.toml"
 SETTINGS = [f"model.layers={args.layers}", f"model.width={args.width}", f"model.heads={args.width // 64}",
             f"model.context={args.context}", f"model.vocab={args.vocab}", f"train.micro_batch={args.batch}", f"train.steps={turns}",
-            "train.eval_every=0", "train.threads=1", "optimizer.lr=1e-3", "checkpoint.every=-1",
+            "train.eval_every=0", "train.threads=1", "comm.deadline_s=3600", "optimizer.lr=1e-3", "checkpoint.every=-1",
             "checkpoint.resume=none", f"log.dir={scratch.name}", "log.every=1"]
 
 
