@@ -25,7 +25,7 @@ def fails(call, *words, within=10):
     try:
         call()
     except dist.DistBackendError as error:
-        text = str(error)
+        text = " " + str(error).split('": ', 1)[-1]  # without whose error it is
         for word in words:
             assert re.search(word, text), f"no {word!r} in: {text}"
         assert time.monotonic() - began < within, f"{time.monotonic() - began} s"
@@ -58,7 +58,8 @@ def another_shape(rank, ranks):
 
 
 def another_type(rank, ranks):
-    fails(lambda: dist.all_reduce(torch.ones(10, dtype=torch.int32 if rank == 1 else torch.float32)), "int32", "fp32")
+    fails(lambda: dist.all_reduce(torch.ones(10, dtype=torch.int32 if rank == 1 else torch.float32)),
+          "int32", "fp32", "rank 1", "all_reduce")  # fmt: skip
 
 
 def another_path(rank, ranks):
@@ -71,7 +72,66 @@ def a_rank_that_does_not_come(rank, ranks):
     if rank == 1:
         time.sleep(3 * SECONDS)
         os._exit(0)
-    fails(lambda: dist.all_reduce(torch.ones(10)), " Timed out ", "rank 1")
+    fails(lambda: dist.all_reduce(torch.ones(10)), " Timed out ", "rank 1", "all_reduce", within=2 * SECONDS)
+
+
+def coalesced(call, sizes, group):
+    with dist._coalescing_manager(group=group):
+        for size in sizes:
+            call(size)
+
+
+def operations(group, members, me, odd):
+    """Calls of rank `me` of the group, by name: where `odd` is 1, this rank's differ from the other ranks'."""
+    ones, n = torch.ones, len(members)
+    return {
+        "all_reduce": lambda: dist.all_reduce(ones(10 + odd), group=group),
+        "broadcast": lambda: dist.broadcast(ones(10, dtype=torch.int32 if odd else torch.float32), members[0], group),
+        "reduce ": lambda: dist.reduce(ones(10), members[odd], group=group),
+        "all_gather": lambda: dist.all_gather([ones(5 + odd) for _ in range(n)], ones(5 + odd), group),
+        "all_gather, uneven": lambda: dist.all_gather([ones(5 + k + odd * (k != me)) for k in range(n)], ones(5 + me), group),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(ones(4 + odd), ones(n * (4 + odd)), group=group),
+        "reduce_scatter, uneven": lambda: dist.reduce_scatter(
+            ones(5 + me), [ones(5 + k + odd * (k != me)) for k in range(n)], group=group),
+        "all_reduce, coalesced": lambda: coalesced(
+            lambda size: dist.all_reduce(ones(size), group=group), [3, 4 + odd], group),
+        "reduce_scatter, coalesced": lambda: coalesced(
+            lambda size: dist.reduce_scatter_tensor(ones(size), ones(n * size), group=group), [3, 4 + odd], group),
+        "all_gather, coalesced": lambda: coalesced(
+            lambda size: dist.all_gather_into_tensor(ones(n * size), ones(size), group=group), [3, 4] + [5] * odd, group),
+        "all_to_all": lambda: dist.all_to_all_single(ones(n * (2 + odd)), ones(n * (2 + odd)), group=group),
+        "gather|scatter": lambda: (
+            dist.scatter(ones(2), [ones(2)] * n if me == 0 else None, members[0], group=group) if odd else
+            dist.gather(ones(2), [ones(2) for _ in range(n)] if me == 0 else None, members[0], group=group)),
+    }  # fmt: skip
+
+
+def fails_now_or_next(call, name, group, *words, within):
+    """A rank that others do not depend on, such as the root of a broadcast, may return: its next operation fails."""
+    is_rooted = name in ("broadcast", "reduce ", "gather|scatter")
+    name = name.split(",")[0]
+    fails(lambda: (call(), is_rooted and dist.barrier(group)), f"{name}|barrier" if is_rooted else name, *words, within=within)
+
+
+def every_difference_is_named(rank, ranks):
+    """Of rank 1, in groups of all ranks and of two: each group fails once."""
+    for members in ([0, 1, 2], [1, 2]):
+        for name in operations(None, members, 0, 0):
+            group = dist.new_group(members)
+            if rank in members:
+                call = operations(group, members, members.index(rank), int(rank == 1))[name]
+                fails_now_or_next(call, name, group, "rank 1", within=5)
+
+
+def every_absence_is_named(rank, ranks):
+    """A rank that does not call is named by each other member within twice the group's timeout."""
+    for members, every in (([0, 1, 2], 1), ([1, 2], 3)):
+        for name in list(operations(None, members, 0, 0))[::every]:
+            group = dist.new_group(members, timeout=datetime.timedelta(seconds=0.5))
+            if rank in members and rank != 1:
+                call = operations(group, members, members.index(rank), 0)[name]
+                fails_now_or_next(call, name, group, " Timed out ", "rank 1", within=1)
+            dist.barrier()
 
 
 def a_stopped_rank(rank, ranks):
@@ -100,6 +160,22 @@ def an_interrupt_ends_all(rank, ranks):
         assert time.monotonic() - began < 5, f"{time.monotonic() - began} s"
     else:
         raise AssertionError("no error")
+
+
+def an_interrupt_of_one_rank(rank, ranks):
+    """Ctrl-C ends the wait of rank 1; the others learn that it was there."""
+    if rank == 1:
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        try:
+            dist.all_reduce(torch.ones(10))
+        except (KeyboardInterrupt, dist.DistBackendError):
+            assert time.monotonic() - began < 5, f"{time.monotonic() - began} s"
+            return
+        raise AssertionError("no error")
+    if rank == 2:
+        time.sleep(1)  # until rank 1 has been interrupted
+    fails(lambda: dist.all_reduce(torch.ones(10)), "rank 1", "Ctrl-C", within=5)
 
 
 def no_line_of_herd_is_named(rank, ranks):
@@ -190,7 +266,8 @@ def an_unfinished_send_arrives(rank, ranks):
 
 CHECKS = [
     a_killed_rank, a_rank_killed_in_flight, another_shape, another_type, another_path, no_line_of_herd_is_named,
-    a_rank_that_does_not_come, a_stopped_rank, an_interrupt_ends_all, a_timeout_of_one_group_leaves_others,
+    every_difference_is_named, every_absence_is_named, a_rank_that_does_not_come, a_stopped_rank, an_interrupt_ends_all,
+    an_interrupt_of_one_rank, a_timeout_of_one_group_leaves_others,
     an_aborted_group, a_monitored_barrier_names_all, a_closed_group, no_destruction, destruction_in_another_order,
     an_unfinished_send_arrives,
 ]  # fmt: skip
