@@ -20,6 +20,7 @@ COMPLEX = [torch.complex64, torch.complex128]
 REDUCED = FLOATS + INTEGERS + [torch.bool]
 MOVED = REDUCED + COMPLEX + [torch.float8_e4m3fn]
 OP = dist.ReduceOp
+OPEN = 8  # asynchronous operations that a rank leaves open at a time
 
 options = argparse.Namespace(cases=300, seed=1)
 
@@ -31,7 +32,13 @@ def whole_numbers(shape, seed, high=4):
 
 def given(shape, dtype, seed, high=4):
     """What the rank with this seed gives: any rank can make it."""
-    return whole_numbers(shape, seed, high).to(torch.float32).to(dtype)
+    real = whole_numbers(shape, seed, high).to(torch.float32)
+    return torch.complex(real, whole_numbers(shape, seed + 1, high).float()).to(dtype) if dtype in COMPLEX else real.to(dtype)
+
+
+def exact(dtype):
+    """The type in which a value is made before it is cast: such a one can be multiplied and cut."""
+    return dtype if dtype in COMPLEX else torch.float32
 
 
 def strided(tensor, kind):
@@ -57,13 +64,18 @@ def same(a, b):
     assert a.shape == b.shape and torch.equal(a.contiguous(), b.contiguous()), (a, b)
 
 
+def all_same(some, others):
+    for a, b in zip(some, others, strict=True):
+        same(a, b)
+
+
 def ops_of(dtype):
     if dtype == torch.bool:
         return [OP.SUM, OP.PRODUCT, OP.MIN, OP.MAX, OP.BAND, OP.BOR, OP.BXOR]
     if dtype in FLOATS:
         return [OP.SUM, OP.AVG, OP.PRODUCT, OP.MIN, OP.MAX, "premul"]
     if dtype in COMPLEX:
-        return [OP.SUM, OP.AVG]
+        return [OP.SUM, OP.AVG, "premul"]
     return [OP.SUM, OP.PRODUCT, OP.MIN, OP.MAX, OP.BAND, OP.BOR, OP.BXOR]
 
 
@@ -90,7 +102,7 @@ def torch_op(op):
 
 def inputs_of(op, shape, dtype, ranks, seed):
     """Values whose results every dtype holds exactly: an average's are multiples of the number of ranks."""
-    tensors = [given(shape, torch.float32, seed + rank, 3 if op == OP.PRODUCT else 4) for rank in range(ranks)]
+    tensors = [given(shape, exact(dtype), seed + rank, 3 if op == OP.PRODUCT else 4) for rank in range(ranks)]
     if op == OP.AVG:
         tensors = [tensor * ranks for tensor in tensors]
     return [tensor.to(dtype) for tensor in tensors]
@@ -99,8 +111,8 @@ def inputs_of(op, shape, dtype, ranks, seed):
 class Case:
     """One random collective: what it is of, on which group, and how it is waited for."""
 
-    def __init__(self, chance, rank, ranks, groups):
-        self.chance = chance
+    def __init__(self, chance, rank, ranks, groups, pending):
+        self.chance, self.pending = chance, pending
         self.shape = chance.choice([(), (0,), (1,), (7,), (3, 5), (2, 3, 4), (1000,), (64, 33)])
         self.stride = [chance.choice(["plain", "transposed", "gaps", "offset"]) for _ in range(2 * ranks)]
         self.seed = chance.randrange(1 << 30)
@@ -116,36 +128,41 @@ class Case:
     def layout(self, tensor, k=0):
         return strided(tensor, self.stride[self.rank + k])
 
-    def wait(self, work):
-        if self.asynchronous:
+    def then(self, work, check):
+        """Runs check() when the operation has ended: now, or where it is asynchronous at some later case."""
+        if not self.asynchronous:
+            return check()
+
+        def wait():
             work.get_future().wait() if self.by_future else work.wait()
+            check()
+
+        self.pending.append(wait)
 
     @property
     def how(self):
         return {"group": self.group, "async_op": self.asynchronous}
 
 
-def all_reduce(c, dtype=None):
-    dtype = dtype or c.chance.choice(REDUCED)
+def all_reduce(c):
+    dtype = c.chance.choice(REDUCED + COMPLEX)
     op = c.chance.choice(ops_of(dtype))
     if not c.member:
         return
     every = inputs_of(op, c.shape, dtype, c.ranks, c.seed)
     x = c.layout(every[c.rank])
-    c.wait(dist.all_reduce(x, torch_op(op), **c.how))
-    same(x, reduced(op, every, dtype))
+    c.then(dist.all_reduce(x, torch_op(op), **c.how), lambda: same(x, reduced(op, every, dtype)))
 
 
 def reduce(c):
-    dtype = c.chance.choice(REDUCED)
+    dtype = c.chance.choice(REDUCED + COMPLEX)
     op = c.chance.choice(ops_of(dtype))
     if not c.member:
         return
     every = inputs_of(op, c.shape, dtype, c.ranks, c.seed)
     x = c.layout(every[c.rank])
-    c.wait(dist.reduce(x, c.root_of_world, torch_op(op), **c.how))
-    if c.rank == c.root:
-        same(x, reduced(op, every, dtype))
+    work = dist.reduce(x, c.root_of_world, torch_op(op), **c.how)
+    c.then(work, lambda: same(x, reduced(op, every, dtype)) if c.rank == c.root else None)
 
 
 def broadcast(c):
@@ -154,8 +171,7 @@ def broadcast(c):
         return
     want = given(c.shape, dtype, c.seed)
     x = c.layout(want if c.rank == c.root else torch.zeros(c.shape).to(dtype))
-    c.wait(dist.broadcast(x, c.root_of_world, **c.how))
-    same(x, want)
+    c.then(dist.broadcast(x, c.root_of_world, **c.how), lambda: same(x, want))
 
 
 def all_gather(c):
@@ -166,9 +182,7 @@ def all_gather(c):
     shapes = [(c.shape[0] + k % 3, *c.shape[1:]) if uneven else c.shape for k in range(c.ranks)]
     every = [given(shapes[k], dtype, c.seed + k) for k in range(c.ranks)]
     outs = [c.layout(torch.zeros(shape).to(dtype), 1) for shape in shapes]
-    c.wait(dist.all_gather(outs, c.layout(every[c.rank]), **c.how))
-    for out, want in zip(outs, every):
-        same(out, want)
+    c.then(dist.all_gather(outs, c.layout(every[c.rank]), **c.how), lambda: all_same(outs, every))
 
 
 def all_gather_into_tensor(c):
@@ -182,8 +196,7 @@ def all_gather_into_tensor(c):
     if not stacked:
         want = want.reshape(c.ranks * shape[0], *shape[1:])
     out = c.layout(torch.zeros(want.shape).to(dtype), 1)
-    c.wait(dist.all_gather_into_tensor(out, c.layout(every[c.rank]), **c.how))
-    same(out, want)
+    c.then(dist.all_gather_into_tensor(out, c.layout(every[c.rank]), **c.how), lambda: same(out, want))
 
 
 def gather(c):
@@ -192,9 +205,8 @@ def gather(c):
         return
     every = [given(c.shape, dtype, c.seed + k) for k in range(c.ranks)]
     outs = [c.layout(torch.zeros(c.shape).to(dtype), k) for k in range(c.ranks)] if c.rank == c.root else None
-    c.wait(dist.gather(c.layout(every[c.rank]), outs, c.root_of_world, **c.how))
-    for out, want in zip(outs or [], every):
-        same(out, want)
+    work = dist.gather(c.layout(every[c.rank]), outs, c.root_of_world, **c.how)
+    c.then(work, lambda: all_same(outs, every) if c.rank == c.root else None)
 
 
 def scatter(c):
@@ -204,12 +216,11 @@ def scatter(c):
     every = [given(c.shape, dtype, c.seed + k) for k in range(c.ranks)]
     out = c.layout(torch.zeros(c.shape).to(dtype))
     parts = [c.layout(t, 1) for t in every] if c.rank == c.root else None
-    c.wait(dist.scatter(out, parts, c.root_of_world, **c.how))
-    same(out, every[c.rank])
+    c.then(dist.scatter(out, parts, c.root_of_world, **c.how), lambda: same(out, every[c.rank]))
 
 
 def reduce_scatter(c):
-    dtype = c.chance.choice(REDUCED)
+    dtype = c.chance.choice(REDUCED + COMPLEX)
     op = c.chance.choice(ops_of(dtype))
     uneven = c.chance.random() < 0.4 and len(c.shape) > 0
     if not c.member:
@@ -218,20 +229,20 @@ def reduce_scatter(c):
     every = [inputs_of(op, shapes[k], dtype, c.ranks, c.seed + 100 * k) for k in range(c.ranks)]  # [part][from]
     out = c.layout(torch.zeros(shapes[c.rank]).to(dtype))
     parts = [c.layout(every[k][c.rank], 1) for k in range(c.ranks)]
-    c.wait(dist.reduce_scatter(out, parts, torch_op(op), **c.how))
-    same(out, reduced(op, every[c.rank], dtype))
+    work = dist.reduce_scatter(out, parts, torch_op(op), **c.how)
+    c.then(work, lambda: same(out, reduced(op, every[c.rank], dtype)))
 
 
 def reduce_scatter_tensor(c):
-    dtype = c.chance.choice(REDUCED)
+    dtype = c.chance.choice(REDUCED + COMPLEX)
     op = c.chance.choice(ops_of(dtype))
     if not c.member:
         return
     shape = c.shape or (1,)
     every = inputs_of(op, (c.ranks * shape[0], *shape[1:]), dtype, c.ranks, c.seed)
     out = c.layout(torch.zeros(shape).to(dtype))
-    c.wait(dist.reduce_scatter_tensor(out, c.layout(every[c.rank], 1), torch_op(op), **c.how))
-    same(out, reduced(op, every, dtype)[c.rank * shape[0] : (c.rank + 1) * shape[0]])
+    work = dist.reduce_scatter_tensor(out, c.layout(every[c.rank], 1), torch_op(op), **c.how)
+    c.then(work, lambda: same(out, reduced(op, every, dtype)[c.rank * shape[0] : (c.rank + 1) * shape[0]]))
 
 
 def all_to_all_single(c):
@@ -241,13 +252,12 @@ def all_to_all_single(c):
         return
     rows = lambda f, t: (f + 2 * t) % 4 if uneven else 2  # noqa: E731
     tail = c.shape[1:]
-    part = lambda f, t: given((rows(f, t), *tail), torch.float32, c.seed + f * c.ranks + t)  # noqa: E731
+    part = lambda f, t: given((rows(f, t), *tail), exact(dtype), c.seed + f * c.ranks + t)  # noqa: E731
     x = torch.cat([part(c.rank, t) for t in range(c.ranks)]).to(dtype)
     want = torch.cat([part(f, c.rank) for f in range(c.ranks)]).to(dtype)
     out = c.layout(torch.zeros(want.shape).to(dtype), 1)
     splits = ([rows(f, c.rank) for f in range(c.ranks)], [rows(c.rank, t) for t in range(c.ranks)]) if uneven else (None, None)
-    c.wait(dist.all_to_all_single(out, c.layout(x), *splits, **c.how))
-    same(out, want)
+    c.then(dist.all_to_all_single(out, c.layout(x), *splits, **c.how), lambda: same(out, want))
 
 
 def all_to_all(c):
@@ -256,13 +266,12 @@ def all_to_all(c):
         return
     part = lambda f, t: given(((f + t) % 3, 4), dtype, c.seed + f * c.ranks + t)  # noqa: E731
     outs = [c.layout(torch.zeros((f + c.rank) % 3, 4).to(dtype), f) for f in range(c.ranks)]
-    c.wait(dist.all_to_all(outs, [c.layout(part(c.rank, t), t) for t in range(c.ranks)], **c.how))
-    for f, out in enumerate(outs):
-        same(out, part(f, c.rank))
+    work = dist.all_to_all(outs, [c.layout(part(c.rank, t), t) for t in range(c.ranks)], **c.how)
+    c.then(work, lambda: all_same(outs, [part(f, c.rank) for f in range(c.ranks)]))
 
 
 def coalesced(c):
-    dtypes = [c.chance.choice(FLOATS + INTEGERS) for _ in range(3)]
+    dtypes = [c.chance.choice(FLOATS + INTEGERS + COMPLEX) for _ in range(3)]
     kind = c.chance.choice(["all_reduce", "all_gather", "reduce_scatter"])
     if not c.member:
         return
@@ -294,10 +303,8 @@ def coalesced(c):
             reduced(OP.SUM, every, dtype)[c.rank * shape[0] : (c.rank + 1) * shape[0]]
             for every, dtype in zip(large, dtypes)
         ]
-    if c.asynchronous:
-        manager.wait()
-    for x, want in zip(xs, wants):
-        same(x, want)
+    c.by_future = False  # what the manager gives has none
+    c.then(manager, lambda: all_same(xs, wants))
 
 
 def messages(c):
@@ -310,10 +317,11 @@ def messages(c):
     sends = [dist.isend(c.layout(part(c.rank, tag)), to, c.group, tag) for tag in (1, 2, 3)]
     outs = {tag: c.layout(torch.zeros(c.shape).to(dtype), 1) for tag in (3, 1, 2)}
     receives = [dist.irecv(out, source, c.group, tag) for tag, out in outs.items()]
-    for work in sends + receives:
-        work.wait()
-    for tag, out in outs.items():
-        same(out, part((c.rank - 1) % c.ranks, tag))
+    c.asynchronous = True
+    for work, (tag, out) in zip(receives, outs.items()):
+        c.then(work, lambda out=out, tag=tag: same(out, part((c.rank - 1) % c.ranks, tag)))
+    for work in sends:
+        c.then(work, lambda: None)
 
 
 KINDS = [
@@ -326,12 +334,19 @@ def random_collectives(rank, ranks):
     chance = random.Random(options.seed)
     lists = [list(range(ranks)), [0, ranks - 1] if ranks > 2 else [1], list(range(ranks))[::-1][:2][::-1]]
     groups = [(members, dist.new_group(members)) for members in lists]
+    own = random.Random(rank)  # each rank waits in an order of its own
+    pending, most = [], 0
     for number in range(options.cases):
         kind = chance.choice(KINDS)
+        case = Case(random.Random(chance.randrange(1 << 60)), rank, ranks, groups, pending)
         try:
-            kind(Case(random.Random(chance.randrange(1 << 60)), rank, ranks, groups))
+            kind(case)
+            most = max(most, len(pending))
+            while len(pending) > (own.randrange(OPEN + 1) if number + 1 < options.cases else 0):
+                pending.pop(own.randrange(len(pending)))()
         except BaseException as error:
-            raise AssertionError(f"case {number} with --seed {options.seed}: {kind.__name__}") from error
+            raise AssertionError(f"case {number} with --seed {options.seed}, or one before: {kind.__name__}") from error
+    assert most >= OPEN, most
 
 
 def every_type_is_reduced_or_refused(rank, ranks):
