@@ -1,14 +1,17 @@
 """Random collectives, and those at the edges, against what they are defined to give: exact small integers.
 
-    python collectives.py [--cases 300] [--seed 1] [--ranks 2,3,4] [--only NAME]
+    python collectives.py [--cases 300] [--seed 1] [--ranks 1,2,3,4] [--only NAME]
 """
 
 import argparse
+import datetime
 import functools
 import operator
 import os
 import random
 import sys
+import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -332,7 +335,7 @@ KINDS = [
 
 def random_collectives(rank, ranks):
     chance = random.Random(options.seed)
-    lists = [list(range(ranks)), [0, ranks - 1] if ranks > 2 else [1], list(range(ranks))[::-1][:2][::-1]]
+    lists = [list(range(ranks)), [0, ranks - 1] if ranks > 2 else [ranks - 1], list(range(ranks))[::-1][:2][::-1]]
     groups = [(members, dist.new_group(members)) for members in lists]
     own = random.Random(rank)  # each rank waits in an order of its own
     pending, most = [], 0
@@ -401,12 +404,107 @@ def futures_may_issue_and_wait(rank, ranks):
 
 
 def the_profiler_sees_operations(rank, ranks):
+    """By gloo's names where it has one; once each."""
+    one, to, source = torch.ones, (rank + 1) % ranks, (rank - 1) % ranks
+    ones = lambda: [one(2) for _ in range(ranks)]  # noqa: E731
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        dist.all_reduce(torch.ones(10))
-        dist.all_reduce(torch.ones(10), async_op=True).wait()
-        dist.broadcast(torch.ones(10), 0)
-    names = [event.name for event in profile.events()]
-    assert names.count("herd:all_reduce") == 2 and "herd:broadcast" in names, names
+        dist.all_reduce(one(10))
+        dist.all_reduce(one(10), async_op=True).wait()
+        dist.broadcast(one(10), 0)
+        dist.reduce(one(10), 0)
+        dist.all_gather(ones(), one(2))
+        dist.all_gather_into_tensor(one(2 * ranks), one(2))
+        dist.gather(one(2), ones() if rank == 0 else None, 0)
+        dist.scatter(one(2), ones() if rank == 0 else None, 0)
+        dist.reduce_scatter(one(2), ones())
+        dist.reduce_scatter_tensor(one(2), one(2 * ranks))
+        dist.all_to_all_single(one(ranks), one(ranks))
+        works = [dist.isend(one(2), to), dist.isend(one(2), to, tag=1), dist.irecv(one(2), source), dist.irecv(one(2), tag=1)]
+        for work in works:
+            work.wait()
+        dist.barrier()
+    names = [event.name.removeprefix("herd:") for event in profile.events() if event.name.startswith("herd:")]
+    once = ["broadcast", "reduce", "all_gather", "_all_gather_base", "gather", "scatter", "reduce_scatter",
+            "_reduce_scatter_base", "all_to_all", "recv", "recvAnySource", "barrier"]  # fmt: skip
+    assert sorted(names) == sorted(2 * ["all_reduce", "send"] + once), names
+
+
+def a_premultiplied_sum_takes_a_tensor(rank, ranks):
+    x = torch.full((5,), float(rank + 1))
+    dist.all_reduce(x, dist._make_nccl_premul_sum(torch.tensor([0.25])))
+    same(x, torch.full((5,), ranks * (ranks + 1) / 8))
+
+
+def coalesced_gathers_are_those_of_gloo(rank, ranks):
+    gloo = dist.new_group(backend="gloo")
+    inputs = [torch.full((3,), rank + 1.0), torch.arange(4.0).reshape(2, 2) - rank]
+    found, wants = ([[torch.zeros_like(x) for x in inputs] for _ in range(ranks)] for _ in range(2))
+    dist.all_gather_coalesced(found, inputs)
+    dist.all_gather_coalesced(wants, inputs, group=gloo)
+    later = [[torch.zeros_like(x) for x in inputs] for _ in range(ranks)]
+    dist.all_gather_coalesced(later, inputs, async_op=True).wait()
+    for outs in (found, later):
+        for some, others in zip(outs, wants, strict=True):
+            all_same(some, others)
+    assert found[-1][0][0] == ranks
+    dist.destroy_process_group(gloo)
+
+
+def threads_issue_into_their_groups_and_one_for_all(rank, ranks):
+    """Threads of a rank take turns in no order: what they issue into one group is the same for each."""
+    own = [dist.new_group(list(range(ranks))) for _ in range(4)]
+    shared = dist.new_group(list(range(ranks)))
+    total, failures = ranks * (ranks + 1) / 2, []
+
+    def issue(number):
+        try:
+            for step in range(20):
+                x, y, z = (torch.full((size,), float(rank + 1)) for size in (100 + number + step, 7, 9))
+                work = dist.all_reduce(x, group=own[number], async_op=True)
+                with dist._coalescing_manager(group=own[number]):
+                    dist.all_reduce(y, group=own[number])
+                    dist.all_reduce(z, group=own[number])
+                dist.all_reduce(y, group=shared)
+                work.wait()
+                assert x.eq(total).all() and z.eq(total).all() and y.eq(ranks * total).all(), (step, x, y, z)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=issue, args=(number,)) for number in range(len(own))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    for group in [*own, shared]:
+        dist.destroy_process_group(group)
+
+
+def a_wait_ends_in_time_and_the_operation_goes_on(rank, ranks):
+    x = torch.full((3,), float(rank))
+    work = dist.irecv(x, (rank - 1) % ranks)
+    began = time.monotonic()
+    try:
+        work.wait(datetime.timedelta(seconds=0.2))
+    except dist.DistBackendError as error:
+        assert " Timed out " in str(error) and "200 ms" in str(error), error
+        assert 0.2 <= time.monotonic() - began < 2, time.monotonic() - began
+    else:
+        raise AssertionError("it did not wait")
+    dist.barrier()
+    send = dist.isend(torch.full((3,), 10.0 + rank), (rank + 1) % ranks)
+    assert work.wait(datetime.timedelta(seconds=20)) and x[0] == 10 + (rank - 1) % ranks, x
+    send.wait()
+
+
+def members_make_groups_among_themselves(rank, ranks):
+    """The others do not call new_group, and make another group meanwhile."""
+    mine = list(range(ranks // 2)) if rank < ranks // 2 else list(range(ranks // 2, ranks))
+    group = dist.new_group(mine, use_local_synchronization=True)
+    x = torch.ones(3)
+    dist.all_reduce(x, group=group)
+    same(x, torch.full((3,), float(len(mine))))
 
 
 def sparse_gradients_are_summed(rank, ranks):
@@ -475,7 +573,9 @@ CHECKS = {
     check.__name__: check
     for check in [
         every_type_is_reduced_or_refused, a_receive_from_any_rank_says_from_which, futures_may_issue_and_wait,
-        the_profiler_sees_operations, sparse_gradients_are_summed, objects_travel, functional_collectives_are_right,
+        the_profiler_sees_operations, a_premultiplied_sum_takes_a_tensor, coalesced_gathers_are_those_of_gloo,
+        threads_issue_into_their_groups_and_one_for_all, a_wait_ends_in_time_and_the_operation_goes_on,
+        members_make_groups_among_themselves, sparse_gradients_are_summed, objects_travel, functional_collectives_are_right,
         compiled_programs_run, monitored_barriers_pass, random_collectives,
     ]
 }  # fmt: skip
@@ -484,7 +584,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--cases", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--ranks", default="2,3,4")
+    parser.add_argument("--ranks", default="1,2,3,4")
     parser.add_argument("--only", default="")
     parser.parse_args(namespace=options)
     import_before_fork()

@@ -200,6 +200,9 @@ def an_aborted_group(rank, ranks):
         work = dist.all_reduce(torch.ones(3), group=group, async_op=True)
         threading.Timer(0.1, backend.abort).start()
         fails(work.wait, "abort")
+    else:
+        time.sleep(0.3 * (rank - 1))  # rank 1 waits in the group when it ends, rank 2 comes later
+        fails(lambda: dist.all_reduce(torch.ones(3), group=group), "abort", "rank 0", within=5)
     dist.barrier()
 
 
