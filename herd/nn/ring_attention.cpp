@@ -29,7 +29,6 @@ constexpr int kKeysTag = 0, kGradientsTag = 1;
 struct Ring {
   AttentionShape shape;
   Context context;
-  int parts() const { return context.cut.parts; }
   bool is_packed() const { return !context.document_begins.empty(); }
   std::vector<RingStep> steps(int64_t B) const {
     return is_packed() ? ring_steps_of_documents(context.cut, context.document_begins, B)
@@ -147,16 +146,15 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
       rows = {at::zeros({B, S, H, d}, as).transpose(1, 2), at::full({B, H, S}, -INFINITY, as)};
     }
     std::vector<Work> passing;
-    const std::vector<RingStep> steps = ring.steps(B);
-    for (size_t step = 0; step < steps.size(); ++step) {
-      const auto& [owner, all_pairs] = steps[step];
-      if (step + 1 < steps.size()) {
+    for (const RingStep& step : ring.steps(B)) {
+      if (step.passes_keys) {
         next = at::empty_like(keys);
         passing = pass_on(*ring.context.tensor_ranks, keys, next, kKeysTag);
       }
       const at::Tensor k = heads_of(keys, 0, K, d).to(type), v = heads_of(keys, K * d, K, d).to(type);
-      for (const RingPairs& pairs : all_pairs) {
-        AttendedRows part = attend_part(ring, queries_of(q, pairs), keys_of(k, pairs), keys_of(v, pairs), pairs, owner);
+      for (const RingPairs& pairs : step.pairs) {
+        AttendedRows part =
+            attend_part(ring, queries_of(q, pairs), keys_of(k, pairs), keys_of(v, pairs), pairs, step.owner);
         if (rows.out.defined())
           merge(rows, part, pairs);
         else
@@ -185,29 +183,27 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
     at::Tensor dkeys;   // the sum of gradients of the step's keys and values
     at::Tensor passed;  // the one before, until the next rank has it: peak memory does not depend on when that is
     std::vector<Work> passing, passing_sums;
-    const std::vector<RingStep> steps = ring.steps(x.size(0));
-    for (size_t step = 0; step < steps.size(); ++step) {
-      const auto& [owner, all_pairs] = steps[step];
-      if (step + 1 < steps.size()) {
+    for (const RingStep& step : ring.steps(x.size(0))) {
+      if (step.passes_keys) {
         next = at::empty_like(keys);
         passing = pass_on(*ring.context.tensor_ranks, keys, next, kKeysTag);
       }
       const at::Tensor k = heads_of(keys, 0, K, d).to(type), v = heads_of(keys, K * d, K, d).to(type);
       const at::Tensor own = at::zeros(keys.sizes(), keys.options().dtype(sum_type));
       const at::Tensor dk = heads_of(own, 0, K, d), dv = heads_of(own, K * d, K, d);
-      for (const RingPairs& pairs : all_pairs) {
+      for (const RingPairs& pairs : step.pairs) {
         const auto of_queries = [&](const at::Tensor& t) { return queries_of(t, pairs); };
         const auto of_keys = [&](const at::Tensor& t) { return keys_of(t, pairs); };
         const AttentionGradients part = attend_backward(ring, of_queries(dy), of_queries(q), of_keys(k), of_keys(v),
-                                                        {of_queries(out), of_queries(log_sum)}, pairs, owner);
+                                                        {of_queries(out), of_queries(log_sum)}, pairs, step.owner);
         of_queries(dq).add_(part.dq);
         of_keys(dk).add_(part.dk);
         of_keys(dv).add_(part.dv);
       }
       wait_for(passing_sums);
       passed = at::Tensor();
-      dkeys = step == 0 ? own : dkeys.add_(own);
-      if (ring.parts() > 1) {
+      dkeys = dkeys.defined() ? dkeys.add_(own) : own;
+      if (step.passes_gradients) {
         const at::Tensor received = at::empty_like(dkeys);
         passing_sums = pass_on(*ring.context.tensor_ranks, dkeys, received, kGradientsTag);
         passed = dkeys;

@@ -61,7 +61,7 @@ std::vector<RingStep> ring_steps(const TokenCut& cut, bool causal) {
   std::vector<RingStep> steps;
   for (int step = 0; step < cut.parts; ++step) {
     const int owner = (cut.place - step + cut.parts) % cut.parts;
-    steps.push_back({owner, pairs_of(cut, owner, causal)});
+    steps.push_back({owner, pairs_of(cut, owner, causal), step + 1 < cut.parts, cut.parts > 1});
   }
   return steps;
 }

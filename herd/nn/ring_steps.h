@@ -4,7 +4,9 @@
 //   whichever rank it is: keys of a rank before it are seen by all of its queries in their first half alone, those of a
 //   rank behind it by the second half of its queries.
 // Over all ranks and steps each pair of tokens that the mask allows is there once. Keys of padding are seen by queries
-// of padding alone, or by none.   Threads: pure.   Source: Brandon et al. 2023, arXiv:2311.09431.
+// of padding alone, or by none. What passes on goes to rank r + 1: keys and values after each step but the last, and in
+// backward the sum of their gradients after each step, so that the last one brings it home.   Threads: pure.   Source:
+// Brandon et al. 2023, arXiv:2311.09431.
 #pragma once
 
 #include "herd/nn/token_cut.h"
@@ -24,6 +26,7 @@ struct RingPairs {
 struct RingStep {
   int owner = 0;  // place of the rank whose keys and values these are
   std::vector<RingPairs> pairs;
+  bool passes_keys = false, passes_gradients = false;
 };
 
 // Returns the steps of the rank at cut.place, cut.parts of them. REQUIRES a zigzag.

@@ -1,9 +1,11 @@
 // Proves the ring's steps of all ranks together: each pair of tokens that the mask allows is computed once, and no
-// other pair of real tokens. Steps that are left out, taken twice or of the wrong rank don't prove.
+// other pair of real tokens, and its gradient comes home to the key's rank. Steps that are left out, taken twice or of
+// the wrong rank don't prove, nor do gradients that are kept.
 #include "herd/nn/ring_steps.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -31,8 +33,84 @@ std::vector<int64_t> positions(const TokenCut& cut) {
   return out;
 }
 
-// Returns the first thing wrong with the steps; empty where they compute attention. Which keys a rank has in a step
-// follows from what ranks pass on, whatever the step says.
+using Pair = std::pair<int64_t, int64_t>;  // query and key, tokens of the sequence
+
+// Runs the steps of all ranks on symbols: whose keys a rank has in a step, and what a sum of gradients holds, follows
+// from what ranks pass on, whatever the steps say.
+class RingOnSymbols {
+ public:
+  RingOnSymbols(const Steps& all, int64_t tokens, int64_t row)
+      : all_(all), tokens_(tokens), row_(row), parts_(static_cast<int>(all.size())), sums_(all.size()) {
+    for (int rank = 0; rank < parts_; ++rank) keys_of_.push_back(rank);
+  }
+
+  // Returns what goes wrong on the way; empty if nothing does.
+  std::string run() {
+    for (size_t step = 0; step < longest(); ++step) {
+      for (int rank = 0; rank < parts_; ++rank) {
+        const auto& own = all_[static_cast<size_t>(rank)];
+        if (step >= own.size()) continue;
+        if (own[step].owner != keys_of_[static_cast<size_t>(rank)])
+          return "rank " + std::to_string(rank) + " takes its keys for those of another rank";
+        compute(rank, own[step]);
+      }
+      if (const std::string wrong = pass_on(step, &RingStep::passes_keys, keys_of_); !wrong.empty()) return wrong;
+      if (const std::string wrong = pass_on(step, &RingStep::passes_gradients, sums_); !wrong.empty()) return wrong;
+    }
+    return "";
+  }
+  // How often each pair was computed, and how often its gradient is in the sum that its key's rank has in the end.
+  std::map<Pair, int> computed;
+  std::map<Pair, int> came_home() const {
+    std::map<Pair, int> all;
+    for (int rank = 0; rank < parts_; ++rank) {
+      const std::vector<int64_t> own = positions(cut_at(rank, tokens_, parts_));
+      const std::set<int64_t> keys(own.begin(), own.end());
+      for (const auto& [pair, times] : sums_[static_cast<size_t>(rank)])
+        all[pair] += keys.contains(pair.second) ? times : 1000;  // a sum of other keys
+    }
+    return all;
+  }
+
+ private:
+  size_t longest() const {
+    size_t most = 0;
+    for (const auto& steps : all_) most = std::max(most, steps.size());
+    return most;
+  }
+  void compute(int rank, const RingStep& step) {
+    const std::vector<int64_t> queries = positions(cut_at(rank, tokens_, parts_)),
+                               keys = positions(cut_at(step.owner, tokens_, parts_));
+    for (const RingPairs& range : step.pairs) {
+      if (range.row != row_) continue;
+      for (int64_t q = range.query; q < range.query + range.queries; ++q) {
+        for (int64_t k = range.key; k < range.key + range.keys; ++k) {
+          if (range.causal && k - range.key > q - range.query) continue;
+          const Pair pair = {queries.at(static_cast<size_t>(q)), keys.at(static_cast<size_t>(k))};
+          ++computed[pair];
+          ++sums_[static_cast<size_t>(rank)][pair];
+        }
+      }
+    }
+  }
+  // Each rank's goes to the next; who gives must get, or somebody waits for a message for ever.
+  template <class Value>
+  std::string pass_on(size_t step, bool RingStep::*passes, std::vector<Value>& values) {
+    int passing = 0;
+    for (const auto& steps : all_) passing += step < steps.size() && steps[step].*passes ? 1 : 0;
+    if (passing > 0 && passing < parts_) return "ranks wait for a message in step " + std::to_string(step);
+    if (passing == parts_) std::rotate(values.begin(), values.end() - 1, values.end());
+    return "";
+  }
+
+  const Steps& all_;
+  int64_t tokens_, row_;
+  int parts_;
+  std::vector<int> keys_of_;               // by rank: whose keys it has
+  std::vector<std::map<Pair, int>> sums_;  // by rank: of the gradients that it has
+};
+
+// Returns the first thing wrong with the steps; empty where they compute attention, and bring the gradients home.
 // Of packed sequences, the pairs of one of them, whose tokens are of these documents.
 std::string first_wrong(const Steps& all, int64_t tokens, bool causal, int64_t row = -1,
                         const std::vector<TokenSpan>& documents = {}) {
@@ -41,36 +119,19 @@ std::string first_wrong(const Steps& all, int64_t tokens, bool causal, int64_t r
     while (found + 1 < documents.size() && documents[found + 1].begin <= token) ++found;
     return found;
   };
-  const int parts = static_cast<int>(all.size());
-  std::map<std::pair<int64_t, int64_t>, int> times;  // by query and key
-  for (int rank = 0; rank < parts; ++rank) {
-    const std::vector<int64_t> queries = positions(cut_at(rank, tokens, parts));
-    for (size_t step = 0; step < all[static_cast<size_t>(rank)].size(); ++step) {
-      const auto& [owner, pairs] = all[static_cast<size_t>(rank)][step];
-      const int passed_by = ((rank - static_cast<int>(step)) % parts + parts) % parts;
-      if (owner != passed_by) return "rank " + std::to_string(rank) + " takes its keys for those of another rank";
-      const std::vector<int64_t> keys = positions(cut_at(owner, tokens, parts));
-      for (const RingPairs& range : pairs) {
-        if (range.row != row) continue;
-        for (int64_t q = range.query; q < range.query + range.queries; ++q) {
-          for (int64_t k = range.key; k < range.key + range.keys; ++k) {
-            if (range.causal && k - range.key > q - range.query) continue;
-            ++times[{queries.at(static_cast<size_t>(q)), keys.at(static_cast<size_t>(k))}];
-          }
-        }
-      }
-    }
-  }
+  RingOnSymbols ring(all, tokens, row);
+  if (const std::string wrong = ring.run(); !wrong.empty()) return wrong;
+  std::map<Pair, int> home = ring.came_home();
   for (int64_t q = 0; q < tokens; ++q) {
     for (int64_t k = 0; k < tokens; ++k) {
       const bool allowed = !(causal && k > q) && document_of(q) == document_of(k);
-      const int expected = allowed ? 1 : 0, found = times[{q, k}];
-      if (found != expected)
-        return "query " + std::to_string(q) + " meets key " + std::to_string(k) + " " + std::to_string(found) +
-               " times";
+      const int expected = allowed ? 1 : 0, found = ring.computed[{q, k}];
+      const std::string pair = "query " + std::to_string(q) + " meets key " + std::to_string(k);
+      if (found != expected) return pair + " " + std::to_string(found) + " times";
+      if (home[{q, k}] != expected) return "of " + pair + " the gradient does not come home";
     }
     // Keys of padding are met by none of the tokens.
-    for (const auto& [pair, count] : times)
+    for (const auto& [pair, count] : ring.computed)
       if (pair.first == q && pair.second >= tokens) return "query " + std::to_string(q) + " meets padding";
   }
   return "";
@@ -129,6 +190,16 @@ TEST(RingSteps, MutantsDoNotProve) {
         })) << "pairs are taken twice";
         EXPECT_FALSE(proves([&](Own& own) { own.push_back(own[step]); })) << "a step is taken twice";
         EXPECT_FALSE(proves([&](Own& own) { own[step].owner = (own[step].owner + 1) % kParts; })) << "of another rank";
+        EXPECT_FALSE(proves([&](Own& own) { own[step].passes_keys ^= true; })) << "keys are kept, or sent once more";
+        EXPECT_FALSE(proves([&](Own& own) { own[step].passes_gradients = false; })) << "gradients are kept";
+        const auto all_prove = [&](const auto& change) {
+          Steps mutant = all;
+          for (Own& own : mutant) change(own[step]);
+          return first_wrong(mutant, kTokens, causal).empty();
+        };
+        EXPECT_FALSE(all_prove([](RingStep& own) { own.passes_gradients = false; })) << "instead of sent home";
+        EXPECT_TRUE(step + 1 < kParts || all_prove([](RingStep& own) { own.passes_keys ^= true; })) << "to nobody";
+        EXPECT_FALSE(step + 1 < kParts && all_prove([](RingStep& own) { own.passes_keys ^= true; })) << "all keep keys";
         const auto& others = all[rank][(step + 1) % kParts].pairs;
         if (others == all[rank][step].pairs) continue;
         EXPECT_FALSE(proves([&](Own& own) { own[step].pairs = others; })) << "with the pairs of another step";
