@@ -4,6 +4,7 @@
 #include <liburing.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -38,6 +39,16 @@ AlignedBlock aligned_block() {
   return block;
 }
 
+// Says what the system answered. Where it may be that too few pages can be locked, as requests past the page cache
+// need, how many may be.
+std::string answer_text(int error) {
+  std::string text = std::strerror(error);
+  struct rlimit locked = {};
+  if (error == ENOMEM && ::getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
+    text += ", where a process may lock " + bytes_text(static_cast<int64_t>(locked.rlim_cur));
+  return text;
+}
+
 // Tells whether a request may simply be made again.
 bool is_passing(int error) { return error == EINTR || error == EAGAIN; }
 
@@ -46,12 +57,14 @@ bool is_passing(int error) { return error == EINTR || error == EAGAIN; }
   std::string text = "can't " + verb + " " + bytes_text(size) + " at byte " + std::to_string(at) + " of " +
                      printable(path.string()) + ": ";
   if (error != 0)
-    text += std::strerror(error);
+    text += answer_text(error);
   else
     text += verb == "read" ? "the file ends before, so something has shortened it" : "nothing was written";
   throw Error(Code::kStorage, text + "\n  fix: " +
-                                  (error == ENOSPC ? "free room on that drive, or memory.nvme_path = another"
-                                                   : "check that drive, or memory.nvme_path = another") +
+                                  (error == ENOSPC   ? "free room on that drive, or memory.nvme_path = another"
+                                   : error == ENOMEM ? "fewer ranks on this host, or more pages that may be locked "
+                                                       "(ulimit -l unlimited)"
+                                                     : "check that drive, or memory.nvme_path = another") +
                                   "; the run goes on from its last checkpoint, which does not need this file");
 }
 
@@ -210,8 +223,9 @@ NvmeFile::NvmeFile(Options options) : options_(std::move(options)) {
   int refused = 0;
   if (options_.try_ring) ring_ = Ring::make(options_.depth * static_cast<int>(n), refused);
   if (!ring_)
-    notes_.push_back("no io_uring here (" + std::string(options_.try_ring ? std::strerror(refused) : "not tried") +
-                     "): files are read and written one request at a time");
+    notes_.push_back("no io_uring here (" + (options_.try_ring ? answer_text(refused) : "not tried") +
+                     "): files are read and written one request at a time" +
+                     (refused == ENOMEM ? "; fix: ulimit -l unlimited" : ""));
 }
 
 NvmeFile::~NvmeFile() {
@@ -252,6 +266,7 @@ void NvmeFile::transfer(Direction direction, int64_t offset, std::byte* memory, 
     transfer_in_ring(direction, offset, memory, size);
   else
     transfer_by_calls(direction, offset, memory, size);
+  (direction == Direction::kRead ? bytes_read_ : bytes_written_) += size;
 }
 
 void NvmeFile::transfer_by_calls(Direction direction, int64_t offset, std::byte* memory, int64_t size) {

@@ -55,6 +55,8 @@ class NvmeFile {
   void forget_mapped();
 
   int64_t bytes() const { return options_.bytes; }
+  int64_t bytes_read() const { return bytes_read_; }  // by read() and write() so far
+  int64_t bytes_written() const { return bytes_written_; }
   const std::vector<std::filesystem::path>& paths() const { return options_.paths; }
   int64_t stripe() const { return stripe_; }  // bytes that follow each other in one file
   // Says what the kernel refuses: "no O_DIRECT in /tmp/x: reads and writes go through the page cache".
@@ -78,7 +80,7 @@ class NvmeFile {
   [[noreturn]] void fail(Direction direction, int64_t offset, int64_t size, int error) const;
 
   Options options_;
-  int64_t stripe_ = 0;
+  int64_t stripe_ = 0, bytes_read_ = 0, bytes_written_ = 0;
   std::vector<std::unique_ptr<Part>> files_;
   std::unique_ptr<Ring> ring_;  // null where io_uring is refused
   std::span<std::byte> mapped_;

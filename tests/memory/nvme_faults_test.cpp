@@ -2,6 +2,7 @@
 // flight, and what is moved by halves is moved whole. The program is linked with tests/support/faulty_files.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -27,6 +28,20 @@ std::string notes_of(const NvmeFile& file) {
 
 // States the faults of this process, and counts requests anew.
 void set_faults(const std::string& faults) { setenv("HERD_FAULTY_FILES", faults.c_str(), 1); }
+
+// As on a host whose processes may lock few pages.
+class FewLockedPages {
+ public:
+  FewLockedPages() {
+    getrlimit(RLIMIT_MEMLOCK, &before_);
+    const rlimit few = {.rlim_cur = 64 << 10, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_MEMLOCK, &few);
+  }
+  ~FewLockedPages() { setrlimit(RLIMIT_MEMLOCK, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
 
 class NvmeFaults : public testing::TestWithParam<bool> {
  protected:
@@ -59,12 +74,15 @@ class NvmeFaults : public testing::TestWithParam<bool> {
 };
 
 TEST_P(NvmeFaults, NamesTheRequestThatFails_WhicheverItIs) {
+  const FewLockedPages few;
   NvmeFile file(options(kNvmeBlock));
   for (int number = 1; number <= kBlocks; ++number) {
     for (const auto& [request, error, words, fix] :
          {std::tuple("read", "EIO", "Input/output error", "fix: check that drive"),
           {"write", "EIO", "Input/output error", "fix: check that drive"},
-          {"write", "ENOSPC", "No space left on device", "fix: free room on that drive"}}) {
+          {"write", "ENOSPC", "No space left on device", "fix: free room on that drive"},
+          {"read", "ENOMEM", "Cannot allocate memory, where a process may lock 64 KiB", "ulimit -l unlimited"},
+          {"write", "ENOMEM", "Cannot allocate memory, where a process may lock 64 KiB", "ulimit -l unlimited"}}) {
       SCOPED_TRACE(std::string(request) + " " + std::to_string(number) + " " + error);
       fill(0, number);
       set_faults(std::string(request) + " " + std::to_string(number) + " " + error + " rank0");
@@ -113,14 +131,19 @@ TEST_P(NvmeFaults, GoesOnByCalls_WhereTheKernelRefusesASubmission) {
 
 // A file system may refuse the flag, or take it and refuse the request; and the kernel may refuse io_uring.
 TEST_P(NvmeFaults, GoesOnWithoutWhatTheKernelRefuses_AndSaysSo) {
-  for (const std::string fault : {"open 1 EINVAL rank0", "write 1 EINVAL rank0", "ring 1 ENOSYS /"}) {
+  const FewLockedPages few;
+  for (const std::string fault :
+       {"open 1 EINVAL rank0", "write 1 EINVAL rank0", "ring 1 ENOSYS /", "ring 1 ENOMEM /"}) {
     set_faults(fault);
     NvmeFile file(options(kNvmeBlock));
     const std::string notes = notes_of(file);
     if (!fault.starts_with("ring")) {
       EXPECT_THAT(notes, HasSubstr("no O_DIRECT in " + file.paths()[0].parent_path().string())) << fault;
     } else if (GetParam()) {
-      EXPECT_THAT(notes, HasSubstr("no io_uring here (Function not implemented)"));
+      EXPECT_THAT(notes, HasSubstr(fault == "ring 1 ENOSYS /"
+                                       ? "no io_uring here (Function not implemented)"
+                                       : "no io_uring here (Cannot allocate memory, where a process may lock 64 KiB)"));
+      EXPECT_EQ(notes.find("fix: ulimit -l unlimited") != std::string::npos, fault == "ring 1 ENOMEM /");
     }
     fill(0, 1);
     file.write(0, memory(0));

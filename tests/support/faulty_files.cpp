@@ -39,7 +39,7 @@ struct Fault {
 int error_named(const std::string& name) {
   static const std::map<std::string, int> errors = {{"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EINVAL", EINVAL},
                                                     {"ENOSYS", ENOSYS}, {"EAGAIN", EAGAIN}, {"EBUSY", EBUSY},
-                                                    {"short", kShort}};
+                                                    {"ENOMEM", ENOMEM}, {"short", kShort}};
   const auto found = errors.find(name);
   return found == errors.end() ? EIO : found->second;
 }

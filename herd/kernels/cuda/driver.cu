@@ -134,7 +134,8 @@ class CudaDriver final : public DeviceDriver {
     if (status != cudaSuccess) {
       cudaGetLastError();
       throw Error(Code::kBadConfig, "the host has no " + std::to_string(bytes) +
-                                        " bytes of page-locked memory: " + cudaGetErrorString(status));
+                                        " bytes of page-locked memory: " + cudaGetErrorString(status) +
+                                        "\n  fix: fewer ranks on this host, or shards (strategy.zero)");
     }
     return memory;
   }
