@@ -44,7 +44,8 @@ bool have_same_memory(const Program& a, const Program& b) {
 }
 
 // Checks the rank that needs most, so that the budget that the fix names is enough for all ranks.
-void check_budget(const std::vector<Program>& steps, program::Tier tier, int64_t budget, const char* key) {
+void check_budget(const std::vector<Program>& steps, program::Tier tier, int64_t budget, const char* key,
+                  const std::string& fix) {
   if (budget == 0) return;
   program::Peak peak;
   int rank = 0;
@@ -58,11 +59,10 @@ void check_budget(const std::vector<Program>& steps, program::Tier tier, int64_t
   }
   if (peak.bytes <= budget) return;
   constexpr int64_t kKiB = 1024;
-  throw Error(Code::kOverBudget, "rank " + std::to_string(rank) + " needs up to " +
-                                     format_bytes(static_cast<double>(peak.bytes)) + ", but " + key + " = " +
-                                     format_bytes(static_cast<double>(budget)) + "\n" + memory_table(peak) +
-                                     "  fix: a smaller train.micro_batch, or " + key + " = \"" +
-                                     std::to_string((peak.bytes + kKiB - 1) / kKiB) + "KiB\"");
+  throw Error(Code::kOverBudget,
+              "rank " + std::to_string(rank) + " needs up to " + format_bytes(static_cast<double>(peak.bytes)) +
+                  ", but " + key + " = " + format_bytes(static_cast<double>(budget)) + "\n" + memory_table(peak) +
+                  "  fix: " + fix + ", or " + key + " = \"" + std::to_string((peak.bytes + kKiB - 1) / kKiB) + "KiB\"");
 }
 
 }  // namespace
@@ -111,8 +111,10 @@ int64_t uncounted_bytes(const Program& step) {
 }
 
 void check_budgets(const std::vector<Program>& steps, const spec::RunFile& run) {
-  check_budget(steps, program::Tier::kDevice, run.memory.device_budget, "memory.device_budget");
-  check_budget(steps, program::Tier::kHost, run.memory.host_budget, "memory.host_budget");
+  check_budget(steps, program::Tier::kDevice, run.memory.device_budget, "memory.device_budget",
+               "a smaller train.micro_batch");
+  check_budget(steps, program::Tier::kHost, run.memory.host_budget, "memory.host_budget",
+               run.strategy.offload == "nvme" ? "more ranks with strategy.zero" : "strategy.offload = \"nvme\"");
 }
 
 program::SlotRules slot_rules(const spec::RunFile& run) {

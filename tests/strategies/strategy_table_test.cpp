@@ -105,6 +105,27 @@ TEST(Strategies, CompareEveryWorldWithTheBudget_AlsoOnesTooLargeToProve) {
   }
 }
 
+// What is named is enough, and a KiB less is not. States of one rank can go to files; buffers for them can't.
+TEST(Strategies, CompareWhatTheHostHoldsWithItsBudget) {
+  for (const auto& [offload, fix] : {std::pair("states", "fix: strategy.offload = \"nvme\", or "),
+                                     {"window", "fix: strategy.offload = \"nvme\", or "},
+                                     {"nvme", "fix: more ranks with strategy.zero, or "}}) {
+    spec::RunFile run = two_layers(4, 1, true);
+    run.strategy.offload = offload;
+    run.memory.host_budget = 2048;
+    const std::string message = refusal(run, 2), key = "memory.host_budget = \"";
+    EXPECT_THAT(message, testing::HasSubstr("but memory.host_budget = 2 KiB\n")) << offload;
+    EXPECT_THAT(message, testing::HasSubstr(fix)) << offload;
+    const size_t at = message.find(key);
+    ASSERT_NE(at, std::string::npos) << message;
+    const int64_t enough = 1024 * std::stoll(message.substr(at + key.size()));
+    run.memory.host_budget = enough;
+    EXPECT_EQ(refusal(run, 2), "") << offload;
+    run.memory.host_budget = enough - 1024;
+    EXPECT_NE(refusal(run, 2), "") << offload;
+  }
+}
+
 TEST(Strategies, TabulateAllThatDoesNotFit_TheScratchOfAnOpToo) {
   spec::RunFile run = two_layers(2, 1, true);
   run.memory.device_budget = 1000;
