@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much of a drive's rate do the files of strategy.offload = "nvme" reach? Beside fio (apt-get install fio).
+"""How much of a drive's rate do the files of strategy.offload = "nvme" reach? Beside fio (scripts/setup --tests).
 
     python bench/memory_tiers/raw_io.py [--build build/release] [--folder /tmp] [--mib 1024] [--seconds 5] [--rounds 3]
 
