@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "herd/base/check.h"
-#include "herd/kernels/sum_of_squares.h"
 
 namespace herd::comm {
 namespace {
@@ -33,24 +32,15 @@ std::span<uint8_t> EncodedSum::part_of_message(int rank) const {
   return memory_.message.subspan(begin, static_cast<size_t>(parts_.part_bytes(rank)));
 }
 
-EncodedSum::Loss EncodedSum::encode(std::span<const float> terms) {
-  float* residual = memory_.residual.data();
-  for (int64_t i = 0; i < parts_.elements; ++i) residual[i] += terms[static_cast<size_t>(i)];
+kernels::EncodingLoss EncodedSum::encode(std::span<const float> terms) {
   float* exact = memory_.exact.data();
-  for (const ElementRange& range : exact_) {
+  for (const ElementRange& range : exact_)
     exact = std::copy(terms.begin() + range.begin, terms.begin() + range.end, exact);
-    std::fill(residual + range.begin, residual + range.end, 0.0f);
-  }
-  Loss loss;
-  loss.squares = kernels::sum_of_squares(residual, parts_.elements);
-  for (int rank = 0; rank < (parts_.is_sparse() ? 1 : parts_.num_ranks); ++rank) {
-    const ElementRange part = parts_.part(rank);
-    std::byte* encoded = bytes_of(part_of_message(rank));
-    kernels::encode(parts_.codec, residual + part.begin, part.size(), encoded);
-    kernels::decode_add(parts_.codec, encoded, part.size(), -1, residual + part.begin);
-  }
-  loss.lost_squares = kernels::sum_of_squares(residual, parts_.elements);
-  return loss;
+  std::vector<kernels::EncodedPart> parts;
+  for (int rank = 0; rank < (parts_.is_sparse() ? 1 : parts_.num_ranks); ++rank)
+    parts.push_back({parts_.part(rank), bytes_of(part_of_message(rank))});
+  return kernels::encode_with_feedback(parts_.codec, terms, exact_, parts,
+                                       memory_.residual.first(static_cast<size_t>(parts_.elements)));
 }
 
 std::vector<Work> EncodedSum::start_exchange(Communicator& terms, Communicator& gathers, const OpOptions& options) {

@@ -17,6 +17,7 @@
 #include "herd/base/ids.h"
 #include "herd/comm/communicator.h"
 #include "herd/kernels/encoded_parts.h"
+#include "herd/kernels/error_feedback.h"
 
 namespace herd::comm {
 
@@ -32,11 +33,7 @@ class EncodedSum {
   // `exact` are the ranges that are summed in fp32, ascending and disjoint.
   EncodedSum(const kernels::EncodedParts& parts, std::vector<kernels::ElementRange> exact, Rank rank, Memory memory);
 
-  struct Loss {
-    double squares = 0;       // sum of the squares of what was encoded
-    double lost_squares = 0;  // sum of the squares of what that lost
-  };
-  Loss encode(std::span<const float> terms);
+  kernels::EncodingLoss encode(std::span<const float> terms);
   // Collective; returns when it is done.
   void exchange(Communicator& comm, const OpOptions& options = {});
   // The same, in the background from where this rank has summed its part (top-k: at once): gathers go on a group of

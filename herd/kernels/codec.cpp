@@ -257,14 +257,7 @@ void encode_top_k(const CodecSettings& codec, const float* values, int64_t eleme
 }
 
 void add_top_k(const CodecSettings& codec, const std::byte* encoded, int64_t elements, float factor, float* values) {
-  const int64_t kept = num_kept(codec, elements);
-  for (int64_t i = 0; i < kept; ++i) {
-    const auto index = load<uint32_t>(encoded + 4 * (kept + i));
-    if (index >= elements)
-      throw Error(Code::kBug, "a sparse array names element " + std::to_string(index) + " of " +
-                                  std::to_string(elements) + "\n  fix: report this");
-    values[index] += factor * load<float>(encoded + 4 * i);
-  }
+  add_list(encoded, num_kept(codec, elements), elements, factor, values);
 }
 
 void decode_top_k(const CodecSettings& codec, const std::byte* encoded, int64_t elements, float* values) {
@@ -341,6 +334,16 @@ void decode(const CodecSettings& codec, const std::byte* encoded, int64_t elemen
 }
 void decode_add(const CodecSettings& codec, const std::byte* encoded, int64_t elements, float factor, float* values) {
   codec_row(codec.kind).decode_add(codec, encoded, elements, factor, values);
+}
+
+void add_list(const std::byte* encoded, int64_t kept, int64_t elements, float factor, float* values) {
+  for (int64_t i = 0; i < kept; ++i) {
+    const auto index = load<uint32_t>(encoded + 4 * (kept + i));
+    if (index >= elements)
+      throw Error(Code::kBug, "a sparse array names element " + std::to_string(index) + " of " +
+                                  std::to_string(elements) + "\n  fix: report this");
+    values[index] += factor * load<float>(encoded + 4 * i);
+  }
 }
 
 void encode(const CodecSettings& codec, DType type, const void* values, int64_t elements, std::byte* encoded) {

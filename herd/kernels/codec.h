@@ -55,6 +55,9 @@ int64_t encoded_bytes(const CodecSettings& codec, int64_t elements);
 void encode(const CodecSettings& codec, const float* values, int64_t elements, std::byte* encoded);
 void decode(const CodecSettings& codec, const std::byte* encoded, int64_t elements, float* values);
 void decode_add(const CodecSettings& codec, const std::byte* encoded, int64_t elements, float factor, float* values);
+// Adds factor times a list of `kept` numbers in the form of top-k: [kept values, fp32] [kept indices, 32 bits]. Throws
+// kBug where an index is not below `elements`.
+void add_list(const std::byte* encoded, int64_t kept, int64_t elements, float factor, float* values);
 
 // These take arrays of fp32, bf16 or fp16, with the same bytes for each as for fp32: numbers of 16 bits are widened on
 // their way in, and rounded once more on their way out. REQUIRES int8 or int4 by multiples.

@@ -1,5 +1,6 @@
 #include "herd/param_server/key_table.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -26,11 +27,22 @@ KeyTable::KeyTable(std::vector<Key> keys, const std::vector<double>& shares) : k
                                         std::to_string(key.row_elements) +
                                         "\n  fix: at least one element, and whole rows");
     }
+    if (key.codec && key.row_elements != 1) {
+      throw Error(Code::kBadConfig, "key " + std::to_string(offsets_.size() - 1) + " has rows of " +
+                                        std::to_string(key.row_elements) +
+                                        " elements and a codec, which encodes whole keys\n  fix: one of the two");
+    }
     offsets_.push_back(offsets_.back() + key.elements);
     words.insert(words.end(), {key.elements, key.row_elements, key.decay ? 0 : 1});
-    if (!key.decay) continue;
-    words.push_back(static_cast<int64_t>(key.decay->size()));
-    for (const kernels::ElementRange& range : *key.decay) words.insert(words.end(), {range.begin, range.end});
+    const auto add_ranges = [&](const std::vector<kernels::ElementRange>& ranges) {
+      words.push_back(static_cast<int64_t>(ranges.size()));
+      for (const kernels::ElementRange& range : ranges) words.insert(words.end(), {range.begin, range.end});
+    };
+    if (key.decay) add_ranges(*key.decay);
+    if (!key.codec) continue;
+    words.insert(words.end(),
+                 {static_cast<int64_t>(key.codec->kind), key.codec->block, std::bit_cast<int64_t>(key.codec->ratio)});
+    add_ranges(key.exact);
   }
   double total = 0;
   for (const double share : shares) {
@@ -75,9 +87,11 @@ kernels::ElementRange KeyTable::piece(int64_t index, int server, int num_servers
                                       " servers, but there are " + std::to_string(num_servers));
   }
   const Key& key = at(index);
-  const int64_t rows = key.elements / key.row_elements;
+  const int64_t row = key.codec ? key.codec->block : key.row_elements;  // the last block may be shorter
+  const int64_t rows = (key.elements + row - 1) / row;
   if (key.elements >= kLeastPiece * num_servers && rows >= num_servers) {
-    return {cut(rows, server, num_servers) * key.row_elements, cut(rows, server + 1, num_servers) * key.row_elements};
+    return {std::min(key.elements, cut(rows, server, num_servers) * row),
+            std::min(key.elements, cut(rows, server + 1, num_servers) * row)};
   }
   const int64_t begin = offsets_[static_cast<size_t>(index)];
   const bool is_held =

@@ -2,7 +2,7 @@
 //   A tensor of 1024 elements and a row for each server is cut over all of them, in order, by their shares, between
 //   rows: so the workers that push it keep all servers busy. A smaller one lies whole with the server in whose share
 //   of all elements it begins. With equal shares, what servers hold differs by less than a row of each large tensor
-//   and 1024 elements a server.
+//   and 1024 elements a server. A key with a codec is cut between blocks of the codec instead.
 // Threads: const methods from any.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "herd/kernels/codec.h"
 #include "herd/kernels/element_range.h"
 
 namespace herd::param_server {
@@ -21,12 +22,16 @@ struct Key {
   int64_t row_elements = 1;  // length of a row, the unit of sparse pushes
   // Elements to which weight decay applies, ascending and disjoint; without a list, to all.
   std::optional<std::vector<kernels::ElementRange>> decay = {};
+  // Form in which pushes of the key may be encoded (encoded_push.h). Without one they are fp32 alone.
+  std::optional<kernels::CodecSettings> codec = {};
+  std::vector<kernels::ElementRange> exact = {};  // in encoded pushes, too, fp32; ascending and disjoint
 };
 
 class KeyTable {
  public:
   // `shares` says how much each server holds, in proportion; empty = equal shares of any number of servers. Throws
-  // kBadConfig for a key without elements, or whose rows do not divide it, and for shares below 0 or all 0.
+  // kBadConfig for a key without elements, or whose rows do not divide it, for one with a codec and rows of several
+  // elements, and for shares below 0 or all 0.
   explicit KeyTable(std::vector<Key> keys, const std::vector<double>& shares = {});
   KeyTable(std::initializer_list<Key> keys) : KeyTable(std::vector<Key>(keys)) {}
 

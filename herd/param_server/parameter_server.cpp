@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "herd/base/log.h"
+#include "herd/param_server/encoded_push.h"
 #include "herd/param_server/server_state_internal.h"
 
 namespace herd::param_server {
@@ -195,17 +196,25 @@ void ServerState::begin(int worker) {
       if (request.index < 0 || request.index >= table_.keys().size()) break;
       const int64_t row_bytes = table_.keys().at(request.index).row_elements * 4 + 8;
       if (request.count < 0 || request.count > kMaxRowBytes / row_bytes) break;
-      state.has_request = true;
-      state.rows.resize(static_cast<size_t>(request.count * row_bytes));
-      incoming_[static_cast<size_t>(worker)] = state.connection->post_receive(
-          {state.rows.data(), static_cast<int64_t>(state.rows.size()), DType::kU8}, kRequestPayloadTag);
-      return;
+      return expect_payload(worker, request.count * row_bytes);
     }
+    case RequestKind::kPushEncoded:
+      if (request.index < 0 || request.index >= table_.keys().size()) break;
+      check_message(table_.keys().at(request.index), table_.piece(request.index), request.count);
+      return expect_payload(worker, request.count);
   }
   // Clients check what they send, so this one is no client of this table.
   throw Error(Code::kBadConfig, "it sent a request for key " + std::to_string(request.index) + " with " +
                                     std::to_string(request.count) + " elements, which does not fit the server's " +
                                     table_.keys().describe());
+}
+
+void ServerState::expect_payload(int worker, int64_t bytes) {
+  Worker& state = workers_[static_cast<size_t>(worker)];
+  state.has_request = true;
+  state.payload.resize(static_cast<size_t>(bytes));
+  incoming_[static_cast<size_t>(worker)] =
+      state.connection->post_receive({state.payload.data(), bytes, DType::kU8}, kRequestPayloadTag);
 }
 
 void ServerState::hello(int worker) {
@@ -232,11 +241,14 @@ void ServerState::finish_push(int worker) {
       const auto count = static_cast<size_t>(request.count);
       std::vector<int64_t> rows(count);
       std::vector<float> values(count * static_cast<size_t>(table_.keys().at(request.index).row_elements));
-      std::memcpy(rows.data(), state.rows.data(), count * sizeof(int64_t));
-      std::memcpy(values.data(), state.rows.data() + count * sizeof(int64_t), values.size() * sizeof(float));
+      std::memcpy(rows.data(), state.payload.data(), count * sizeof(int64_t));
+      std::memcpy(values.data(), state.payload.data() + count * sizeof(int64_t), values.size() * sizeof(float));
       check_rows(request.index, rows);
       state.gradient = table_.take_buffer(request.index);
       add_rows(request.index, rows, values, state.gradient);
+    } else if (request.kind == RequestKind::kPushEncoded) {
+      state.gradient = table_.take_buffer(request.index);
+      decode_message(table_.keys().at(request.index), table_.piece(request.index), state.payload, state.gradient.get());
     }
     answer(worker, request.number, Reply{});  // before the update: this worker's pull comes after it all the same
     wait_.wait_any({}, SteadyTime{});         // sends it
@@ -387,6 +399,15 @@ void ServerState::push_rows(int64_t index, std::span<const int64_t> rows, std::s
   check_rows(index, rows);
   Floats gradient = table_.take_buffer(index);
   add_rows(index, rows, values, gradient);
+  table_.push(local_worker_, index, std::move(gradient), rate);
+  after_local_call();
+}
+
+void ServerState::push_encoded(int64_t index, std::span<const std::byte> message, double rate) {
+  const std::lock_guard lock(mutex_);
+  table_.check_push(local_worker_, index);
+  Floats gradient = table_.take_buffer(index);
+  decode_message(table_.keys().at(index), table_.piece(index), message, gradient.get());
   table_.push(local_worker_, index, std::move(gradient), rate);
   after_local_call();
 }

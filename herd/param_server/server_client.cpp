@@ -53,7 +53,7 @@ struct ServerCall::State : std::enable_shared_from_this<ServerCall::State> {
 
 Error ServerCall::State::named(const ServerClient::Server& server, const Request& request, const Error& error) const {
   const bool has_key = request.kind == RequestKind::kPush || request.kind == RequestKind::kPushRows ||
-                       request.kind == RequestKind::kPull;
+                       request.kind == RequestKind::kPushEncoded || request.kind == RequestKind::kPull;
   return {error.code(), server.name + ", in a " + name + (has_key ? " of key " + std::to_string(request.index) : "") +
                             ": " + error.message()};
 }
@@ -237,27 +237,53 @@ ServerCall ServerClient::start_push(int64_t index, std::span<const float> gradie
   const auto part_of = [&](kernels::ElementRange range) {
     return gradient.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size()));
   };
+  return send_push(
+      {.kind = RequestKind::kPush, .index = index, .rate = options.rate},
+      [&](size_t server) {
+        const auto range = piece(index, server);
+        return floats_of(part_of(range).data(), range.size());
+      },
+      [&](ServerState& local, size_t server) { local.push(index, part_of(piece(index, server)), options.rate); });
+}
+
+ServerCall ServerClient::start_push_encoded(int64_t index, const PushMessages& messages, PushOptions options) {
+  if (messages.size() != servers_.size()) {
+    throw Error(Code::kBadConfig, "an encoded push of key " + std::to_string(index) + " has messages for " +
+                                      std::to_string(messages.size()) + " servers, but there are " +
+                                      std::to_string(servers_.size()));
+  }
+  for (size_t i = 0; i < messages.size(); ++i)
+    check_message(keys_.at(index), piece(index, i), static_cast<int64_t>(messages[i].size()));
+  return send_push(
+      {.kind = RequestKind::kPushEncoded, .index = index, .rate = options.rate},
+      [&](size_t server) {
+        const std::span<const std::byte> message = messages[server];
+        return Buffer{const_cast<std::byte*>(message.data()), static_cast<int64_t>(message.size()), DType::kU8};
+      },
+      [&](ServerState& local, size_t server) { local.push_encoded(index, messages[server], options.rate); });
+}
+
+ServerCall ServerClient::send_push(Request request, const std::function<Buffer(size_t)>& payload_of,
+                                   const std::function<void(ServerState&, size_t)>& push_locally) {
   ServerCall call = make_call("push");
-  ServerState* local = nullptr;
-  kernels::ElementRange local_range;
+  std::optional<size_t> local;
   {
     const std::lock_guard lock(mutex_);
     for (const size_t i : order_) {
       Server& server = *servers_[i];
-      const auto range = piece(index, i);
-      if (range.size() == 0) continue;
+      if (piece(request.index, i).size() == 0) continue;
       if (server.local != nullptr) {
-        local = server.local.get(), local_range = range;
+        local = i;
         continue;
       }
-      ServerCall::State::Part& part = call.state_->ask(
-          server, {.kind = RequestKind::kPush, .index = index, .count = range.size(), .rate = options.rate});
-      call.state_->send_payload(part, floats_of(part_of(range).data(), range.size()));
+      const Buffer payload = payload_of(i);
+      request.count = payload.count;
+      call.state_->send_payload(call.state_->ask(server, request), payload);
     }
   }
   // After the others, whose bytes move meanwhile.
   try {
-    if (local != nullptr) local->push(index, part_of(local_range), options.rate);
+    if (local) push_locally(*servers_[*local]->local, *local);
   } catch (const Error&) {
     call.state_->local = std::current_exception();
   }

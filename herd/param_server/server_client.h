@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -18,14 +19,19 @@
 #include <string>
 #include <vector>
 
+#include "herd/base/buffer.h"
 #include "herd/comm/communicator.h"
 #include "herd/comm/connection.h"
+#include "herd/param_server/encoded_push.h"
 #include "herd/param_server/key_table.h"
 #include "herd/param_server/parameter_server.h"
 #include "herd/param_server/progress.h"
 #include "herd/param_server/server_options.h"
 
 namespace herd::param_server {
+
+class ServerState;
+struct Request;
 
 struct PushOptions {
   double rate =
@@ -81,6 +87,9 @@ class ServerClient {
   // were started before it. REQUIRES that a pull of a key has come before the next one of it is started.
   [[nodiscard]] ServerCall start_push(int64_t index, std::span<const float> gradient, PushOptions options = {});
   [[nodiscard]] ServerCall start_pull(int64_t index, std::span<float> weights);
+  // As start_push(), of an encoded gradient (encoded_push.h), which must stay where it is as the plain one must. Throws
+  // kBadConfig for messages that the key does not take.
+  [[nodiscard]] ServerCall start_push_encoded(int64_t index, const PushMessages& messages, PushOptions options = {});
   // Returns Pulled::staleness of the last pull().
   int64_t staleness() const { return staleness_; }
   // Tells the first server how far this worker is, and returns how far all are. Throws as push().
@@ -98,6 +107,9 @@ class ServerClient {
   void check_count(int64_t index, size_t given, int64_t expected, const char* what) const;
   ServerCall make_call(const char* name);
   void hello(Server& server);
+  // Sends each server its part of a push, and then gives the server in this process its own.
+  ServerCall send_push(Request request, const std::function<Buffer(size_t server)>& payload_of,
+                       const std::function<void(ServerState&, size_t server)>& push_locally);
 
   KeyTable keys_;
   std::vector<std::unique_ptr<Server>> servers_;

@@ -30,6 +30,7 @@ class ServerState {
   // What the worker of this process calls. They throw as the functions of ServerClient do.
   void push(int64_t index, std::span<const float> gradient, double rate);
   void push_rows(int64_t index, std::span<const int64_t> rows, std::span<const float> values, double rate);
+  void push_encoded(int64_t index, std::span<const std::byte> message, double rate);
   Snapshot pull(int64_t index, std::span<float> weights, SteadyTime deadline);
   JobProgress report(const WorkerProgress& progress);
   void leave(const std::string& lost);
@@ -43,7 +44,7 @@ class ServerState {
     bool has_request = false;  // the request has come, its payload has not
     bool gone = true;
     Floats gradient;
-    std::vector<std::byte> rows;
+    std::vector<std::byte> payload;  // rows, or an encoded gradient
     comm::Transfer last_answer;
     SteadyTime reads_until = SteadyTime::max();  // of one that is gone: when its last answer is given up
   };
@@ -57,6 +58,7 @@ class ServerState {
   void connect(int worker);
   void take(int worker);  // handles what has come
   void begin(int worker);
+  void expect_payload(int worker, int64_t bytes);
   void finish_push(int worker);
   void hello(int worker);
   void report(int worker);
