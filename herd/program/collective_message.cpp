@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+
+#include "herd/program/program_names.h"
 
 namespace herd::program {
 
@@ -25,11 +28,18 @@ int64_t served_bytes(const Program& step, const Op& op) {
   return step.values.at(op.kind == OpKind::kPush ? op.reads.at(0) : op.writes.at(0)).bytes;
 }
 
+int64_t served_part(const Program& step, const Op& op, int64_t bytes) {
+  if (op.kind == OpKind::kPull || op.reads.at(0).codec == Codec::kPlain) return bytes;
+  const Value plain = in_codec(op.reads[0], Codec::kPlain);
+  return std::llround(static_cast<double>(bytes) * static_cast<double>(served_bytes(step, op)) /
+                      static_cast<double>(step.values.at(plain).bytes));
+}
+
 int64_t served_bytes_sent(const Program& step, const Op& op) {
   const Value& room =
       op.kind == OpKind::kPush ? op.writes.at(0) : op.reads.at(0);  // for a part of each rank's gradient
   const int64_t ranks = step.mesh.size(op.axis), part = step.values.at(room).bytes / ranks;
-  return op.kind == OpKind::kPush ? served_bytes(step, op) - part : (ranks - 1) * part;
+  return op.kind == OpKind::kPush ? served_bytes(step, op) - served_part(step, op, part) : (ranks - 1) * part;
 }
 
 OpKind traffic_kind(const Op& op) {

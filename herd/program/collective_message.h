@@ -25,8 +25,12 @@ OpKind traffic_kind(const Op& op);
 
 // Tells whether an op is a message to or from parameter servers: a push, or a pull.
 inline bool is_served(const Op& op) { return op.kind == OpKind::kPush || op.kind == OpKind::kPull; }
-// Returns the bytes of the gradient that an op pushes, or of the weights that it pulls. REQUIRES is_served(op).
+// Returns the bytes of the gradient that an op pushes, in its codec, or of the weights that it pulls. REQUIRES
+// is_served(op).
 int64_t served_bytes(const Program& step, const Op& op);
+// Returns what the op moves of a part of the gradients or weights that has so many bytes in fp32. REQUIRES
+// is_served(op).
+int64_t served_part(const Program& step, const Op& op, int64_t bytes);
 // Returns the bytes that the rank sends for a push, or as a server for the pulls of the other ranks. REQUIRES
 // is_served(op).
 int64_t served_bytes_sent(const Program& step, const Op& op);

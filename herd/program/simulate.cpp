@@ -305,7 +305,8 @@ class Simulator {
       if (static_cast<size_t>(member) < programs_.size())
         served = std::max(served, programs_[static_cast<size_t>(member)].values.at(room).bytes);
     }
-    CollectivePrice price = cost_.price(push ? OpKind::kReduceScatter : OpKind::kAllGather, served, step.mesh, op.axis);
+    CollectivePrice price = cost_.price(push ? OpKind::kReduceScatter : OpKind::kAllGather,
+                                        served_part(step, op, served), step.mesh, op.axis);
     if (!push && op.reads.size() > 1) {  // the update of what this rank serves
       const double bytes = 2.0 * static_cast<double>(step.values.at(op.reads[1]).bytes);
       price.work_us += pass_work({}, bytes, calibration_).work_us;

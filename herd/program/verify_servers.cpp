@@ -54,7 +54,8 @@ std::vector<std::string> check_rounds(const Model& model, ServedGroup& served, i
 std::vector<Symbol> run_push(const Model& model, OpContext& context, ServedGroup& served) {
   const Op& op = context.op;
   const int group = op.reads[0].index;
-  const bool fits = op.reads.size() == 1 && is_plain_whole(op.reads[0], ValueKind::kGradient) &&
+  // In any codec: the encode has kept what it lost.
+  const bool fits = op.reads.size() == 1 && op.reads[0] == in_codec(gradient(group), op.reads[0].codec) &&
                     op.writes == std::vector<Value>{pushed(group)};
   if (!fits) context.wrong.push_back("must read one whole gradient, and write that it is pushed");
   const Symbol& gradient = context.reads[0];

@@ -21,35 +21,56 @@ std::span<T> span_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-EncodedGradients::EncodedGradients(const FlatParameters& parameters, const program::Program& step, Options options)
+EncodedGradients::EncodedGradients(const FlatParameters& parameters, const program::Program& step, Options options,
+                                   const ServedParameters* served)
     : parameters_(parameters), options_(std::move(options)) {
   for (const program::Op& op : step.ops) {
-    if (op.kind != program::OpKind::kAllReduce) continue;
-    for (const program::Value& value : op.writes) {
+    const bool push = op.kind == program::OpKind::kPush;
+    if (!push && op.kind != program::OpKind::kAllReduce) continue;
+    for (const program::Value& value : push ? op.reads : op.writes) {
       if (!step.values.contains(program::residual(value.index)) || value.codec == program::Codec::kPlain) continue;
-      const int64_t elements = parameters.group(value.index).elements();
-      const kernels::EncodedParts parts{options_.codec, elements, step.mesh.size(op.axis)};
-      const auto& exact = options_.exact[value.index];
-      int64_t num_exact = 0;
-      for (const kernels::ElementRange& range : exact) num_exact += range.size();
-      Group& group = groups_[value.index];
-      {
-        const MemoryLabelGuard label(MemoryLabel::kStates);
-        group.residual = at::zeros({parts.residual_elements()}, at::kFloat);
-        if (!parts.is_sparse()) group.incoming = at::empty({parts.incoming_bytes()}, at::kByte);
-      }
-      const MemoryLabelGuard label(MemoryLabel::kGradients);
-      group.message = at::empty({parts.is_sparse() ? 0 : parts.message_bytes()}, at::kByte);
-      if (parts.is_sparse()) group.incoming = at::empty({parts.incoming_bytes()}, at::kByte);
-      group.exact = at::empty({num_exact}, at::kFloat);
-      group.sum = std::make_unique<comm::EncodedSum>(
-          parts, exact, step.mesh.index(op.axis, step.rank),
-          comm::EncodedSum::Memory{span_of<float>(group.residual), span_of<uint8_t>(group.message),
-                                   span_of<uint8_t>(group.incoming), span_of<float>(group.exact)});
-      plain_bytes_ += 4 * elements;
-      encoded_bytes_ += parts.message_bytes() + 4 * num_exact;
+      push ? allocate_push(value.index, *served) : allocate_sum(value.index, op.axis, step);
+      plain_bytes_ += 4 * parameters.group(value.index).elements();
     }
   }
+}
+
+void EncodedGradients::allocate_sum(int index, int axis, const program::Program& step) {
+  const kernels::EncodedParts parts{options_.codec, parameters_.group(index).elements(), step.mesh.size(axis)};
+  const auto& exact = options_.exact[index];
+  int64_t num_exact = 0;
+  for (const kernels::ElementRange& range : exact) num_exact += range.size();
+  Group& group = groups_[index];
+  {
+    const MemoryLabelGuard label(MemoryLabel::kStates);
+    group.residual = at::zeros({parts.residual_elements()}, at::kFloat);
+    if (!parts.is_sparse()) group.incoming = at::empty({parts.incoming_bytes()}, at::kByte);
+  }
+  const MemoryLabelGuard label(MemoryLabel::kGradients);
+  group.message = at::empty({parts.is_sparse() ? 0 : parts.message_bytes()}, at::kByte);
+  if (parts.is_sparse()) group.incoming = at::empty({parts.incoming_bytes()}, at::kByte);
+  group.exact = at::empty({num_exact}, at::kFloat);
+  group.sum = std::make_unique<comm::EncodedSum>(
+      parts, exact, step.mesh.index(axis, step.rank),
+      comm::EncodedSum::Memory{span_of<float>(group.residual), span_of<uint8_t>(group.message),
+                               span_of<uint8_t>(group.incoming), span_of<float>(group.exact)});
+  encoded_bytes_ += parts.message_bytes() + 4 * num_exact;
+}
+
+void EncodedGradients::allocate_push(int index, const ServedParameters& served) {
+  const int64_t key = served.key_of(index);
+  const int64_t message_bytes = param_server::most_message_bytes(served.keys(), key, served.num_servers());
+  Group& group = groups_[index];
+  {
+    const MemoryLabelGuard label(MemoryLabel::kStates);
+    group.residual = at::zeros({parameters_.group(index).elements()}, at::kFloat);
+  }
+  const MemoryLabelGuard label(MemoryLabel::kGradients);
+  group.message = at::empty({message_bytes}, at::kByte);
+  group.push = std::make_unique<EncodedPush>(
+      served.keys(), key, served.num_servers(),
+      EncodedPush::Memory{span_of<float>(group.residual), span_of<std::byte>(group.message)});
+  encoded_bytes_ += message_bytes;
 }
 
 std::span<float> EncodedGradients::gradient(int group) const {
@@ -59,7 +80,8 @@ std::span<float> EncodedGradients::gradient(int group) const {
 
 void EncodedGradients::encode(int group, int64_t step) {
   if (is_warming_up(step)) return;
-  const comm::EncodedSum::Loss loss = groups_.at(group).sum->encode(gradient(group));
+  const Group& own = groups_.at(group);
+  const kernels::EncodingLoss loss = own.push ? own.push->encode(gradient(group)) : own.sum->encode(gradient(group));
   squares_ += loss.squares;
   lost_squares_ += loss.lost_squares;
 }
@@ -70,6 +92,10 @@ std::vector<Work> EncodedGradients::start_exchange(int group, int64_t step, Comm
   std::vector<Work> works;
   works.push_back(terms.all_reduce_async(gradient(group), options));
   return works;
+}
+
+const PushMessages* EncodedGradients::messages(int group, int64_t step) const {
+  return is_warming_up(step) ? nullptr : &groups_.at(group).push->messages();
 }
 
 void EncodedGradients::decode(int group, int64_t step) {

@@ -1,8 +1,8 @@
-// Holds what a rank needs to sum gradients in a codec that keeps what it loses (comm/encoded_sum.h): for each parameter
-// group the residual, the encoded gradient, and room to exchange it. The values e<group> and g<group> in the codec of
-// the Program are this memory.
-// In the first `warmup_steps` gradients are summed as they are: encode and decode do nothing, and the sum works on the
-// plain gradient, which no other op touches between them.
+// Holds what a rank needs to sum gradients in a codec that keeps what it loses (comm/encoded_sum.h), or to push them in
+// it to parameter servers (param_server/encoded_push.h): for each parameter group the residual, the encoded gradient,
+// and room to exchange it. The values e<group> and g<group> in the codec of the Program are this memory.
+// In the first `warmup_steps` gradients are summed as they are: encode and decode do nothing, and the sum or the push
+// works on the plain gradient, which no other op touches before it ends.
 // Threads: one for encode and decode, one for exchange; the Program's hazards order them.
 #pragma once
 
@@ -17,8 +17,10 @@
 #include "herd/comm/communicator.h"
 #include "herd/comm/encoded_sum.h"
 #include "herd/kernels/codec.h"
+#include "herd/param_server/encoded_push.h"
 #include "herd/program/program.h"
 #include "herd/runtime/flat_parameters.h"
+#include "herd/runtime/served_parameters.h"
 
 namespace herd::runtime {
 
@@ -29,8 +31,10 @@ class EncodedGradients {
     std::map<int, std::vector<kernels::ElementRange>> exact;  // by group: ranges of its flat gradient that stay exact
     int64_t warmup_steps = 0;
   };
-  // Borrows `parameters`, which must outlive this. Allocates what `step` names.
-  EncodedGradients(const FlatParameters& parameters, const program::Program& step, Options options);
+  // Borrows `parameters` and `served`, which must outlive this. Allocates what `step` names. `served` gets the pushes
+  // of the step; null where it has none.
+  EncodedGradients(const FlatParameters& parameters, const program::Program& step, Options options,
+                   const ServedParameters* served = nullptr);
 
   // `group` is one of groups().
   void encode(int group, int64_t step);
@@ -38,6 +42,9 @@ class EncodedGradients {
   [[nodiscard]] std::vector<Work> start_exchange(int group, int64_t step, Communicator& terms, Communicator& gathers,
                                                  const OpOptions& options);
   void decode(int group, int64_t step);
+  // Returns what the group's last encode() has for the servers; null in steps of the warm-up. REQUIRES a step that
+  // pushes.
+  const PushMessages* messages(int group, int64_t step) const;
 
   std::vector<int> groups() const;
   const at::Tensor& residual(int group) const;  // fp32; zeros at first
@@ -50,8 +57,11 @@ class EncodedGradients {
  private:
   struct Group {
     at::Tensor residual, message, incoming, exact;
-    std::unique_ptr<comm::EncodedSum> sum;
+    std::unique_ptr<comm::EncodedSum> sum;  // null where the group is pushed
+    std::unique_ptr<EncodedPush> push;
   };
+  void allocate_sum(int group, int axis, const program::Program& step);
+  void allocate_push(int group, const ServedParameters& served);
   bool is_warming_up(int64_t step) const { return step < options_.warmup_steps; }
   std::span<float> gradient(int group) const;
 

@@ -204,8 +204,7 @@ BindingTable ModelBindings::table() {
   table[OpKind::kNorm] = without_event([this](const Op& op, int64_t) { norm(op); });
   table[OpKind::kClip] = without_event([this](const Op& op, int64_t) { clip(op); });
   table[OpKind::kStep] = without_event([this](const Op& op, int64_t number) { step(op, number); });
-  table[OpKind::kPush] =
-      without_event([this](const Op& op, int64_t step) { options_.served->push(op.reads.at(0).index, step); });
+  table[OpKind::kPush] = without_event([this](const Op& op, int64_t step) { push(op, step); });
   table[OpKind::kPull] = without_event([this](const Op& op, int64_t) { options_.served->pull(op.writes.at(0).index); });
   table[OpKind::kRelease] = without_event([this](const Op& op, int64_t) { release(op); });
   return table;
@@ -796,6 +795,8 @@ void ModelBindings::recode(const Op& op, int64_t step) {
     const program::Value &from = op.reads.at(i), &to = op.writes[i];
     const bool sums_shards = options_.encoded == nullptr;
     if (from.kind == ValueKind::kResidual) continue;
+    if (options_.served != nullptr && from.kind == ValueKind::kGradient)
+      options_.served->check_gradient(from.index, step);
     if (from.kind == ValueKind::kWeight && op.kind == OpKind::kEncode)
       parameters_.encode_shard(to.index);
     else if (from.kind == ValueKind::kWeight)
@@ -813,6 +814,18 @@ void ModelBindings::recode(const Op& op, int64_t step) {
     else
       parameters_.memory(to).copy_(parameters_.memory(from));
   }
+}
+
+void ModelBindings::push(const Op& op, int64_t step) {
+  const program::Value& gradient = op.reads.at(0);
+  const PushMessages* const encoded =
+      program::keeps_residuals(gradient.codec) ? options_.encoded->messages(gradient.index, step) : nullptr;
+  if (encoded != nullptr)
+    options_.served->push_encoded(gradient.index, step, *encoded);
+  else if (gradient.codec == program::Codec::kBf16)
+    options_.served->push_bf16(gradient.index, step);
+  else
+    options_.served->push(gradient.index, step);
 }
 
 EventPtr ModelBindings::send(const Op& op) {

@@ -188,7 +188,8 @@ class ModelBindings {
   // Waits until the link that the run emulates has moved so many bytes since `begin`.
   void wait_for_link(Clock::time_point begin, int64_t bytes) const;
   int64_t direct_bytes(const program::Op& op) const;  // returns the bytes that a pass reads of weights on the host
-  void recode(const program::Op& op, int64_t step);   // copies values into another codec
+  void push(const program::Op& op, int64_t step);
+  void recode(const program::Op& op, int64_t step);  // copies values into another codec
   EventPtr send(const program::Op& op);
   EventPtr receive(const program::Op& op);
   OpOptions sum_options(const program::Op& op) const;  // returns the options of an all-reduce of gradients

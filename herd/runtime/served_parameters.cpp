@@ -50,6 +50,9 @@ ServedParameters::ServedParameters(const FlatParameters& parameters, const progr
     keys_of_groups_[value.index] = static_cast<int64_t>(keys.size());
     groups_of_keys_.push_back(value.index);
     keys.push_back(key_of_group(parameters.group(value.index)));
+    keys.back().codec = options.codec;
+    if (const auto exact = options.exact.find(value.index); exact != options.exact.end())
+      keys.back().exact = exact->second;
   }
   const auto push = std::find_if(step.ops.begin(), step.ops.end(),
                                  [](const program::Op& op) { return op.kind == program::OpKind::kPush; });
@@ -93,8 +96,8 @@ void ServedParameters::start(Communicator& comm, int64_t updates_before) {
   client_->set_deadline(options_.deadline);
 }
 
-void ServedParameters::push(int group, int64_t step) {
-  const int64_t key = key_of(group), count = keys_.at(key).elements;
+void ServedParameters::check_gradient(int group, int64_t step) const {
+  const int64_t count = keys_.at(key_of(group)).elements;
   const auto gradient = floats_of(parameters_.memory(program::gradient(group)), count);
   if (options_.check_finite && !std::isfinite(kernels::sum_of_squares(gradient.data(), count))) {
     throw Error(Code::kBadConfig, "step " + std::to_string(step) + ": the gradient of " +
@@ -103,9 +106,34 @@ void ServedParameters::push(int group, int64_t step) {
                                       "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of this "
                                       "step");
   }
+}
+
+PushOptions ServedParameters::push_options(int64_t step) const {
+  return {.rate = options_.rate_factor * options_.rate.of_step(step)};
+}
+
+void ServedParameters::push(int group, int64_t step) {
+  check_gradient(group, step);
+  const int64_t key = key_of(group);
+  const auto gradient = floats_of(parameters_.memory(program::gradient(group)), keys_.at(key).elements);
+  pull_after(group, client_->start_push(key, gradient, push_options(step)));
+}
+
+void ServedParameters::push_encoded(int group, int64_t step, const PushMessages& messages) {
+  pull_after(group, client_->start_push_encoded(key_of(group), messages, push_options(step)));
+}
+
+void ServedParameters::push_bf16(int group, int64_t step) {
+  const at::Tensor encoded = parameters_.memory(in_codec(program::gradient(group), program::Codec::kBf16));
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(encoded.const_data_ptr()), encoded.nbytes());
+  push_encoded(group, step, param_server::cut_message(keys_, key_of(group), num_servers(), bytes));
+}
+
+void ServedParameters::pull_after(int group, ServerCall push) {
+  const int64_t key = key_of(group);
   Calls& calls = calls_[static_cast<size_t>(key)];
-  calls.push = client_->start_push(key, gradient, {.rate = options_.rate_factor * options_.rate.of_step(step)});
-  calls.pull = client_->start_pull(key, floats_of(parameters_.memory(program::weight(group)), count));
+  calls.push = std::move(push);
+  calls.pull = client_->start_pull(key, floats_of(parameters_.memory(program::weight(group)), keys_.at(key).elements));
   calls.push.wait_sent();
 }
 

@@ -11,11 +11,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "herd/comm/communicator.h"
+#include "herd/kernels/codec.h"
 #include "herd/kernels/element_range.h"
 #include "herd/optim/learning_rate.h"
 #include "herd/param_server/parameter_server.h"
@@ -29,9 +31,12 @@ class ServedParameters {
  public:
   struct Options {
     std::variant<kernels::SgdHyper, kernels::AdamWHyper> optimizer;
-    int num_moments = 0;  // of the optimizer
-    int num_servers = 1;  // ranks that serve, the first of those that push
-    int staleness = 0;    // steps that a rank may be ahead of the slowest, or program::kNoBound; 0: rounds are summed
+    int num_moments = 0;                               // of the optimizer
+    int num_servers = 1;                               // ranks that serve, the first of those that push
+    std::optional<kernels::CodecSettings> codec = {};  // in which gradients are pushed, where the step encodes
+    // By group: elements that are pushed in fp32 all the same.
+    std::map<int, std::vector<kernels::ElementRange>> exact = {};
+    int staleness = 0;  // steps that a rank may be ahead of the slowest, or program::kNoBound; 0: rounds are summed
     optim::LearningRate rate;
     double rate_factor = 1;    // of the rate that each push states
     bool check_finite = true;  // true: a gradient with NaN or infinity is not pushed
@@ -47,6 +52,11 @@ class ServedParameters {
   // on. Returns once the gradient's memory may be written to. Throws kBadConfig for a gradient that is not finite.
   // REQUIRES that nothing reads the group's weights until pull().
   void push(int group, int64_t step);
+  // The same of an encoded gradient: `messages`, or its bf16 form. REQUIRES check_gradient() before it is encoded.
+  void push_encoded(int group, int64_t step, const PushMessages& messages);
+  void push_bf16(int group, int64_t step);
+  // Throws kBadConfig where gradients are checked and the group's is not finite.
+  void check_gradient(int group, int64_t step) const;
   // Returns when the weights have come. Throws as ServerClient, also what became of the push.
   void pull(int group);
   void pull_all();
@@ -64,6 +74,8 @@ class ServedParameters {
   void abort(const std::string& reason) noexcept;
 
   std::vector<int> groups() const;
+  const KeyTable& keys() const { return keys_; }
+  int64_t key_of(int group) const { return keys_of_groups_.at(group); }
   bool serves() const { return rank_index_ < static_cast<int>(layout_.servers.size()); }
   int num_servers() const { return options_.num_servers; }  // the first ranks
   int num_moments() const { return static_cast<int>(moments_.size()); }
@@ -72,11 +84,12 @@ class ServedParameters {
   at::Tensor moment(int k, int group) const;
 
  private:
-  int64_t key_of(int group) const { return keys_of_groups_.at(group); }
-
   struct Calls {
     ServerCall push, pull;
   };
+  PushOptions push_options(int64_t step) const;
+  // Asks for the weights that come of a push. Returns once the gradient's memory may be written to.
+  void pull_after(int group, ServerCall push);
 
   const FlatParameters& parameters_;
   Options options_;

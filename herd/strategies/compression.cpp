@@ -9,6 +9,7 @@
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
 #include "herd/strategies/encoded_shards.h"
+#include "herd/strategies/server_sync.h"
 #include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
@@ -31,13 +32,15 @@ struct EncodedBytes {
 // Rewrites a step so that reductions of gradients read and write the codec. Takes the ops in order.
 class ReductionEncoder {
  public:
-  // `num_exact` counts the elements of each group that stay exact.
-  ReductionEncoder(program::Program step, const GradientCodec& codec, std::vector<int64_t> num_exact)
-      : step_(std::move(step)), codec_(codec), num_exact_(std::move(num_exact)) {}
+  // `num_exact` counts the elements of each group that stay exact; `num_servers` get pushes.
+  ReductionEncoder(program::Program step, const GradientCodec& codec, std::vector<int64_t> num_exact, int num_servers)
+      : step_(std::move(step)), codec_(codec), num_exact_(std::move(num_exact)), num_servers_(num_servers) {}
 
   program::Program rewrite() {
     for (Op& op : step_.ops) {
-      if (reduces_gradients(op))
+      if (op.kind == OpKind::kPush)
+        add_push(std::move(op));
+      else if (reduces_gradients(op))
         add_reduction(std::move(op));
       else
         add_other(std::move(op));
@@ -66,6 +69,15 @@ class ReductionEncoder {
     encoded_sums_.insert(op.writes.begin(), op.writes.end());
     op.reads = declare_encoded(op.reads, step_.mesh.size(op.axis));
     op.writes = declare_encoded(op.writes, step_.mesh.size(op.axis));
+    ops_.push_back(std::move(op));
+  }
+
+  // Adds a push of what an op before it encodes. Servers decode it.
+  void add_push(Op op) {
+    if (!is_exact(op.reads[0])) {
+      add_encode(op.reads, step_.mesh.size(op.axis));
+      op.reads = declare_encoded(op.reads, step_.mesh.size(op.axis));
+    }
     ops_.push_back(std::move(op));
   }
 
@@ -118,8 +130,13 @@ class ReductionEncoder {
   // Exact elements travel, and lie, beside the encoded ones.
   EncodedBytes bytes_of(const Value& value, int num_ranks) const {
     if (!codec_.keeps_residuals()) return {step_.values.at(value).bytes / 2, 0};
+    const int64_t exact = 4 * num_exact_.at(static_cast<size_t>(value.index));
+    if (num_servers_ > 0) {
+      const kernels::EncodedParts pieces{codec_.settings, elements_of(value), num_servers_};
+      return {pieces.message_bytes() + exact, 4 * pieces.elements};
+    }
     const kernels::EncodedParts parts{codec_.settings, elements_of(value), num_ranks};
-    const int64_t exact = 4 * num_exact_.at(static_cast<size_t>(value.index)), residual = 4 * parts.residual_elements();
+    const int64_t residual = 4 * parts.residual_elements();
     if (parts.is_sparse()) return {parts.incoming_bytes() + exact, residual};
     return {parts.message_bytes() + exact, residual + parts.incoming_bytes()};
   }
@@ -127,6 +144,7 @@ class ReductionEncoder {
   program::Program step_;
   const GradientCodec& codec_;
   std::vector<int64_t> num_exact_;
+  int num_servers_;
   std::vector<Op> ops_;
   std::set<Value> encoded_sums_;  // gradients, as the step knows them, whose sums are encoded
 };
@@ -179,8 +197,8 @@ void check_run(const StepContext& step, const GradientCodec& codec) {
 
 }  // namespace
 
-Compression::Compression(GradientCodec codec, std::vector<spec::ParameterGroupShape> groups, int tp)
-    : codec_(std::move(codec)), groups_(std::move(groups)), tp_(tp) {}
+Compression::Compression(GradientCodec codec, std::vector<spec::ParameterGroupShape> groups, int tp, int num_servers)
+    : codec_(std::move(codec)), groups_(std::move(groups)), tp_(tp), num_servers_(num_servers) {}
 
 std::string Compression::name() const {
   return "gradients in " + std::string(program::codec_name(codec_.form)) + " between ranks";
@@ -190,7 +208,7 @@ program::Program Compression::rewrite(program::Program step) const {
   const int place = step.mesh.index(step.tensor_axis, step.rank);
   std::vector<int64_t> num_exact;
   for (const spec::ParameterGroupShape& group : groups_) num_exact.push_back(codec_.exact_elements(group, tp_, place));
-  return ReductionEncoder(std::move(step), codec_, std::move(num_exact)).rewrite();
+  return ReductionEncoder(std::move(step), codec_, std::move(num_exact), num_servers_).rewrite();
 }
 
 Technique compression_row() {
@@ -202,7 +220,8 @@ Technique compression_row() {
             if (sums_encoded_shards(step))
               return std::make_unique<EncodedShards>(codec.form, step.model.gradient_dtype, step.layout.local_axis,
                                                      step.layout.hosts_axis);
-            return std::make_unique<Compression>(std::move(codec), step.model.groups, step.model.tp);
+            const int servers = uses_servers(step.run, step.layout) ? num_servers(step.run, step.layout) : 0;
+            return std::make_unique<Compression>(std::move(codec), step.model.groups, step.model.tp, servers);
           },
           .extend_proof = [](const StepContext& step,
                              program::Proof& proof) { proof.losses_kept = !sums_encoded_shards(step); },

@@ -9,6 +9,8 @@
 //          kernels/encoded_parts.h has the bytes that a rank sends and holds, comm/encoded_sum.h the sum. What encoding
 //          loses is added to the next step's gradients (error feedback): for each parameter 4 bytes for topk and
 //          4 + 4/n for the others. Vectors, such as norms and biases, and excluded parameters are summed in fp32.
+//          With parameter servers a rank encodes its gradient for them once (param_server/encoded_push.h): the servers
+//          sum what they decode, and no sum is encoded. So a rank keeps 4 bytes for each parameter.
 // Gradients are decoded before the first op, other than a sum as above, that reads one. So reductions stay beside the
 // backward ops that follow them.
 // Source: torch.distributed's bf16_compress_hook has the arithmetic of bf16; comm/encoded_sum.h names the others'.
@@ -24,8 +26,8 @@ namespace herd::strategies {
 
 class Compression final : public Strategy {
  public:
-  // `groups` are those of the model, which `tp` tensor-parallel ranks share.
-  Compression(GradientCodec codec, std::vector<spec::ParameterGroupShape> groups, int tp);
+  // `groups` are those of the model, which `tp` tensor-parallel ranks share. `num_servers` get pushes; 0: ranks sum.
+  Compression(GradientCodec codec, std::vector<spec::ParameterGroupShape> groups, int tp, int num_servers = 0);
   std::string name() const override;
   // REQUIRES fp32 gradients that are reduced once a step; with residuals, gradients that are reduced whole.
   program::Program rewrite(program::Program step) const override;
@@ -33,7 +35,7 @@ class Compression final : public Strategy {
  private:
   GradientCodec codec_;
   std::vector<spec::ParameterGroupShape> groups_;
-  int tp_;
+  int tp_, num_servers_;
 };
 
 // Returns the row of strategy.compression. With ZeRO-2 and 3 it sums shards of int8 and int4 (encoded_shards.h). Else

@@ -65,8 +65,6 @@ void check_run(const StepContext& step) {
          "optimizer.momentum_precision = \"fp32\"");
   refuse(run.strategy.offload != "none", "strategy.offload = \"" + run.strategy.offload + "\"",
          "the servers keep the states on the host already", "strategy.offload = \"none\"");
-  refuse(run.strategy.compression != "none", "strategy.compression = \"" + run.strategy.compression + "\"",
-         "gradients are pushed in fp32", "strategy.compression = \"none\"");
 }
 
 // A bound that nothing keeps is refused rather than left aside.

@@ -6,6 +6,7 @@
 //   Of M gradient bytes a worker sends M and receives M; a server receives and sends n * M/k. What a rank gives to its
 //   own server moves nothing: a rank that serves sends (k-1)/k * M + (n-1)/k * M, one that does not sends M. With k = n
 //   these are the 2(n-1)/n * M of an all-reduce.
+//   Encoded gradients (compression.h) take fewer bytes on their way; the servers decode each, and sum in fp32.
 //   On the host a server keeps 1/k of the weights and states, and 1/k of each rank's gradient.
 // Source: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", OSDI; staleness: Ho et al.
 // 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS.

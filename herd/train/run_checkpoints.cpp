@@ -188,6 +188,13 @@ std::string RunCheckpoints::add_residuals(const Manifest& manifest, std::vector<
   }
   if (!fits) return "; what encoding gradients has lost before is left out: it is of other ranks, or of another codec";
   tensors.insert(tensors.end(), own.begin(), own.end());
+  // Where ranks ran ahead of each other, those that serve have saved.
+  for (const int group : states_.encoded->groups()) {
+    for (int rank = 0; rank < comm_.size(); ++rank) {
+      if (!manifest.tensors.contains(residual_name(rank, states_.parameters.group(group).name())))
+        return "; what encoding gradients has lost on ranks that do not serve is left out";
+    }
+  }
   return "";
 }
 

@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "herd/base/error.h"
+#include "herd/strategies/gradient_codec.h"
 #include "herd/strategies/server_sync.h"
+#include "herd/train/run_codec.h"
 #include "herd/train/run_optimizer.h"
 
 namespace herd::train {
@@ -29,7 +31,8 @@ std::vector<at::ScalarType> own_state_types(const spec::RunFile& run, const spec
   return state_types(run.optimizer);
 }
 
-std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile& run, const spec::Layout& layout,
+std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile& run, const spec::ModelTable& table,
+                                                             const spec::Layout& layout,
                                                              const runtime::FlatParameters& parameters,
                                                              const program::Program& step,
                                                              const optim::LearningRate& rate) {
@@ -44,6 +47,10 @@ std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile
   options.num_moments = make_optimizer(run.optimizer)->num_states();
   options.deadline = std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
   options.staleness = strategies::staleness(run, layout);
+  if (const auto codec = strategies::gradient_codec(run, table.groups); codec.form != program::Codec::kPlain) {
+    options.codec = codec.settings;
+    if (codec.keeps_residuals()) options.exact = exact_elements(codec, parameters);
+  }
   const spec::RunFile::Optimizer& o = run.optimizer;
   if (o.kind == "sgd") {
     options.optimizer = kernels::SgdHyper{.momentum = o.momentum, .weight_decay = o.weight_decay};

@@ -11,6 +11,7 @@
 #include "herd/runtime/flat_parameters.h"
 #include "herd/runtime/served_parameters.h"
 #include "herd/spec/layout.h"
+#include "herd/spec/model_table.h"
 #include "herd/spec/run_file.h"
 
 namespace herd::train {
@@ -18,7 +19,8 @@ namespace herd::train {
 // Returns the types of the optimizer's states that each rank keeps for itself: none where servers keep them.
 std::vector<at::ScalarType> own_state_types(const spec::RunFile& run, const spec::Layout& layout);
 // Returns null where ranks do not push to servers. Borrows `parameters`.
-std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile& run, const spec::Layout& layout,
+std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile& run, const spec::ModelTable& table,
+                                                             const spec::Layout& layout,
                                                              const runtime::FlatParameters& parameters,
                                                              const program::Program& step,
                                                              const optim::LearningRate& rate);

@@ -345,8 +345,8 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (const NvmeFile* file = s.parameters->file()) {
     for (const std::string& note : file->notes()) s.say(note);
   }
-  s.encoded = encoded_gradients(run, table, *s.parameters, step);
-  s.served = served_parameters(run, s.layout, *s.parameters, step, s.rate);
+  s.served = served_parameters(run, table, s.layout, *s.parameters, step, s.rate);
+  s.encoded = encoded_gradients(run, table, *s.parameters, step, s.served.get());
   s.set_up_keepers(attempt.survives);
   s.buffers = std::make_unique<ModelBuffers>(s.model.blocks, table, s.keepers);
   s.weights = std::make_unique<runtime::WeightRefresher>(*s.parameters, *s.groups, step);

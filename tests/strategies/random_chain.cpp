@@ -7,6 +7,7 @@
 #include "herd/spec/pipeline_form.h"
 #include "herd/strategies/gather_codec.h"
 #include "herd/strategies/layer_owners.h"
+#include "herd/strategies/server_sync.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/strategies/zero1.h"
@@ -29,6 +30,15 @@ Item one_of(std::mt19937& random, const std::vector<Item>& items) {
 }
 
 int64_t size(std::mt19937& random) { return one_of<int64_t>(random, {64, 256, 1000, 4096, 4097}); }
+
+// Parameter servers, and a codec for what is pushed to them.
+void draw_servers(std::mt19937& random, int ranks, spec::RunFile& run) {
+  run.strategy.sync = one_of<std::string>(random, {"server", "server_async"});
+  run.strategy.servers = number(random, 0, ranks);
+  if (run.strategy.sync == "server_async") run.strategy.staleness = number(random, -1, 2);
+  run.strategy.compression = one_of<std::string>(random, {"none", "bf16", "topk", "int8", "int4"});
+  run.optimizer.clip = 0;
+}
 
 }  // namespace
 
@@ -127,8 +137,9 @@ std::string ChainRun::text() const {
          std::to_string(run.mesh.fsdp) + " zero " + std::to_string(s.zero) + " shard " + s.shard + " keep_whole " +
          std::to_string(s.keep_whole) + " recompute " + s.recompute + " pipeline " + s.pipeline + " " + s.order +
          " stages_per_rank " + std::to_string(s.stages_per_rank) + " offload " + s.offload + " compression " +
-         s.compression + " gathers " + s.gather_codec + " precision " + s.precision + " clip " +
-         std::to_string(run.optimizer.clip) + " batch " + std::to_string(run.train.batch);
+         s.compression + " sync " + s.sync + " " + std::to_string(s.servers) + " " + std::to_string(s.staleness) +
+         " gathers " + s.gather_codec + " precision " + s.precision + " clip " + std::to_string(run.optimizer.clip) +
+         " batch " + std::to_string(run.train.batch);
 }
 
 ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, const std::string& file) {
@@ -171,6 +182,9 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   const bool moves_plain_numbers =
       run.strategy.offload == "none" && run.strategy.compression == "none" && run.strategy.gather_codec == "none";
   if (cuts && moves_plain_numbers && chance(random, 0.4)) run.strategy.shard = "layers";
+  std::mt19937 apart = random;  // what is drawn of it changes nothing that is drawn later
+  const bool pushes = pp == 1 && dp > 1 && !cuts && run.strategy.precision == "fp32" && run.strategy.offload == "none";
+  if (pushes && chance(apart, 0.5)) draw_servers(apart, dp, run);
   if (pp == 1) return out;
   if (order != "file") {
     run.strategy.pipeline = order;
@@ -194,6 +208,12 @@ program::Expectation expectation_of(const ChainRun& run, const spec::ModelTable&
   expected.proof.weight_codec = weight_codec(run.run, layout);
   expected.proof.losses_kept = zero_stage(run.run, layout) < 2;
   expected.proof.update_delay = run.run.strategy.delayed_update ? 1 : 0;
+  if (uses_servers(run.run, layout)) {
+    expected.proof.clipped = false;
+    expected.proof.shard_axis = layout.data_axis;
+    expected.proof.num_servers = num_servers(run.run, layout);
+    expected.proof.staleness = staleness(run.run, layout);
+  }
   expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;
   return expected;
 }

@@ -176,8 +176,6 @@ TEST(ServerSync, RefusesWhatDoesNotGoWithIt_AndSaysWhatToSet) {
   for (const char* offload : {"states", "window", "nvme"})
     expect_refused([&](auto& run) { run.strategy.offload = offload; }, 2,
                    "strategy.offload = \"" + std::string(offload) + "\"", "strategy.offload = \"none\"");
-  expect_refused([](auto& run) { run.strategy.compression = "int8"; }, 2, "strategy.compression = \"int8\"",
-                 "strategy.compression = \"none\"");
   expect_refused([](auto& run) { run.optimizer.momentum_precision = "bf16"; }, 2,
                  "optimizer.momentum_precision = \"bf16\"", "optimizer.momentum_precision = \"fp32\"");
 }

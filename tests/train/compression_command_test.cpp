@@ -70,6 +70,45 @@ TEST(CompressionCommand, KeepsWhatEncodingLoses_InCheckpoints) {
   }
 }
 
+// As all-reduces do, so do pushes to parameter servers, however many ranks serve. Where ranks run ahead those that only
+// work do not save, which a run that goes on says.
+TEST(CompressionCommand, KeepsWhatEncodingPushesLoses_InCheckpoints) {
+  RunFolder folder;
+  int index = 0;
+  for (const std::string& codec : kCodecs) {
+    if (++index % one_in(3, 3) != 1) continue;
+    const auto run = with(kRun, coded(codec, {"optimizer.clip=0", "strategy.sync=server", "strategy.servers=1"}));
+    const Ended ended = folder.train(codec, 3, run);
+    ASSERT_EQ(ended.status, 0) << ended.output;
+    const auto expected = metrics_of(folder.root / codec);
+    for (const StepMetrics& step : expected) {
+      ASSERT_TRUE(step.compression_ratio && step.compression_error) << codec;
+      EXPECT_GT(*step.compression_ratio, 3) << codec;
+      EXPECT_GT(*step.compression_error, 0) << codec;
+      EXPECT_LT(*step.compression_error, 1) << codec;
+    }
+    const auto predicted = static_cast<double>(expected.back().predicted_device_bytes_peak);
+    EXPECT_NEAR(static_cast<double>(expected.back().device_bytes_peak), predicted, 0.03 * predicted) << codec;
+    const auto again = [&](const std::vector<std::string>& more) {
+      fs::remove_all(folder.root / codec / "checkpoints" / checkpoint_folder_name(steps_to_move()));
+      const Ended resumed = folder.train(codec, 3, with(run, more));
+      EXPECT_EQ(resumed.status, 0) << resumed.output;
+      return resumed.output;
+    };
+    EXPECT_THAT(again({"strategy.servers=2"}), testing::Not(testing::HasSubstr("left out")));
+    const auto resumed = metrics_of(folder.root / codec);
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(resumed[i].loss, expected[i].loss) << codec << " step " << i;
+  }
+  const auto ahead =
+      with(kRun, coded("int8", {"optimizer.clip=0", "strategy.sync=server_async", "strategy.servers=1"}));
+  ASSERT_EQ(folder.train("ahead", 2, ahead).status, 0);
+  fs::remove_all(folder.root / "ahead" / "checkpoints" / checkpoint_folder_name(steps_to_move()));
+  const Ended resumed = folder.train("ahead", 2, ahead);
+  ASSERT_EQ(resumed.status, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, testing::HasSubstr("lost on ranks that do not serve is left out"));
+  EXPECT_LT(metrics_of(folder.root / "ahead").back().loss, metrics_of(folder.root / "ahead").front().loss);
+}
+
 // Residuals belong to a rank among as many: another number of ranks starts with none, says so, and trains on.
 TEST(CompressionCommand, StartsWithoutResiduals_AtAnotherNumberOfRanks) {
   RunFolder folder;

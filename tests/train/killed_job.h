@@ -134,7 +134,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
   runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), seed,
                                      {{root / file_of("nvme", comm.rank())}, "test"});
   const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
-  const auto served = served_parameters(run, layout, parameters, step, rate);
+  const auto served = served_parameters(run, table, layout, parameters, step, rate);
   runtime::WeightRefresher weights(parameters, groups, step);
   runtime::ModelBindings bindings(
       model.blocks, parameters, groups, runtime::parameter_update(parameters, adamw, rate),

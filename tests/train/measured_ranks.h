@@ -64,10 +64,10 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
     const runtime::AxisGroups groups(comm, step);
     const std::filesystem::path file = files.path() / ("rank" + std::to_string(comm.rank()) + ".nvme");
     runtime::FlatParameters parameters(model.groups, step, comm, own_state_types(run, layout), 1, {{file}, "test"});
-    const auto encoded = encoded_gradients(run, table, parameters, step);
     if (run.chain) DeviceMemory::reset_peak();  // a module's initial weights are on the host, without a budget
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
-    const auto served = served_parameters(run, layout, parameters, step, rate);
+    const auto served = served_parameters(run, table, layout, parameters, step, rate);
+    const auto encoded = encoded_gradients(run, table, parameters, step, served.get());
     if (served) served->start(comm, 0);
     std::optional<optim::LossScale> loss_scale;
     if (run.strategy.precision == "fp16") loss_scale = optim::LossScale();

@@ -48,6 +48,7 @@ DrawnTraining drawn_training(uint32_t seed, const std::string& order_file, int64
   run.train.steps = kSteps;
   run.strategy.precision = in(0, 2) == 0 ? "bf16" : "fp32";
   run.strategy.compression = "none";
+  if (run.strategy.sync != "all_reduce") run.strategy.precision = "fp32", run.strategy.staleness = 0;
   run.strategy.prefetch = in(0, 2);
   run.optimizer.lr = 3e-3;
   run.optimizer.schedule = "constant";

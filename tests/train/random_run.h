@@ -132,6 +132,7 @@ inline void draw_servers(const Combination& c, spec::RunFile& run) {
   run.strategy.staleness = 0;  // what runs ahead gives other losses
   run.strategy.servers = static_cast<int64_t>(c.seed / 7) % (c.ranks + 1);
   run.optimizer.clip = 0;
+  if (c.seed / 7 % 3 != 0) draw_codec(c, run);
 }
 
 // Gradients by priority, where the run has nothing that does not go with it.

@@ -105,9 +105,9 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       take_weights(*convert::open_weights(run.model.weights), weights);
       runtime::WeightRefresher(parameters, groups, step).refresh();
     }
-    const auto encoded = encoded_gradients(run, table, parameters, step);
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
-    const auto served = served_parameters(run, layout, parameters, step, rate);
+    const auto served = served_parameters(run, table, layout, parameters, step, rate);
+    const auto encoded = encoded_gradients(run, table, parameters, step, served.get());
     if (served) served->start(comm, 0);
     const runtime::ModelBindings::Options options{.updates_buffers = true,
                                                   .seed = seed,
