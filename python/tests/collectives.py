@@ -560,6 +560,15 @@ def compiled_programs_run(rank, ranks):
 
     assert step(torch.ones(5) * (rank + 1))[0] == ranks * (ranks + 1)
 
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss(x):
+        whole = functional.all_gather_tensor_autograd(2 * x, 0, dist.group.WORLD)
+        return functional.reduce_scatter_tensor_autograd(whole * whole, "sum", 0, dist.group.WORLD).sum()
+
+    x = (torch.arange(3.0) + rank).requires_grad_()
+    loss(x).backward()  # the sum over ranks of (2x)^2, ranks times
+    same(x.grad, 8 * ranks * x.detach())
+
 
 def monitored_barriers_pass(rank, ranks):
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))

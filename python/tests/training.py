@@ -5,6 +5,7 @@
 
 import argparse
 import copy
+import math
 import os
 import sys
 import tempfile
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from ranks import import_before_fork, run_checks
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 WIDTH, ROWS = 24, 6  # rows of a rank
@@ -66,6 +67,26 @@ def train(model, rank, ranks, steps=3, rate=0.05, optimizer=None):
         F.mse_loss(model(rows_of(x, rank)).to(y.dtype), y).backward()  # torch 2.11 takes no two dtypes
         optimizer.step()
     return [p.detach() for p in model.parameters()]
+
+
+def gloo_mesh(*shape):
+    """Returns a mesh like init_device_mesh()'s, whose groups are gloo's."""
+    grid = torch.arange(math.prod(shape)).reshape(shape)
+    groups = []
+    for dim, size in enumerate(shape):
+        lines = grid.movedim(dim, -1).reshape(-1, size).tolist()
+        made = [(line, dist.new_group(line, backend="gloo")) for line in lines]
+        groups += [group for line, group in made if dist.get_rank() in line]
+    names = ("replicas", "shards")[-len(shape) :]
+    return DeviceMesh.from_group(groups if len(shape) > 1 else groups[0], "cpu", mesh=grid, mesh_dim_names=names)
+
+
+def as_close_as_gloo(found, over_gloo, wants, tolerance=1e-5):
+    """Fails where herd's result is further from one rank's than gloo's is, or than the last bits of a float."""
+    close(found, wants, tolerance)
+    for a, b, want in zip(found, over_gloo, wants, strict=True):
+        distance, bound = (a - want).abs().max().item(), (b - want).abs().max().item()
+        assert distance <= 1.5 * bound + 4e-7 * want.abs().max().item(), f"{distance} from one rank, gloo {bound}"
 
 
 def close(a, b, tolerance=1e-5):
@@ -156,12 +177,16 @@ def sync_batch_norm_refuses_the_cpu(rank, ranks):
 def zero_redundancy_optimizer(rank, ranks):
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    model = DDP(make_model())
-    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.01)
-    found = train(model, rank, ranks, optimizer=optimizer)
-    close(found, one_rank(ranks, rate=0.01, optimizer=torch.optim.AdamW), 1e-4)
+    def trained(group):
+        model = DDP(make_model(), process_group=group)
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, process_group=group, lr=0.01)
+        found = train(model, rank, ranks, optimizer=optimizer)
+        optimizer.consolidate_state_dict(0)
+        return found
+
+    found = trained(dist.group.WORLD)
+    as_close_as_gloo(found, trained(gloo()), one_rank(ranks, rate=0.01, optimizer=torch.optim.AdamW), 1e-4)
     same_on_all_ranks(found)
-    optimizer.consolidate_state_dict(0)
 
 
 def sharded(mesh, policy=None, **options):
@@ -176,16 +201,19 @@ def sharded(mesh, policy=None, **options):
     return model
 
 
+def trained_whole(model, rank, ranks):
+    return [p.full_tensor() for p in train(model, rank, ranks)]
+
+
 def fsdp2(rank, ranks):
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
     from torch.distributed.fsdp import MixedPrecisionPolicy
 
-    mesh = init_device_mesh("cpu", (ranks,))
+    mesh, peer = init_device_mesh("cpu", (ranks,)), gloo_mesh(ranks)
     wants = one_rank(ranks)
     for reshard in (True, False):
         model = sharded(mesh, reshard_after_forward=reshard)
-        found = train(model, rank, ranks)
-        close([p.full_tensor() for p in found], wants)
+        as_close_as_gloo(trained_whole(model, rank, ranks), trained_whole(sharded(peer), rank, ranks), wants)
     whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     close(list(whole.values()), wants)
     again = sharded(mesh)
@@ -204,20 +232,35 @@ def fsdp2(rank, ranks):
 
     for reduce_dtype in (torch.float32, torch.bfloat16):
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduce_dtype)
-        close([p.full_tensor() for p in train(sharded(mesh, policy), rank, ranks)], wants, 2e-2)
+        found, over_gloo = (trained_whole(sharded(each, policy), rank, ranks) for each in (mesh, peer))
+        as_close_as_gloo(found, over_gloo, wants, 2e-2)
     half = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16)
-    close([p.full_tensor() for p in train(sharded(mesh, half), rank, ranks)], wants, 2e-2)
+    found, over_gloo = (trained_whole(sharded(each, half), rank, ranks) for each in (mesh, peer))
+    as_close_as_gloo(found, over_gloo, wants, 2e-2)
 
     model = sharded(mesh)
-    model.set_gradient_divide_factor(float(ranks))  # PREMUL_SUM
-    close([p.full_tensor() for p in train(model, rank, ranks)], wants)
+    model.set_gradient_divide_factor(float(ranks))  # PREMUL_SUM, which gloo refuses
+    close(trained_whole(model, rank, ranks), wants)
 
 
 def hybrid_fsdp2(rank, ranks):
-    if ranks % 2:
+    if ranks < 4 or ranks % 2:  # a replica of one rank, or one replica, is no hybrid
         return
     mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicas", "shards"))
-    close([p.full_tensor() for p in train(sharded(mesh), rank, ranks)], one_rank(ranks))
+    found, over_gloo = (trained_whole(sharded(each), rank, ranks) for each in (mesh, gloo_mesh(2, ranks // 2)))
+    as_close_as_gloo(found, over_gloo, one_rank(ranks))
+
+
+def compiled_ddp(rank, ranks):
+    """Forward and backward, with the hooks of DDP inside."""
+    if ranks != 3 and "HERD_FULL_TESTS" not in os.environ:  # a second of CPU a rank
+        return
+    found, over_gloo = (
+        train(torch.compile(DDP(make_model(), process_group=group), backend="aot_eager"), rank, ranks)
+        for group in (dist.group.WORLD, gloo())
+    )
+    as_close_as_gloo(found, over_gloo, one_rank(ranks))
+    same_on_all_ranks(found)
 
 
 def tensor_parallel(rank, ranks):
@@ -226,7 +269,7 @@ def tensor_parallel(rank, ranks):
         ColwiseParallel, RowwiseParallel, SequenceParallel, loss_parallel, parallelize_module,
     )  # fmt: skip
 
-    mesh = init_device_mesh("cpu", (ranks,))
+    mesh, peer = init_device_mesh("cpu", (ranks,)), gloo_mesh(ranks)
     heads = 12 * ranks
 
     class Block(nn.Module):
@@ -246,7 +289,9 @@ def tensor_parallel(rank, ranks):
     plain = make()
     want = F.cross_entropy(plain(x).flatten(0, 1), target)
     want.backward()
-    for sequence in (False, True):
+
+    def trained(mesh, sequence):
+        """Returns the output and a gradient, whole."""
         model = make()
         plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
         if sequence:
@@ -256,18 +301,26 @@ def tensor_parallel(rank, ranks):
                 "down": RowwiseParallel(output_layouts=Shard(1)),
             }
         parallelize_module(model, mesh, plan)
-        given = distribute_tensor(x, mesh, [Shard(1)]) if sequence else x
-        out = model(given)
+        out = model(distribute_tensor(x, mesh, [Shard(1)]) if sequence else x)
         if sequence:
             out = DTensor.from_local(out.to_local() if isinstance(out, DTensor) else out, mesh, [Shard(1)]).full_tensor()
         F.cross_entropy(out.flatten(0, 1), target).backward()
-        close([out], [plain(x)])
-        close([model.up.weight.grad.full_tensor()], [plain.up.weight.grad])
-    logits = distribute_tensor(plain(x).flatten(0, 1).detach(), mesh, [Shard(1)]).requires_grad_()
-    with loss_parallel():
-        loss = F.cross_entropy(logits, target)
-        loss.backward()
-    close([loss.full_tensor() if isinstance(loss, DTensor) else loss], [want.detach()])
+        return [out.detach(), model.up.weight.grad.full_tensor()]
+
+    def parallel_loss(mesh):
+        logits = distribute_tensor(plain(x).flatten(0, 1).detach(), mesh, [Shard(1)]).requires_grad_()
+        with loss_parallel():
+            loss = F.cross_entropy(logits, target)
+            loss.backward()
+        loss = loss.full_tensor() if isinstance(loss, DTensor) else loss
+        return [loss.detach(), logits.grad.full_tensor()]
+
+    for sequence in (False, True):
+        wants = [plain(x).detach(), plain.up.weight.grad]
+        as_close_as_gloo(trained(mesh, sequence), trained(peer, sequence), wants)
+    logits = plain(x).flatten(0, 1).detach().requires_grad_()
+    F.cross_entropy(logits, target).backward()
+    as_close_as_gloo(parallel_loss(mesh), parallel_loss(peer), [want.detach(), logits.grad])
 
     tensor = torch.arange(5.0 * 7).reshape(5, 7)  # uneven shards
     shard = distribute_tensor(tensor, mesh, [Shard(0)])
@@ -285,9 +338,10 @@ def pipelining(rank, ranks):
     x, y = batch(2 * ranks)
     whole = nn.Sequential(*layers())
     F.mse_loss(whole(x), y).backward()
-    for schedule_class in (Schedule1F1B, ScheduleGPipe):
+
+    def trained(schedule_class, group):
         layer = layers()[rank]
-        stage = PipelineStage(layer, rank, ranks, torch.device("cpu"))
+        stage = PipelineStage(layer, rank, ranks, torch.device("cpu"), group=group)
         schedule = schedule_class(stage, 2 * ranks, loss_fn=F.mse_loss)
         losses = []
         if rank == 0:
@@ -296,7 +350,11 @@ def pipelining(rank, ranks):
             schedule.step(target=y, losses=losses)
         else:
             schedule.step()
-        close([layer[0].weight.grad], [whole[rank][0].weight.grad], 1e-4)
+        return [layer[0].weight.grad]
+
+    for schedule_class in (Schedule1F1B, ScheduleGPipe):
+        found, over_gloo = (trained(schedule_class, group) for group in (dist.group.WORLD, gloo()))
+        as_close_as_gloo(found, over_gloo, [whole[rank][0].weight.grad], 1e-4)
 
 
 def zero_bubble_pipelining(rank, ranks):
@@ -313,16 +371,23 @@ def zero_bubble_pipelining(rank, ranks):
     want = F.mse_loss(whole(x), y)
     want.backward()
     mine = [rank, 2 * ranks - 1 - rank]
-    parts = [layers()[index] for index in mine]
-    stages = [PipelineStage(part, index, 2 * ranks, torch.device("cpu")) for part, index in zip(parts, mine)]
-    schedule = ScheduleZBVZeroBubble(stages, 2 * ranks, loss_fn=F.mse_loss)
-    losses = []
-    if rank == 0:
-        schedule.step(x, target=y, losses=losses)
-        close([torch.stack(losses).mean()], [want.detach()])
-    else:
-        schedule.step()
-    close([part[0].weight.grad for part in parts], [whole[index][0].weight.grad for index in mine], 1e-4)
+
+    def trained(group):
+        """Returns the gradients of this rank's stages and, on rank 0, the loss."""
+        parts = [layers()[index] for index in mine]
+        stages = [
+            PipelineStage(part, index, 2 * ranks, torch.device("cpu"), group=group) for part, index in zip(parts, mine)
+        ]
+        schedule = ScheduleZBVZeroBubble(stages, 2 * ranks, loss_fn=F.mse_loss)
+        losses = []
+        if rank == 0:
+            schedule.step(x, target=y, losses=losses)
+        else:
+            schedule.step()
+        return [part[0].weight.grad for part in parts] + ([torch.stack(losses).mean().detach()] if rank == 0 else [])
+
+    wants = [whole[index][0].weight.grad for index in mine] + ([want.detach()] if rank == 0 else [])
+    as_close_as_gloo(trained(dist.group.WORLD), trained(gloo()), wants, 1e-4)
 
 
 def whole_state(model, optimizer):
@@ -375,7 +440,7 @@ CHECKS = {
     check.__name__: check
     for check in [
         ddp, ddp_hooks, ddp_join, ddp_sparse_embedding, sync_batch_norm_refuses_the_cpu, zero_redundancy_optimizer, fsdp2,
-        hybrid_fsdp2, tensor_parallel, pipelining, zero_bubble_pipelining,
+        hybrid_fsdp2, compiled_ddp, tensor_parallel, pipelining, zero_bubble_pipelining,
         checkpoints_between_world_sizes,
     ]
 }  # fmt: skip
