@@ -31,6 +31,8 @@ def _first_host(nodes: str) -> str:
 def _tasks_of_node(text: str, node: int) -> str:
     """Returns "2" for node 1 of "2(x3),1", the tasks of each node as Slurm writes them."""
     tasks = [count for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text) for _ in range(int(times or 1))]
+    if node >= len(tasks):
+        raise ValueError(f'SLURM_STEP_TASKS_PER_NODE="{text}" does not state the tasks of node {node} (SLURM_NODEID)')
     return tasks[node]
 
 
@@ -61,7 +63,14 @@ def register() -> None:
 
     def handler(url, *arguments, **options):
         if not os.environ.get("RANK") and not os.environ.get("WORLD_SIZE"):
-            for name, value in torchrun_variables(os.environ).items():
+            try:
+                found = torchrun_variables(os.environ)
+            except KeyError as missing:
+                raise ValueError(
+                    f"the variables of a launcher are set, but {missing} is not\n"
+                    "  fix: start every rank with herd run, torchrun, mpirun or srun, or unset those that are set"
+                ) from None
+            for name, value in found.items():
                 os.environ[name] = os.environ.get(name) or value
         return plain(url, *arguments, **options)
 

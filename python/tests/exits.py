@@ -21,7 +21,7 @@ import herd_torch  # noqa: F401, registers the backend
 
 PR_SET_CHILD_SUBREAPER = 36
 RANKS = 2
-WITHIN = 10.0  # seconds: a rank waits at most 3 for what it still sends
+WITHIN = 20.0  # seconds: a rank waits at most 3 for what it still sends
 kept = []  # as a program's globals, until the interpreter ends
 
 

@@ -4,6 +4,7 @@ srun's real run is two_hosts_slurm.
     python launchers.py
 """
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import tempfile
 
 import guide
 import herd_torch
+import torch.distributed as dist
 from herd_torch._launchers import torchrun_variables
 
 HERD_RUN = {
@@ -53,9 +55,25 @@ def the_variables_of_each_launcher():
     assert torchrun_variables({**SLURM, "SLURM_STEP_ID": ""}) == {}, "a batch script is no step"
 
 
+def what_is_missing_is_named():
+    half = {name: value for name, value in HERD_RUN.items() if name != "HERD_JOB_ID"}
+    tasks = SLURM | {"SLURM_STEP_TASKS_PER_NODE": "2(x3)"}
+    for given, words in ((half, "'HERD_JOB_ID' is not"), (tasks, 'SLURM_STEP_TASKS_PER_NODE="2(x3)" does not state')):
+        os.environ.update(given)
+        try:
+            dist.init_process_group("herd")
+        except ValueError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError("accepted")
+        for name in given:
+            del os.environ[name]
+
+
 def a_program_runs_under(launcher):
     title, code = guide.examples("DDP")[0]
-    code = f"import herd_torch\n{code}\nimport os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n"
+    ended = "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n"
+    code = f"import herd_torch\n{code}\n{ended}"
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "program.py").write_text(code)
         ran = subprocess.run([*COMMANDS[launcher], sys.executable, "program.py"], cwd=folder, timeout=120, text=True,
@@ -65,6 +83,7 @@ def a_program_runs_under(launcher):
 
 if __name__ == "__main__":
     the_variables_of_each_launcher()
+    what_is_missing_is_named()
     for launcher in COMMANDS:
         a_program_runs_under(launcher)
         print(f"{launcher}: passed", flush=True)

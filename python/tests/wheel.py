@@ -108,7 +108,7 @@ def installed_with(name, found=None):
 
 
 def fresh_environment(folder, wheel):
-    """Returns its Python and its folder of packages. It has the wheel, and this Python's torch and numpy with what they need."""
+    """Returns its Python and its folder of packages. It has the wheel, torch and numpy with what they need."""
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel)
