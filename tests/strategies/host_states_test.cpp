@@ -199,6 +199,14 @@ TEST(HostStates, TakeFilesForStates_AndTheHostForTwoGroups) {
                 (is_fp32 ? spec::nvme_bytes(model.group_elements(g) * 4) : 0);
       EXPECT_EQ(in_order_peak(step, Tier::kNvme).bytes, file);
       EXPECT_EQ(peak_bound(step, Tier::kNvme).bytes, file);
+      for (const OpKind way : {OpKind::kFetch, OpKind::kEvict}) {  // each way once a step
+        int64_t moved = 0;
+        for (const Op& op : step.ops) {
+          if (op.lane != Lane::kIo || op.kind != way) continue;
+          for (const Value& value : op.reads) moved += step.values.at(value).bytes;
+        }
+        EXPECT_EQ(moved, file) << precision << ", " << layers << " layers";
+      }
       const int64_t host = peak_bound(step, Tier::kHost).bytes;
       EXPECT_LE(host, 2 * 20 * model.group_elements(2) + 20 * (model.group_elements(0) + 2 * model.group_elements(1)) +
                           40 * 4096);

@@ -30,6 +30,14 @@ void expect_memory_as_predicted(const Trained& trained, const std::string& what)
   const auto host = program::peak_bound(trained.step, Tier::kHost).bytes;
   const auto files = program::peak_bound(trained.step, Tier::kNvme).bytes;
   EXPECT_EQ(trained.file_bytes, files) << what;
+  int64_t read = 0, written = 0;  // what the ops of the lane say
+  for (const program::Op& op : trained.step.ops) {
+    if (op.lane != program::Lane::kIo || op.kind == program::OpKind::kRelease) continue;
+    for (const program::Value& value : op.reads)
+      (op.kind == program::OpKind::kFetch ? read : written) += trained.step.values.at(value).bytes;
+  }
+  EXPECT_EQ(trained.file_read, read) << what;
+  EXPECT_EQ(trained.file_written, written) << what;
   EXPECT_LE(static_cast<double>(trained.host_bytes), 1.03 * static_cast<double>(host)) << what;
   constexpr double kNumbersOfAStep = 512;  // losses and norms, which the step counts on the host
   EXPECT_GE(static_cast<double>(trained.host_bytes), 0.97 * static_cast<double>(host) - kNumbersOfAStep) << what;
@@ -40,13 +48,13 @@ TEST(Offload, TrainsWithTheSameBits_AndTheMemoryThatIsPredicted) {
   int index = 0;
   for (const std::string precision : {"fp32", "bf16", "fp16"}) {
     for (const int pp : {1, 2}) {
-      for (const int data : {1, 2, 3}) {
+      for (const int data : {1, 2, 3, 4}) {
         for (const int zero : {0, 1, 2, 3}) {
           for (const std::string recompute : {"none", "full"}) {
             for (const double clip : {1.0, 0.0}) {
               if (data == 1 && zero > 0) continue;
               if (clip == 0 && precision == "fp16") continue;  // a scaled loss always has a norm
-              if (++index % one_in(17, 61) != 0) continue;
+              if (++index % one_in(23, 61) != 0) continue;
               spec::RunFile run = tiny_run();
               run.strategy.precision = precision, run.strategy.recompute = recompute, run.strategy.zero = zero;
               run.mesh.pp = pp;

@@ -94,12 +94,12 @@ DrawnLayout draw_layout(int seed, std::mt19937& random, const std::string& half,
   const auto one_of = [&](const std::vector<std::string>& values) { return values[random() % values.size()]; };
   const int pp = std::stoi(one_of({"1", "1", "2", "4"})), dp = pp == 4 ? 1 : static_cast<int>(1 + random() % 2);
   const std::string zero = one_of({"0", "1", "2", "3"});
-  DrawnLayout out{
-      pp * dp,
-      {"mesh.pp=" + std::to_string(pp), "strategy.zero=" + zero, "train.batch=" + std::to_string(batch),
-       "strategy.recompute=" + one_of({"none", "full", "sqrt", "every:2"}),
-       "strategy.offload=" + one_of({"none", "none", "states"}), "train.micro_batch=" + one_of({"2", "3", "5"}),
-       "strategy.precision=" + std::string(seed % 3 == 2 ? "bf16" : "fp32"), "checkpoint.every=" + half}};
+  DrawnLayout out{pp * dp,
+                  {"mesh.pp=" + std::to_string(pp), "strategy.zero=" + zero, "train.batch=" + std::to_string(batch),
+                   "strategy.recompute=" + one_of({"none", "full", "sqrt", "every:2"}),
+                   "strategy.offload=" + one_of({"none", "states", "window", "nvme"}),
+                   "train.micro_batch=" + one_of({"2", "3", "5"}),
+                   "strategy.precision=" + std::string(seed % 3 == 2 ? "bf16" : "fp32"), "checkpoint.every=" + half}};
   if (out.keys[3] != "strategy.recompute=none")
     out.keys.push_back("strategy.offload_activations=" + one_of({"none", "host", "nvme"}));
   if (pp > 1) out.keys.push_back("strategy.pipeline=" + one_of({"1f1b", "gpipe", "zero_bubble_h1"}));

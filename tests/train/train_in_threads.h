@@ -47,6 +47,7 @@ struct Trained {
   std::map<MemoryLabel, int64_t> held;            // of all ranks together, after the first step
   std::map<std::string, int64_t> gathers;         // by axis: how often rank 0 has gathered weights along it
   int64_t host_bytes = 0, file_bytes = 0;         // of rank 0, what offload keeps in host memory and in its file
+  int64_t file_read = 0, file_written = 0;        // by rank 0, bytes of its file in the last step
   program::Program step;                          // of rank 0
   std::vector<int64_t> skipped;                   // by rank, steps whose gradient overflowed
   std::map<std::string, at::Tensor> weights;      // after the last step, where there is one rank
@@ -130,8 +131,12 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       if (overlaps && s + 1 == steps) executor.drain();
       bindings.begin_step(data->read(s * layout.batch, layout.batch, layout.micro_batch, step));
       const uint64_t before = comm.bytes_moved();
+      const NvmeFile* const own_file = comm.rank() == 0 ? parameters.file() : nullptr;
+      if (own_file != nullptr) out.file_read = -own_file->bytes_read(), out.file_written = -own_file->bytes_written();
       executor.run(s);
       if (!overlaps || s + 1 == steps) executor.drain();
+      if (own_file != nullptr && s + 1 == steps)
+        out.file_read += own_file->bytes_read(), out.file_written += own_file->bytes_written();
       if (served) comm.barrier();  // servers send until the last rank has its weights
       if (s + 1 == steps)
         out.sent[static_cast<size_t>(comm.rank())] = static_cast<int64_t>(comm.bytes_moved() - before);
