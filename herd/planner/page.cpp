@@ -101,10 +101,12 @@ std::string plan_page(const Plan& plan) {
   if (plan.prediction.simulation) {
     const auto& simulation = *plan.prediction.simulation;
     sections.push_back(
-        {"Device memory over a step",
+        {"Memory over a step",
          "<p>What rank 0 is predicted to hold while each op of a step runs; point at an op for its figures.</p>\n" +
              program::memory_figure(simulation.memory, {}, plan.budget.device) +
-             program::memory_table(simulation.memory, {}) + program::op_memory_table(simulation.memory, {})});
+             program::memory_table(simulation.memory, {}) + program::op_memory_table(simulation.memory, {}) +
+             program::tier_figure(simulation.memory, simulation.traffic) +
+             program::traffic_table(simulation.traffic, {})});
     sections.push_back({"Ops of a step", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>\n"});
   }
   sections.push_back(equation_section(plan));

@@ -1,7 +1,9 @@
 #include "herd/program/draw_program.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <utility>
 
 #include "herd/base/units.h"
 #include "herd/draw/chart.h"
@@ -118,6 +120,48 @@ std::string memory_table(const std::vector<OpMemory>& predicted, const std::vect
   return draw::html_table(uses.table());
 }
 
+std::string tier_figure(const std::vector<OpMemory>& predicted, const std::vector<TierTraffic>& traffic) {
+  if (predicted.empty() || traffic.empty()) return "";
+  draw::Chart chart{.title = "Bytes of each tier over a step",
+                    .x_label = "from the step's start",
+                    .x_unit = draw::Unit::kMicroseconds,
+                    .y_unit = draw::Unit::kBytes,
+                    .series = {{"device", {}}, {"host", {}}, {"files", {}}}};
+  for (size_t i = 0; i < predicted.size(); ++i) {
+    const OpMemory& one = predicted[i];
+    const std::array<int64_t, 3> of_tiers = {one.total(), one.host_bytes, one.file_bytes};
+    std::string hover = one.name;
+    for (size_t tier = 0; tier < of_tiers.size(); ++tier) {
+      add_step(chart.series[tier], one.begin_us, end_of(predicted, i), static_cast<double>(of_tiers[tier]));
+      hover += "\n" + chart.series[tier].name + " " + format_bytes(static_cast<double>(of_tiers[tier]));
+    }
+    chart.bands.push_back({one.begin_us, end_of(predicted, i), hover});
+  }
+  return "<figure>" + draw::stacked_areas(chart) + "</figure>\n";
+}
+
+std::string traffic_table(const std::vector<TierTraffic>& predicted, const std::vector<TierTraffic>& measured) {
+  const std::vector<TierTraffic>& all = measured.empty() ? predicted : measured;
+  if (all.empty()) return "";
+  draw::Table table{{{"copies"}, {"bytes of a step", true}}, {}};
+  for (const TierTraffic& one : all)
+    table.rows.push_back({std::string(one.way), format_bytes(static_cast<double>(one.bytes))});
+  for (const auto& [name, traffic] : {std::pair("predicted", &predicted), {"measured", &measured}}) {
+    if (traffic->size() != all.size()) continue;
+    for (const char* column : {"", " GB/s", " hidden"}) table.columns.push_back({std::string(name) + column, true});
+    for (size_t i = 0; i < all.size(); ++i) {
+      const TierTraffic& one = (*traffic)[i];
+      char rate[32] = "-";
+      if (one.busy_us > 0) std::snprintf(rate, sizeof rate, "%.2f", static_cast<double>(one.bytes) / one.busy_us / 1e3);
+      for (std::string cell :
+           {format_us(one.busy_us), std::string(rate),
+            share(static_cast<int64_t>(one.hidden_us * 1e3), static_cast<int64_t>(one.busy_us * 1e3))})
+        table.rows[i].push_back(std::move(cell));
+    }
+  }
+  return draw::html_table(table);
+}
+
 std::string op_memory_table(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured) {
   const std::vector<OpMemory>& step = measured.empty() ? predicted : measured;
   if (step.empty()) return "";
@@ -135,7 +179,9 @@ std::string program_page(const Program& step, const Simulation& simulation) {
   return draw::html_page(
       "Training step of rank " + std::to_string(step.rank) + ", " + format_us(simulation.step_us) + " predicted",
       {{"Ops over time", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>"},
-       {"Device memory over the step", memory_figure(simulation.memory, {}, 0) + memory_table(simulation.memory, {})},
+       {"Memory over the step", memory_figure(simulation.memory, {}, 0) + memory_table(simulation.memory, {}) +
+                                    tier_figure(simulation.memory, simulation.traffic) +
+                                    traffic_table(simulation.traffic, {})},
        {"Ops", op_memory_table(simulation.memory, {}) + "<pre>" + draw::escape(to_text(step)) + "</pre>\n"}});
 }
 

@@ -19,6 +19,12 @@ std::string program_page(const Program& step, const Simulation& simulation);
 std::string memory_figure(const std::vector<OpMemory>& step, const std::vector<OpMemory>& predicted, int64_t limit);
 // Lists what the uses hold at the op with most bytes, predicted beside measured. Either may be empty.
 std::string memory_table(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured);
+// Draws the bytes of the device, and of values on the host and in files, over a predicted step. Returns empty where
+// nothing moves between them.
+std::string tier_figure(const std::vector<OpMemory>& predicted, const std::vector<TierTraffic>& traffic);
+// Lists what moves between tiers in a step: bytes, and of the predicted and the measured step the rate and the share
+// that passes hide. Either may be empty.
+std::string traffic_table(const std::vector<TierTraffic>& predicted, const std::vector<TierTraffic>& measured);
 // Lists each op's bytes, folded away.
 std::string op_memory_table(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured);
 

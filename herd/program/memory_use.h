@@ -34,6 +34,7 @@ struct OpMemory {
   std::string name;  // "backward of block3 mb0"
   double begin_us = 0, end_us = 0;
   BytesByUse bytes = {};
+  int64_t host_bytes = 0, file_bytes = 0;  // of values that the host and files hold meanwhile; 0 where measured
   int64_t total() const;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "herd/program/collective_message.h"
@@ -115,6 +116,30 @@ std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::Mod
   }
 }
 
+// Counts the bytes of values that the host and files hold while a step runs: those that stay, and others from their
+// first write to their release.
+class ValuesBeyondDevice {
+ public:
+  explicit ValuesBeyondDevice(const Program& step) : step_(step) {
+    for (const auto& [value, info] : step.values) bytes_[value.tier] += info.persistent ? info.bytes : 0;
+    for (const Op& op : step.ops) {  // what the step before leaves
+      for (const Value& value : op.writes) set_live(value, op.kind != OpKind::kRelease);
+    }
+  }
+  void set_live(const Value& value, bool is_live) {
+    const ValueInfo& info = step_.values.at(value);
+    if (value.tier == Tier::kDevice || info.persistent) return;
+    if (is_live ? live_.insert(value).second : live_.erase(value) > 0)
+      bytes_[value.tier] += is_live ? info.bytes : -info.bytes;
+  }
+  int64_t bytes(Tier tier) { return bytes_[tier]; }
+
+ private:
+  const Program& step_;
+  std::map<Tier, int64_t> bytes_;
+  std::set<Value> live_;
+};
+
 // Simulates several steps of the programs of one host's ranks, which share its cores and its memory bus.
 class Simulator {
  public:
@@ -142,6 +167,7 @@ class Simulator {
     out.step_us = (step_end(kSteps - 1) - step_end(0)) / (kSteps - 1);
     out.idle_share = idle_share();
     draw(out);
+    out.traffic = tier_traffic(programs_[memory_index_], out.timeline);
     add_memory(out);
     return out;
   }
@@ -492,6 +518,7 @@ class Simulator {
     std::stable_sort(events.begin(), events.end(),
                      [](const auto& a, const auto& b) { return std::get<0>(a) < std::get<0>(b); });
     ValueMemory memory(step);
+    ValuesBeyondDevice beyond(step);
     for (const auto& [at, event, i] : events) {
       const Op& op = step.ops[i];
       const auto scratch_of_op = step.scratch.find({op.kind, op.block});
@@ -502,6 +529,7 @@ class Simulator {
       if (scratch_of_op != step.scratch.end()) scratch += scratch_of_op->second;
       for (const Value& value : op.writes) {
         const ValueInfo& info = step.values.at(value);
+        if (event >= 0) beyond.set_live(value, event == 1);
         const bool is_in_slot = info.slot >= 0 && !received_slots.contains(info.slot);
         if (info.persistent || is_in_slot || value.tier != Tier::kDevice) continue;
         if (event == 1)
@@ -511,7 +539,11 @@ class Simulator {
       }
       int64_t total = scratch;
       for (const auto& [kind, bytes] : by_kind) total += bytes;
-      if (event == 1 && op.lane == Lane::kCompute) add_op_memory(i, by_use(by_kind, total), out);
+      if (event == 1 && op.lane == Lane::kCompute) {
+        add_op_memory(i, by_use(by_kind, total), out);
+        out.memory.back().host_bytes = beyond.bytes(Tier::kHost);
+        out.memory.back().file_bytes = beyond.bytes(Tier::kNvme);
+      }
       if (total > out.device_peak.bytes)
         out.device_peak = {total, static_cast<int>(i), by_kind, held_throughout.pool_bytes};
     }

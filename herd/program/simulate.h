@@ -12,6 +12,7 @@
 #include "herd/program/memory_bound.h"
 #include "herd/program/memory_use.h"
 #include "herd/program/program.h"
+#include "herd/program/tier_traffic.h"
 #include "herd/sim/timeline.h"
 #include "herd/spec/model_table.h"
 
@@ -92,6 +93,7 @@ struct Simulation {
   sim::Timeline timeline;        // one steady step of every rank, a row per lane
   std::vector<OpMemory> memory;  // of one rank's device over that step
   Peak device_peak;              // largest entry of `memory`
+  std::vector<TierTraffic> traffic;  // of that rank in that step
 };
 
 // Simulates `programs` of ranks that share the machine's cores and memory; collectives do not wait for ranks that are

@@ -197,7 +197,18 @@ draw::Section memory(const RunReport& report) {
     html += " Budget " + format_bytes(static_cast<double>(report.device_budget)) + ", " +
             share_of(static_cast<double>(peak), static_cast<double>(report.device_budget)) + " of it used.";
   }
-  return {"Device memory over a step", html + "</p>\n"};
+  html += "</p>\n";
+  if (const std::string tiers = program::tier_figure(report.predicted_memory, report.predicted_traffic); !tiers.empty())
+    html += "<p>With it, what values on the host and in files are predicted to hold.</p>\n" + tiers;
+  return {"Memory over a step", html};
+}
+
+// Returns what rank 0 moves between its tiers; nothing where all stays on the device.
+std::vector<draw::Section> traffic(const RunReport& report) {
+  const std::string table = program::traffic_table(report.predicted_traffic, report.measured_traffic);
+  if (table.empty()) return {};
+  return {{"Copies between tiers",
+           "<p>What rank 0 moves in a step. Hidden: while copies run, the compute lane runs, too.</p>\n" + table}};
 }
 
 draw::Section timelines(const RunReport& report) {
@@ -216,6 +227,7 @@ std::string run_report_html(const RunReport& report) {
   }
   if (report.predicted_step || report.measured_step) sections.push_back(timelines(report));
   if (!report.predicted_memory.empty() || !report.measured_memory.empty()) sections.push_back(memory(report));
+  for (draw::Section& section : traffic(report)) sections.push_back(std::move(section));
   if (!report.metrics.empty()) sections.push_back(optimizer(report));
   for (draw::Section& section : compression(report)) sections.push_back(std::move(section));
   for (draw::Section& section : experts(report)) sections.push_back(std::move(section));

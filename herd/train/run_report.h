@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "herd/program/memory_use.h"
+#include "herd/program/tier_traffic.h"
 #include "herd/sim/timeline.h"
 #include "herd/storage/metrics.h"
 
@@ -19,7 +20,8 @@ struct RunReport {
   std::vector<StepMetrics> metrics;                             // metrics of all steps so far
   std::vector<std::pair<std::string, std::string>> facts = {};  // machine, ranks, algorithm, ..: name and value
   std::vector<program::OpMemory> predicted_memory = {}, measured_memory = {};  // memory of rank 0; empty = not known
-  int64_t device_budget = 0;                                                   // bytes, 0 = none
+  std::vector<program::TierTraffic> predicted_traffic = {}, measured_traffic = {};  // of rank 0; empty = not known
+  int64_t device_budget = 0;                                                        // bytes, 0 = none
   std::optional<sim::Timeline> predicted_step = {};
   double predicted_step_ms = 0;  // prediction before the first step since the run was started or resumed; 0 = not known
   std::optional<sim::Timeline> measured_step = {};

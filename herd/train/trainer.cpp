@@ -186,12 +186,13 @@ struct Trainer::State {
   sim::Timeline trace, measured;                   // of all ranks: the traced steps, and the last of them alone
   double traced_us = 0;                            // their length
   std::vector<program::OpMemory> measured_memory;  // the last of those steps
-  Position resumed;                                // what was done before this process
-  std::vector<StepMetrics> metrics_so_far;         // on rank 0, for the report
-  int64_t num_restarts = 0;                        // of the job, before this process
-  Clock::time_point reported = {};                 // when the report was written last
-  uint64_t bytes_counted = 0;                      // comm.bytes_moved() when the last step ended, or what followed it
-  std::optional<Clock::time_point> time_limit;     // set on rank 0, which stops all ranks
+  std::vector<program::TierTraffic> measured_traffic;
+  Position resumed;                             // what was done before this process
+  std::vector<StepMetrics> metrics_so_far;      // on rank 0, for the report
+  int64_t num_restarts = 0;                     // of the job, before this process
+  Clock::time_point reported = {};              // when the report was written last
+  uint64_t bytes_counted = 0;                   // comm.bytes_moved() when the last step ended, or what followed it
+  std::optional<Clock::time_point> time_limit;  // set on rank 0, which stops all ranks
   std::map<std::string, std::string> machine = describe_machine();
 
   std::string strategy_summary;  // what strategy.auto took; empty where the run file says all
@@ -612,6 +613,7 @@ void Trainer::State::trace_step(double step_ms) {
   if (!keeps) return;
   if (root()) measured_memory = memory.last_step(*executor);
   measured = gather_timelines(last_step(*executor), keepers);
+  if (root()) measured_traffic = program::tier_traffic(executor->program(), measured);
   append(trace, measured, traced_us);
   traced_us += 1e3 * step_ms;
 }
@@ -647,8 +649,10 @@ void Trainer::State::write_report(const std::string& failure) {
     report.predicted_step_ms = predicted.step_us / 1e3;
     report.predicted_memory = predicted.memory;
     report.predicted_step = predicted.timeline;
+    report.predicted_traffic = predicted.traffic;
   }
   if (!measured.spans.empty()) report.measured_step = measured;
+  report.measured_traffic = measured_traffic;
   report.measured_memory = measured_memory;
   report.config = spec::to_toml(run);
   write("report.html", run_report_html(report));

@@ -69,13 +69,30 @@ TEST(RunReport, ShowsWhatCompressionLoses_WhereGradientsAreCompressed) {
   EXPECT_NE(html.find("50.0 bytes of fp32 in one"), std::string::npos);
 }
 
+TEST(RunReport, StacksTheBytesOfEachTier_AndTabulatesWhatMovesBetweenThem) {
+  RunReport report = some_report();
+  const std::string without = run_report_html(report);
+  EXPECT_EQ(without.find("Bytes of each tier over a step"), without.npos);
+  EXPECT_EQ(without.find("Copies between tiers"), without.npos);
+  for (program::OpMemory& op : report.predicted_memory) op.host_bytes = int64_t{64} << 20, op.file_bytes = 200 << 20;
+  report.predicted_traffic = {{"device to host", int64_t{12} << 20, 6e3, 4.5e3}, {"files to host", 200 << 20, 1e5, 0}};
+  report.measured_traffic = {{"device to host", int64_t{12} << 20, 7e3, 7e3}, {"files to host", 200 << 20, 2e5, 5e4}};
+  const std::string html = run_report_html(report);
+  EXPECT_FALSE(std::regex_search(html, std::regex("(src|href)\\s*=|@import|url\\(http"))) << "it would load something";
+  for (const char* words : {"Bytes of each tier over a step", "host 64 MiB", "Copies between tiers", "device to host",
+                            "12 MiB", "6 ms", "2.10", "75.0 %", "7 ms", "1.80", "100.0 %", "files to host", "200 MiB",
+                            "0.0 %", "25.0 %", "predicted GB/s", "measured hidden"})
+    EXPECT_NE(html.find(words), html.npos) << words;
+  if (const char* path = std::getenv("HERD_KEEP_REPORT")) std::ofstream(std::string(path) + ".tiers.html") << html;
+}
+
 TEST(RunReport, IsOneFileThatLoadsNothing) {
   const std::string html = run_report_html(some_report());
   EXPECT_FALSE(std::regex_search(html, std::regex("(src|href)\\s*=|@import|url\\(http"))) << "it would load something";
   EXPECT_NE(html.find("gpt_kjv &lt;one &amp; only&gt;"), std::string::npos) << "names are escaped";
   for (const char* words : {"Loss", "validation", "Predicted and measured", "Speed", "tokens seen", "smoothed",
-                            "Device memory", "Measured peak", "most: 120 MiB at loss block1 mb0", "predicted",
-                            "activations", "One step", "direct_pull", "steps = 400", "480 ms", "104 %"}) {
+                            "Memory over a step", "Device memory", "Measured peak", "most: 120 MiB at loss block1 mb0",
+                            "predicted", "activations", "One step", "direct_pull", "steps = 400", "480 ms", "104 %"}) {
     EXPECT_NE(html.find(words), std::string::npos) << words;
   }
   // HERD_KEEP_REPORT=/tmp/report.html keeps it, to be looked at.
