@@ -5,6 +5,7 @@
 #include "herd/base/printable.h"
 #include "herd/base/units.h"
 #include "herd/planner/paper_formulas_internal.h"
+#include "herd/planner/stage_table.h"
 #include "herd/planner/tables_internal.h"
 #include "herd/spec/compute.h"
 #include "herd/strategies/gradient_clipping.h"
@@ -79,7 +80,8 @@ std::string plan_text(const Plan& plan) {
                     draw::text_table(memory_rows(plan)) + verdict(plan) + "\n\n";
   draw::Table costs{{{"of a step"}, {""}}, {}};
   for (const auto& [name, value] : cost_rows(plan)) costs.rows.push_back({name, value});
-  out += draw::text_table(costs) + "predicted " + method(plan) + "\n" + schedule_remark(plan);
+  out += draw::text_table(costs) + "predicted " + method(plan) + "\n" + schedule_remark(plan) +
+         whole_backward_remark(plan.run, plan.prediction.layout);
   const std::string stopped = plan.not_looked_at.empty() ? "" : "\n" + search_remark(plan) + "\n";
   if (plan.fits()) return out + stopped;
   const Variants& variants = plan.variants;

@@ -14,6 +14,9 @@
 namespace herd::planner {
 namespace {
 
+constexpr char kWholeBackward[] =
+    "blocks of a program of one's own run backward whole: where the order makes gradients of weights later, "
+    "backward-weight is merged into backward\n";
 constexpr int kMaxTurns = 400;  // turns of a rank that a picture shows; each takes a column or two
 
 // Holds the blocks of a pipeline stage, with their parameters and their FLOPs per micro-batch.
@@ -78,12 +81,17 @@ std::string stages_text(const spec::RunFile& run, const spec::ModelTable& model,
   }
   std::string out = draw::text_table(table) +
                     "arithmetic: relative to the stage that has most, which sets the pace; sends on: to the next "
-                    "stage, for each micro-batch\n\n" +
-                    run.strategy.pipeline + " with stages that take equally long, " +
-                    std::to_string(order.micro_batches) + " micro-batches:\n";
+                    "stage, for each micro-batch\n" +
+                    (model.is_chain() && order.splits_backward() ? kWholeBackward : "") + "\n" + run.strategy.pipeline +
+                    " with stages that take equally long, " + std::to_string(order.micro_batches) + " micro-batches:\n";
   if (static_cast<int>(order.turns[0].size()) > kMaxTurns)
     return out + "too long to draw; herd show order draws it with fewer micro-batches\n";
   return out + strategies::order_picture(order);
+}
+
+std::string whole_backward_remark(const spec::RunFile& run, const spec::Layout& layout) {
+  const bool is_piped = run.model.kind == "chain" && layout.pp > 1;
+  return is_piped && strategies::pipeline_order(run, layout).splits_backward() ? kWholeBackward : "";
 }
 
 }  // namespace herd::planner

@@ -15,4 +15,7 @@ namespace herd::planner {
 std::string stages_text(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout);
 std::string stages_text(const spec::RunFile& run, const spec::Layout& layout);
 
+// Says that the order splits backward where a chain's own blocks run it whole; empty elsewhere.
+std::string whole_backward_remark(const spec::RunFile& run, const spec::Layout& layout);
+
 }  // namespace herd::planner

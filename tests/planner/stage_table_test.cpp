@@ -12,6 +12,8 @@ namespace {
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 std::string stages(const std::vector<std::string>& changes, int ranks) {
@@ -52,9 +54,14 @@ TEST(StageTable, CountsAllTensorsThatLaterStagesRead) {
   const std::string file = std::string(std::getenv("HERD_SOURCE_DIR")) + "/share/herd/models/gpt-162m.toml";
   const std::vector<std::string> changes = {"mesh.pp=3", "train.batch=4", "train.micro_batch=1"};
   const spec::RunFile run = spec::parse_run_file(file, changes);
+  const std::string merged = "backward-weight is merged into backward\n";
   EXPECT_THAT(stages_text(run, chain, spec::resolve_mesh(run, 3)),
               AllOf(ContainsRegex("\n0 +0  block0 .* 4 KiB\n"), ContainsRegex("\n1 +1  block1 .* 5 KiB\n"),
-                    ContainsRegex("\n2 +2  block2 .* -\n")));
+                    ContainsRegex("\n2 +2  block2 .* -\n"), Not(HasSubstr(merged))));
+  spec::RunFile split = run;
+  split.strategy.pipeline = "zero_bubble_h1";
+  EXPECT_THAT(stages_text(split, chain, spec::resolve_mesh(split, 3)), HasSubstr(merged));
+  EXPECT_THAT(stages({"mesh.pp=2", "strategy.pipeline=zero_bubble_h1"}, 2), Not(HasSubstr(merged)));
 }
 
 TEST(StageTable, DrawsNoOrderOfMorePassesThanALineHolds) {
