@@ -2,9 +2,12 @@
 // all with HERD_FULL_TESTS=1. In 16 bits they have those of one rank. A failure names the seed and what was drawn.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <random>
+#include <set>
 
 #include "measured_ranks.h"
 #include "plain_loop.h"
@@ -46,7 +49,12 @@ DrawnTraining drawn_training(uint32_t seed, const std::string& order_file, int64
   run.train.batch = in(least * data_ranks + 1, out.micro_batches * run.train.micro_batch * data_ranks);
   run.train.seed = in(1, 1000);
   run.train.steps = kSteps;
-  run.strategy.precision = in(0, 2) == 0 ? "bf16" : "fp32";
+  // As random_layout() drew it, which leaves out what fp16 does not go with, and more often in 32 bits.
+  const bool has_16_bits = in(0, 2) == 0;
+  if (!has_16_bits)
+    run.strategy.precision = "fp32";
+  else if (run.strategy.precision == "fp32")
+    run.strategy.precision = "bf16";
   run.strategy.compression = "none";
   if (run.strategy.sync != "all_reduce") run.strategy.precision = "fp32", run.strategy.staleness = 0;
   run.strategy.prefetch = in(0, 2);
@@ -67,10 +75,22 @@ DrawnTraining drawn_training(uint32_t seed, const std::string& order_file, int64
   return out;
 }
 
+// Returns the steps in whose samples no loss counts.
+std::set<size_t> steps_without_count(const DrawnTraining& drawn) {
+  std::set<size_t> out;
+  const int64_t batch = drawn.layout.run.train.batch;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    std::vector<int64_t> samples;
+    for (int64_t i = 0; i < batch; ++i) samples.push_back(step * batch + i);
+    if (drawn.model.data.read(samples).count == 0) out.insert(static_cast<size_t>(step));
+  }
+  return out;
+}
+
 double check(const DrawnTraining& drawn) {
   const spec::RunFile& run = drawn.layout.run;
-  const std::vector<double> losses =
-      train_chain_in_threads(drawn.model.chain, drawn.model.data, run, drawn.layout.ranks, kSteps).losses;
+  const std::set<size_t> without_count = steps_without_count(drawn);
+  const Trained many = train_chain_in_threads(drawn.model.chain, drawn.model.data, run, drawn.layout.ranks, kSteps);
   std::vector<double> expected = plain_losses(drawn.model.chain, drawn.model.data.read, run, kSteps);
   double allowed = run.strategy.precision == "fp32" ? 2e-6 : tolerance(run);
   if (run.strategy.precision != "fp32") {
@@ -78,17 +98,23 @@ double check(const DrawnTraining& drawn) {
     combination.precision = run.strategy.precision, combination.micro_batches = drawn.micro_batches;
     const spec::RunFile plain = of_one_rank(run, combination);
     const std::vector<double> in_32_bits = std::move(expected);
-    expected = train_chain_in_threads(drawn.model.chain, drawn.model.data, plain, 1, kSteps).losses;
+    const Trained one = train_chain_in_threads(drawn.model.chain, drawn.model.data, plain, 1, kSteps);
+    expected = one.losses;
     // What a function does at zero makes some chains jump: by how much tells what 16 bits do to one rank of it.
-    const double of_one_rank_apart = most_apart(expected, in_32_bits);
+    const double of_one_rank_apart = most_apart(expected, in_32_bits, without_count);
     EXPECT_LT(of_one_rank_apart, 0x1p-2) << drawn.text;
     allowed = std::max(allowed, 2 * of_one_rank_apart);
     // Layer by layer, the parts of a shared group's gradient are summed in another order, each sum rounded to 16 bits.
     if (run.strategy.order == "layer_major") allowed *= 3;
+    // Near the largest number of fp16, sums in another order overflow in another step: two updates more or less.
+    for (size_t i = 1; i < expected.size() && (one.skipped[0] > 0 || many.skipped[0] > 0); ++i) {
+      const double moved = 2 * std::abs(expected[i] - expected[i - 1]) / std::abs(expected[i]);
+      if (!without_count.contains(i) && !without_count.contains(i - 1)) allowed = std::max(allowed, moved);
+    }
   }
   // A group of a few weights is one block, whose largest sets the steps of all.
   if (run.strategy.gather_codec == "int8") allowed = std::max(allowed, 0x1p-3);
-  const double apart = most_apart(losses, expected);
+  const double apart = most_apart(many.losses, expected, without_count);
   EXPECT_LT(apart, allowed) << drawn.text;
   return apart;
 }
