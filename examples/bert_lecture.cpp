@@ -1,6 +1,6 @@
 // Trains the BERT classifier of a lecture: token and position embeddings, two encoder layers of torch, and a classifier
 // on the first token; 10,000 random sequences of 128 tokens, all with label 0, and a line for each epoch.
-//   herd run -n 2 -- examples/bert_lecture bert_lecture.toml train.batch=32 train.steps=939
+//   herd run -n 2 -- examples/bert_lecture bert_lecture.toml --epochs 3 --batch 32 --samples 10000
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -8,13 +8,18 @@
 #include <torch/types.h>
 
 #include <cstdio>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
+#include "herd/launch/environment.h"
 #include "herd/train/train_chain.h"
 
 namespace F = torch::nn::functional;
 using herd::Tensors;
 
-constexpr int64_t kVocabulary = 30522, kWidth = 256, kHeads = 4, kTokens = 128, kSamples = 10000, kClasses = 2;
+constexpr int64_t kVocabulary = 30522, kWidth = 256, kHeads = 4, kTokens = 128, kClasses = 2;
 
 struct WordsImpl : torch::nn::Module {
   WordsImpl() {
@@ -63,15 +68,39 @@ herd::Batch read_sequences(const std::vector<int64_t>& samples) {
 }
 
 int main(int argc, char** argv) {
+  std::map<std::string, int64_t> options = {{"--epochs", 3}, {"--batch", 32}, {"--samples", 10000}};
+  std::vector<std::string> words;  // of train_chain()
+  try {
+    for (int i = 1; i < argc; ++i) {
+      const std::string word = argv[i];
+      if (!options.contains(word))
+        words.push_back(word);
+      else if (i + 1 == argc || (options[word] = std::stoll(argv[++i])) < 1)
+        throw std::invalid_argument(word);
+    }
+  } catch (const std::exception&) {
+    std::fprintf(stderr, "--epochs, --batch and --samples take a number of at least 1\n");
+    return 2;
+  }
+  const int64_t batch = options["--batch"], samples = options["--samples"];
+  const int64_t steps = (options["--epochs"] * samples + batch - 1) / batch;
+  if (!words.empty())  // before other keys, which win
+    words.insert(words.begin() + 1, {"train.batch=" + std::to_string(batch), "train.steps=" + std::to_string(steps)});
+  std::vector<char*> arguments = {argv[0]};
+  for (std::string& word : words) arguments.push_back(word.data());
+
   double loss_sum = 0;
-  int64_t seen = 0, epoch = 0;
+  int64_t counted = 0;
   const auto print_epochs = [&](const herd::StepMetrics& step) {
     loss_sum += step.loss * static_cast<double>(step.tokens);
-    seen += step.tokens;
-    if (seen < kSamples) return;
-    std::printf("epoch %lld  loss %.4f\n", static_cast<long long>(++epoch), loss_sum / static_cast<double>(seen));
-    loss_sum = 0, seen = 0;
+    counted += step.tokens;
+    const int64_t epoch = step.step * step.tokens / samples;  // done
+    if (epoch == (step.step - 1) * step.tokens / samples) return;
+    std::printf("epoch %lld  loss %.4f\n", static_cast<long long>(epoch), loss_sum / static_cast<double>(counted));
+    loss_sum = 0, counted = 0;
   };
-  return herd::train_chain(argc, argv, make_chain(), {.read = read_sequences, .samples = kSamples},
-                           {.step_done = print_epochs});
+  herd::train::TrainHooks hooks;
+  if (herd::launch::read_environment().rank == 0) hooks.step_done = print_epochs;
+  return herd::train_chain(static_cast<int>(arguments.size()), arguments.data(), make_chain(),
+                           {.read = read_sequences, .samples = samples}, hooks);
 }

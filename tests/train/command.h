@@ -71,15 +71,18 @@ class Command {
     }
     return found;
   }
-  // Returns the trainer of a rank of the job whose command line holds `text`, -1 if there is none.
-  static pid_t trainer_of_rank(int rank, const std::string& text) {
+  // Returns the process of a rank of the job whose command line holds `text` and `program`, -1 if there is none.
+  static pid_t process_of_rank(int rank, const std::string& text, const std::string& program) {
     for (const pid_t pid : processes_with(text)) {
       const std::string process = "/proc/" + std::to_string(pid);
       if (slurp(process + "/environ").find("HERD_RANK=" + std::to_string(rank)) != std::string::npos &&
-          slurp(process + "/cmdline").find("herd-trainer") != std::string::npos)
+          slurp(process + "/cmdline").find(program) != std::string::npos)
         return pid;
     }
     return -1;
+  }
+  static pid_t trainer_of_rank(int rank, const std::string& text) {
+    return process_of_rank(rank, text, "herd-trainer");
   }
 
  private:

@@ -10,7 +10,12 @@
 #include <torch/types.h>
 
 #include <cstdio>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
+#include "herd/launch/environment.h"
 #include "herd/train/train_chain.h"
 #include "plain_loop.h"
 
