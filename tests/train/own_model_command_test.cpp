@@ -103,8 +103,8 @@ DrawnLayout draw_layout(std::mt19937& random, const std::string& precision, cons
       pp * dp,
       {"mesh.pp=" + std::to_string(pp), "strategy.zero=" + zero, "train.batch=" + std::to_string(batch),
        "strategy.recompute=" + one_of({"none", "full", "sqrt", "every:2"}),
-       "strategy.offload=" + one_of({"none", "states", "window", "nvme"}), "train.micro_batch=" + one_of({"2", "3", "5"}),
-       "strategy.precision=" + precision, "checkpoint.every=" + half}};
+       "strategy.offload=" + one_of({"none", "states", "window", "nvme"}),
+       "train.micro_batch=" + one_of({"2", "3", "5"}), "strategy.precision=" + precision, "checkpoint.every=" + half}};
   if (out.keys[3] != "strategy.recompute=none")
     out.keys.push_back("strategy.offload_activations=" + one_of({"none", "host", "nvme"}));
   std::vector<std::string> orders = {"1f1b", "gpipe", "zero_bubble_h1"};
