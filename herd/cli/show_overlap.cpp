@@ -19,9 +19,11 @@ A layer's forward takes a unit of time, its backward two, and the sum of its gra
 
 With weights on the host (strategy.offload = "window") the link copies those of a layer in --units:
 
+  herd show overlap serial                    with no copy beside a pass
   herd show overlap window                    each of --micro-batches by itself
   herd show overlap layer_major               all of them through a layer before the next
-  herd show overlap direct_host               and the first and the last layer read on the host)";
+  herd show overlap direct_host               and the first and the last layer read on the host
+  herd show overlap files                     with weights in files: files, host, device)";
 
 }  // namespace
 
@@ -41,7 +43,8 @@ void add_show_overlap_command(CLI::App& show) {
                           "weights, by strategy.order and strategy.direct_host");
   command->footer(kShowOverlapHelp);
   command
-      ->add_option("schedule", options->overlap.schedule, "fifo, priority or ideal; window, layer_major or direct_host")
+      ->add_option("schedule", options->overlap.schedule,
+                   "fifo, priority or ideal; serial, window, layer_major, direct_host or files")
       ->required();
   command->add_option("--layers", options->overlap.layers, "of the chain")->capture_default_str();
   command

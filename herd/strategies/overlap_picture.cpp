@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "herd/base/error.h"
@@ -16,6 +17,7 @@
 #include "herd/strategies/layer_major.h"
 #include "herd/strategies/micro_batches.h"
 #include "herd/strategies/priority.h"
+#include "herd/strategies/values_in_files.h"
 #include "herd/strategies/weight_window.h"
 
 namespace herd::strategies {
@@ -86,7 +88,14 @@ Program without_waits(Program step) {
 }
 
 bool copies_weights(const OverlapOptions& options) {
-  return options.schedule == "window" || options.schedule == "layer_major" || options.schedule == "direct_host";
+  return options.schedule == "window" || options.schedule == "layer_major" || options.schedule == "direct_host" ||
+         options.schedule == "serial" || options.schedule == "files";
+}
+
+// Copies and passes take turns: nothing overlaps.
+Program one_by_one(Program step) {
+  for (Op& op : step.ops) op.lane = program::Lane::kCompute;
+  return step;
 }
 
 // The weights wait on the host, where updates leave them. Layer 0 is an embedding.
@@ -104,6 +113,12 @@ Program window_step(const OverlapOptions& options, Program step) {
   if (options.schedule != "window") step = LayerMajor(layers).rewrite(std::move(step));
   step = WeightWindow(layers).rewrite(HostStates(true).rewrite(std::move(step)));
   if (options.schedule == "direct_host") step = DirectHost({0, options.layers - 1}, layers).rewrite(std::move(step));
+  if (options.schedule == "serial") step = one_by_one(std::move(step));
+  if (options.schedule == "files") {
+    std::set<int> groups;
+    for (int b = 0; b < options.layers; ++b) groups.insert(b);
+    step = ValuesInFiles(std::move(groups)).rewrite(std::move(step));
+  }
   return assign_slots(add_releases(std::move(step)));
 }
 
@@ -131,7 +146,7 @@ void check(const OverlapOptions& options) {
   if (options.schedule != "fifo" && options.schedule != "priority" && options.schedule != "ideal" &&
       !copies_weights(options))
     refuse("there is no schedule \"" + options.schedule + "\"",
-           "fifo, priority or ideal of gradients; window, layer_major or direct_host of weights");
+           "fifo, priority or ideal of gradients; serial, window, layer_major, direct_host or files of weights");
   const auto in_range = [&](int number, int least, const std::string& name) {
     if (number >= least && number <= kMost) return;
     refuse("the number of " + name + " must be in [" + std::to_string(least) + ", " + std::to_string(kMost) +
@@ -160,24 +175,26 @@ Overlap overlap_of(const OverlapOptions& options) {
   }
   machine.measured_us[{OpKind::kLoss, options.layers}] = 0;
   if (copies_weights(options)) {
-    machine.host_link_bytes_per_us = static_cast<double>(kWeightBytesOfUnit);
+    machine.host_link_bytes_per_us = machine.nvme_bytes_per_us = static_cast<double>(kWeightBytesOfUnit);
     machine.update_us_per_element = 1e-9;
   }
   const program::Simulation simulation = simulate({step}, model, machine, LinkOfUnits());
   Overlap out{.step_units = static_cast<int>(std::lround(simulation.step_us)), .timeline = {}};
   out.timeline.title = (copies_weights(options) ? "Weights on the host, " : "Gradients ") + options.schedule;
   out.timeline.rows = {{"", "compute"}, {"", "link"}};
+  if (options.schedule == "files") out.timeline.rows.push_back({"", "files"});
   for (const sim::Span& span : simulation.timeline.spans) {
+    const bool file = simulation.timeline.rows[static_cast<size_t>(span.row)].name == lane_name(program::Lane::kIo);
     const bool link = span.category == "all_reduce" || (copies_weights(options) && span.category == "fetch");
-    if (!link && span.category != "forward" && span.category != "backward") continue;
+    if (!file && !link && span.category != "forward" && span.category != "backward") continue;
     sim::Span shown = span;
-    shown.row = link ? 1 : 0;
+    shown.row = file ? 2 : link ? 1 : 0;
     const size_t number = span.name.find_first_of("0123456789");
-    std::string layer = span.name.substr(number, span.name.find(' ', number) - number);
+    std::string layer = span.name.substr(number, span.name.find_first_not_of("0123456789", number) - number);
     const size_t micro_batch = span.name.find(" mb");
     if (copies_weights(options) && micro_batch != span.name.npos) layer += "." + span.name.substr(micro_batch + 3);
-    const char* const copied = copies_weights(options) ? "w" : "g";
-    shown.name = (link ? copied : span.category == "forward" ? "F" : "B") + layer;
+    const char* const copied = !copies_weights(options) ? "g" : span.category == "evict" ? "u" : "w";
+    shown.name = (link || file ? copied : span.category == "forward" ? "F" : "B") + layer;
     out.timeline.spans.push_back(std::move(shown));
   }
   return out;
@@ -186,8 +203,9 @@ Overlap overlap_of(const OverlapOptions& options) {
 std::string overlap_picture(const OverlapOptions& options) {
   const Overlap overlap = overlap_of(options);
   const auto units = static_cast<size_t>(overlap.step_units);
-  std::vector<std::vector<std::string>> cells(2, std::vector<std::string>(units, "."));
-  std::vector<size_t> busy(2, 0);
+  const size_t rows = overlap.timeline.rows.size();
+  std::vector<std::vector<std::string>> cells(rows, std::vector<std::string>(units, "."));
+  std::vector<size_t> busy(rows, 0);
   for (const sim::Span& span : overlap.timeline.spans) {
     const auto row = static_cast<size_t>(span.row);
     const auto begin = static_cast<size_t>(std::lround(span.start_us)),
@@ -202,14 +220,16 @@ std::string overlap_picture(const OverlapOptions& options) {
     for (const std::string& cell : row) width = std::max(width, cell.size() + 1);
   }
   std::string out;
-  for (size_t row = 0; row < cells.size(); ++row) {
-    out += row == 0 ? "compute  " : "link     ";
+  for (size_t row = 0; row < rows; ++row) {
+    const std::string& name = overlap.timeline.rows[row].name;
+    out += name + std::string(9 - name.size(), ' ');
     for (const std::string& cell : cells[row]) out += cell + std::string(width - cell.size(), ' ');
     out.erase(out.find_last_not_of(' ') + 1);
     out += "\n";
   }
-  return out + "a step takes " + std::to_string(units) + " units: " + std::to_string(units - busy[0]) +
-         " of them compute waits, " + std::to_string(units - busy[1]) + " the link\n";
+  const auto idle = [&](size_t row) { return std::to_string(units - std::min(units, busy[row])); };
+  return out + "a step takes " + std::to_string(units) + " units: " + idle(0) + " of them compute waits, " + idle(1) +
+         " the link" + (rows > 2 ? ", " + idle(2) + " the files" : "") + "\n";
 }
 
 }  // namespace herd::strategies

@@ -4,9 +4,11 @@
 //   its gradient as many as stated, cut into partitions of one unit; the loss and updates take none.
 //   Copies of weights that wait on the host come into a window of two buffers, a copy as many units as stated: with
 //   each micro-batch by itself ("window"), all of them through a layer before the next ("layer_major"), and so with the
-//   first and the last layer read on the host ("direct_host"). There layer 0 is an embedding, whose backward needs no
-//   weights, and of which a direct read takes a unit; copies of gradients take none.
-//   The steps are those of the rewrites (data_parallel.h, priority.h, weight_window.h, layer_major.h, direct_host.h),
+//   first and the last layer read on the host ("direct_host"), with no copy beside a pass ("serial"), or with weights
+//   in files, which read and write those of a layer in as many units ("files"). There layer 0 is an embedding, whose
+//   backward needs no weights, and of which a direct read takes a unit; copies of gradients take none. The steps are
+//   those of the rewrites (data_parallel.h, priority.h, weight_window.h, layer_major.h, direct_host.h,
+//   values_in_files.h),
 //   simulated until they repeat.
 // Threads: pure.
 #pragma once
@@ -18,7 +20,7 @@
 namespace herd::strategies {
 
 struct OverlapOptions {
-  std::string schedule = "fifo";  // fifo, priority or ideal; window, layer_major or direct_host
+  std::string schedule = "fifo";  // fifo, priority or ideal; serial, window, layer_major, direct_host or files
   int layers = 3;
   int units = 3;          // that the sum of a layer's gradient takes, or the copy of its weights
   int credit = 2;         // of priority, in units
@@ -26,9 +28,8 @@ struct OverlapOptions {
 };
 
 struct Overlap {
-  int step_units = 0;  // from step to step
-  sim::Timeline
-      timeline;  // a row for passes, and one for the link. What outlasts the step has times beyond step_units.
+  int step_units = 0;      // from step to step
+  sim::Timeline timeline;  // rows for passes, the link and files. What outlasts the step has times beyond step_units.
 };
 
 // Throws kBadConfig for another schedule or numbers that are too small or too large.

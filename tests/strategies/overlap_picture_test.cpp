@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tests/golden.h"
 #include "tests/support/expect_error.h"
@@ -64,6 +65,46 @@ TEST(OverlapPicture, CopiesWeightsOnceAPass_AndNoneBeforeThePassesThatReadThemOn
     EXPECT_NE(span.name, "w3");
   }
   EXPECT_EQ(copies, 2);
+}
+
+// Of 4 layers and m micro-batches, with copies of u units. In turn: all passes, and a copy of each layer's weights for
+// forward and for backward, where it reads them and does not find them in the window. With files each copy of the link
+// waits for one of the files, which also write what updates have made: so many units, at least.
+TEST(OverlapPicture, TakesTurnsWithoutOverlap_AndReadsFilesBeforeTheLink) {
+  constexpr int kLayers = 4;
+  for (const int m : {1, 2, 3}) {
+    for (const int u : {1, 2, 5}) {
+      const auto overlap = [&](const char* schedule) {
+        return overlap_of({.schedule = schedule, .layers = kLayers, .units = u, .micro_batches = m});
+      };
+      const Overlap serial = overlap("serial"), beside = overlap("layer_major"), files = overlap("files");
+      int copies = 0;
+      for (const sim::Span& span : serial.timeline.spans) {
+        copies += span.row == 1 ? 1 : 0;
+        for (const sim::Span& other : serial.timeline.spans)
+          EXPECT_TRUE(&span == &other || span.end_us <= other.start_us || other.end_us <= span.start_us)
+              << span.name << " beside " << other.name;
+      }
+      EXPECT_EQ(serial.step_units, 3 * kLayers * m + copies * u) << m << ", " << u;
+      EXPECT_EQ(copies, 2 * kLayers - 1) << "all but the embedding's backward";
+      EXPECT_LT(beside.step_units, serial.step_units) << m << ", " << u;
+
+      std::map<std::string, int> of_files, of_link;
+      for (const sim::Span& span : files.timeline.spans) {
+        if (span.row > 0) ++(span.row == 2 ? of_files : of_link)[span.name];
+      }
+      int busy = 0;
+      for (const auto& [name, times] : of_files) busy += times * u;
+      EXPECT_GE(10 * files.step_units, 9 * busy) << "of the first steps, which fill the lanes";
+      for (int layer = 0; layer < kLayers; ++layer) {
+        const std::string number = std::to_string(layer);
+        EXPECT_EQ(of_files["u" + number], 1) << "updated weights go back";
+        EXPECT_GE(of_link["w" + number], layer == 0 ? 1 : 2);
+        EXPECT_GE(of_files["w" + number], 1);
+      }
+      EXPECT_GE(files.step_units, beside.step_units) << m << ", " << u;
+    }
+  }
 }
 
 TEST(OverlapPicture, RefusesWhatItCannotDraw) {
