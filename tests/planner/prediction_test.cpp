@@ -59,6 +59,39 @@ TEST(Predict, IsWhatHerdTrainPredicts_ForDataParallel) {
   }
 }
 
+// Two ranks that share tokens: bytes and time are those of their programs, simulated; T tokens of width h and keys of
+// width h_kv, e bytes each, in L layers, and beside them the sum of all gradients.
+TEST(Predict, IsWhatItsSimulationSays_ForContextParallel) {
+  for (const std::string context : {"all_to_all", "ring"}) {
+    const spec::RunFile run = known("gpt-162m", {"mesh.cp=2", "strategy.context=" + context, "train.batch=2",
+                                                 "train.micro_batch=1", "model.kv_heads=6"});
+    const Cluster cluster = small_server(2);
+    const Prediction p = predict(run, 2, cluster);
+    ASSERT_TRUE(p.simulated) << p.why_equations;
+    const spec::Layout layout = strategies::trainable_layout(run, 2);
+    const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
+    const auto steps = strategies::compile_and_verify(run, model, layout);
+    EXPECT_EQ(p.device.total(), static_cast<double>(in_order_peak(steps[0], program::Tier::kDevice).bytes)) << context;
+    EXPECT_EQ(p.device_bound, static_cast<double>(peak_bound(steps[0], program::Tier::kDevice, steps).bytes));
+    const Cluster sized = with_ranks(cluster, 2);
+    const auto simulated = simulate_on(steps, model, sized, calibration_of(sized, run, layout), 2);
+    EXPECT_NEAR(p.step_us, simulated.step_us, 1e-6 * p.step_us) << context;
+    const auto& m = run.model;
+    const double T = static_cast<double>(m.context), h = static_cast<double>(m.width), h_kv = h / 2, e = 4;
+    const double exchanged = 4 * (1 + h_kv / h) * T / 2 * h * e / 2,
+                 passed = 2 * (2 * T * h_kv * e / 2) + 2 * T * h_kv * 4;
+    const double of_layers =
+                     static_cast<double>(m.layers * layout.micro_batches) * (context == "ring" ? passed : exchanged),
+                 of_gradients = 4 * spec::zero_elements_sent(static_cast<double>(p.parameters), 2, 0);
+    EXPECT_NEAR(p.sent_bytes(), of_layers + of_gradients, 0.01 * of_layers) << context;
+    // A rank computes half of what one alone does, and has half of its activations and what it exchanges.
+    const Prediction alone =
+        predict(known("gpt-162m", {"train.batch=2", "train.micro_batch=1", "model.kv_heads=6"}), 1, cluster);
+    EXPECT_NEAR(p.flops, alone.flops / 2, 0.02 * alone.flops) << context;
+    EXPECT_LT(p.device.activations, 0.6 * alone.device.activations) << context;
+  }
+}
+
 TEST(Equations, GiveTheBytesOfTheProgram_ToTheLastOne) {
   for (const char* name : {"gpt-162m", "gpt2", "bert-base", "t5-small", "llama-7b"}) {
     for (const char* dropout : {"model.dropout=0", "model.dropout=0.1"}) {

@@ -308,6 +308,33 @@ TEST(PredictedMemory, FallsByWhatWaitsOnTheHostOrInFiles) {
   }
 }
 
+// Of P ranks that share tokens each holds what is predicted, within 3 %, and beside what all have, of weights,
+// gradients and states, 1/P of the activations. Between all-to-alls a layer has what they trade twice.
+TEST(PredictedMemory, OfActivationsFallsAsTheRanksThatShareTokens) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  for (const char* context : {"all_to_all", "ring"}) {
+    std::map<int64_t, double> activations;  // of the rank that holds most, by P
+    for (const int64_t cp : {1, 2, 4}) {
+      spec::RunFile run = tiny_run();
+      run.model.layers = 6, run.model.width = 64, run.model.heads = 4, run.model.ffn = 256, run.model.context = 2048;
+      run.model.dropout = 0, run.train.micro_batch = run.train.batch = 1;
+      run.mesh.cp = cp, run.strategy.context = context;
+      const double kept = 16.0 * static_cast<double>(spec::program_table(run, 1).parameters());
+      for (const MeasuredRank& rank : measured_ranks(run, static_cast<int>(cp))) {
+        EXPECT_LE(rank.peak, rank.bound) << context << ", cp " << cp;
+        EXPECT_GE(static_cast<double>(rank.peak), 0.97 * static_cast<double>(rank.in_order))
+            << context << ", cp " << cp;
+        activations[cp] = std::max(activations[cp], static_cast<double>(rank.peak) - kept);
+      }
+    }
+    std::printf("%s: %.0f bytes of activations alone, %.0f of two ranks, %.0f of four\n", context, activations[1],
+                activations[2], activations[4]);
+    const double bound = (std::string_view(context) == "ring" ? 1.03 : 1.15) * activations[1];
+    EXPECT_LE(2 * activations[2], bound) << context;
+    EXPECT_LE(4 * activations[4], bound) << context;
+  }
+}
+
 // Weights, gradients and states take eight times the device's budget, and more: it is kept, and each tier holds what
 // is predicted.
 TEST(PredictedMemory, OfEveryTierIsThatOfAModelOfEightTimesTheDevicesBudget) {
