@@ -98,12 +98,16 @@ $HERD checkpoint inspect --verify $DISK/run; wc -l < $DISK/run/metrics.jsonl)");
                             HasSubstr("every checksum holds"), HasSubstr("\n401\n")));
 }
 
-TEST(KillCommand, ALastSaveThatFailsIsAnError_AndTheOlderCheckpointIsWhole) {
+// By servers, too, whose shards hold the states of the optimizer.
+class LastSave : public testing::TestWithParam<const char*> {};
+
+TEST_P(LastSave, ThatFailsIsAnError_AndTheOlderCheckpointIsWhole) {
   if (!may_mount()) GTEST_SKIP() << "no right to mount in a namespace (unshare -rm)";
   RunFolder folder;
   const std::string output = on_a_small_disk(
-      folder,
-      R"($HERD train $RUN --ranks 2 log.dir=$DISK train.steps=50 checkpoint.every=20 train.eval_every=0 log.every=1
+      folder, std::string("KEYS='") + GetParam() + "'\n" +
+                  R"($HERD train $RUN --ranks 2 log.dir=$DISK train.steps=50 checkpoint.every=20 train.eval_every=0 \
+  log.every=1 $KEYS
 echo status $?; $HERD checkpoint inspect --verify $DISK/run; ls $DISK/run/checkpoints/*)");
   EXPECT_THAT(output, AllOf(HasSubstr("kStorage"), ContainsRegex("shard-0000[01].safetensors"),
                             HasSubstr("the file needs"), HasSubstr("are free"), HasSubstr("fix: free space there"),
@@ -111,6 +115,9 @@ echo status $?; $HERD checkpoint inspect --verify $DISK/run; ls $DISK/run/checkp
   EXPECT_THAT(output,
               AllOf(HasSubstr("step 20, 120 samples"), HasSubstr("every checksum holds"), Not(HasSubstr(".tmp."))));
 }
+
+INSTANTIATE_TEST_SUITE_P(Syncs, LastSave,
+                         testing::Values("", "strategy.sync=server strategy.servers=2 optimizer.clip=0"));
 
 TEST(KillCommand, EndsWhereTheDiskIsFullBeforeTheFirstSave) {
   if (!may_mount()) GTEST_SKIP() << "no right to mount in a namespace (unshare -rm)";
