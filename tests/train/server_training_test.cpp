@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -42,6 +45,31 @@ TEST(ServerTraining, EqualsAllReduce_WithOneToThreeServers) {
       EXPECT_LT(served.losses.back(), served.losses.front());
       if (!first) first = served;
       EXPECT_EQ(most_apart(served, *first), 0) << ranks << " ranks, " << servers << " servers";
+    }
+  }
+}
+
+// With HERD_FULL_TESTS=1 on the text that scripts/train tokenizes, 50 steps of every number of workers and servers;
+// else a few steps of a shallower model on random tokens.
+TEST(ServerTraining, EqualsAllReduce_OnTheModelOfScriptsTrain) {
+  const bool full = one_in(2, 2) == 1;
+  const std::filesystem::path source = std::getenv("HERD_SOURCE_DIR"), text = source / "data/kjv";
+  std::vector<std::string> keys = {"optimizer.clip=0", "train.micro_batch=4"};
+  if (full && !std::filesystem::exists(text)) GTEST_SKIP() << "no " << text.string() << ", which scripts/train makes";
+  if (full)
+    keys.push_back("data.path=" + text.string());
+  else
+    keys.insert(keys.end(), {"data.kind=random", "model.layers=1", "model.vocab=512", "model.context=32"});
+  const spec::RunFile run = spec::parse_run_file((source / "examples/gpt_kjv.toml").string(), keys);
+  const int steps = full ? 50 : 3;
+  for (int workers = full ? 1 : 3; workers <= (full ? 4 : 3); ++workers) {
+    const Trained reduced = train_in_threads(run, workers, steps);
+    for (int servers = full ? 1 : 2; servers <= (full ? std::min(workers, 3) : 2); ++servers) {
+      spec::RunFile with_servers = run;
+      with_servers.strategy.sync = "server", with_servers.strategy.servers = servers;
+      const double apart = most_apart(train_in_threads(with_servers, workers, steps), reduced);
+      EXPECT_LE(apart, workers <= 2 ? 0 : 2e-6) << workers << " workers, " << servers << " servers";
+      if (full) std::printf("%d workers, %d servers: losses %.2g apart at most\n", workers, servers, apart);
     }
   }
 }
