@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <type_traits>
 
 #include "herd/base/error.h"
 #include "herd/bridge/budget_allocator.h"
@@ -66,6 +67,14 @@ std::string sizes_text(at::IntArrayRef sizes) {
   return "[" + text + "]";
 }
 
+// Returns "[2, 8] Float, [2] Long".
+std::string shapes_text(const Tensors& tensors) {
+  std::string text;
+  for (const at::Tensor& x : tensors)
+    text += (text.empty() ? "" : ", ") + sizes_text(x.sizes()) + " " + c10::toString(x.scalar_type());
+  return text;
+}
+
 // Compares what a block gives with what the trace has seen.
 void check_outputs(const std::string& name, const std::vector<spec::TensorShape>& traced, const Tensors& outputs,
                    int64_t samples, int64_t tokens) {
@@ -116,6 +125,23 @@ class KeptBuffers {
   std::vector<std::vector<std::byte>> bytes_;
 };
 
+// Runs a function of the program's. What it throws, if it is no Error, becomes kBadConfig: message_of() makes the
+// message of its words, those of torch without a stack.
+template <class Function, class MessageOf>
+std::invoke_result_t<Function> run_named(const Function& function, const MessageOf& message_of) {
+  std::string words;
+  try {
+    return function();
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    words = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    words = error.what();
+  }
+  throw Error(Code::kBadConfig, message_of(words));
+}
+
 // Runs the block on this rank. One row that stands in for samples is no statistic: a batch norm would refuse it.
 Tensors run(const OwnBlockParts& parts, const Tensors& x, const nn::Context& context) {
   torch::nn::Module* module = parts.module ? parts.module->get() : nullptr;
@@ -129,7 +155,12 @@ Tensors run(const OwnBlockParts& parts, const Tensors& x, const nn::Context& con
   uint64_t key = nn::mix(context.seed, nn::hash_name(parts.block.name));
   for (const uint64_t part : {static_cast<uint64_t>(context.step), first}) key = nn::mix(key, part);
   const SeededGenerator generator(key);
-  return parts.block.run(module, x);
+  return run_named([&] { return parts.block.run(module, x); },
+                   [&](const std::string& words) {
+                     return "block \"" + parts.block.name + "\" throws: " + words +
+                            "\n  fix: what it does with the tensors that it reads, " + shapes_text(x) +
+                            "; where torch has no such kernel for 16 bits, strategy.precision = \"fp32\"";
+                   });
 }
 
 // Returns tensors with memory of their own, as the table counts it: a view would keep all of what it views, one of a
@@ -222,7 +253,10 @@ class OwnLoss final : public nn::LossBlock {
 std::shared_ptr<torch::nn::Module> make_module(const Chain::Block& owner, uint64_t seed) {
   const SeededGenerator generator(nn::mix(seed, nn::hash_name(owner.module)));
   const WithoutBudget unlimited;
-  std::shared_ptr<torch::nn::Module> module = owner.make();
+  std::shared_ptr<torch::nn::Module> module = run_named(owner.make, [&](const std::string& words) {
+    return "the factory of block \"" + owner.name + "\" throws: " + words +
+           "\n  fix: a factory that builds its module on every rank";
+  });
   if (module == nullptr)
     throw Error(Code::kBadConfig, "the factory of block \"" + owner.name + "\" returned no module");
   return module;

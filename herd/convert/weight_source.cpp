@@ -24,7 +24,7 @@ class CheckpointWeights final : public WeightSource {
                                         "\n  fix: save it with CheckpointState::config");
     }
     run_ = spec::parse_run_text(manifest_.config, "the run file in " + file);
-    weights_ = weights_of(run_);
+    weights_ = run_.model.kind == "chain" ? weights_of_chain() : weights_of(run_);
     for (Weight& weight : weights_) check(weight);
   }
 
@@ -38,6 +38,15 @@ class CheckpointWeights final : public WeightSource {
   }
 
  private:
+  // The blocks of a chain are in its program alone: any tensor may be a weight, and a run takes those that it has.
+  std::vector<Weight> weights_of_chain() const {
+    std::vector<Weight> weights;
+    for (const auto& [name, tensor] : reader_.manifest().tensors) {
+      if (is_weight_type(tensor.dtype)) weights.push_back({name, tensor.shape});
+    }
+    return weights;
+  }
+
   void check(Weight& weight) const {
     const auto& tensors = reader_.manifest().tensors;
     const auto found = tensors.find(weight.name);

@@ -37,7 +37,10 @@ class ChainReader {
  public:
   ChainReader(const Chain& chain, ReadBatch read, TokenDimensions tokens)
       : names_(chain.batch_names()), read_(std::move(read)), tokens_(std::move(tokens)) {
-    for (const Chain::Block& block : chain.blocks()) blocks_ += (blocks_.empty() ? "" : ", ") + block.name;
+    for (const Chain::Block& block : chain.blocks()) {
+      blocks_ += (blocks_.empty() ? "" : ", ") + block.name;
+      for (const std::string& name : block.reads) readers_.try_emplace(name, block.name);
+    }
     for (const auto& [name, dimension] : tokens_.dimensions) {
       if (dimension < 1 || std::ranges::find(names_, name) == names_.end())
         refuse("ChainData::tokens names dimension " + number(dimension) + " of \"" + name + "\"",
@@ -49,7 +52,7 @@ class ChainReader {
   // Returns the tensors of samples, and sets `count` to how many losses count in them, `tokens` to the tokens of each.
   Tensors read(const std::vector<int64_t>& samples, at::ScalarType compute_type, int64_t& count,
                int64_t& tokens) const {
-    const Batch batch = read_(samples);
+    const Batch batch = batch_of(samples);
     count = batch.count < 0 ? static_cast<int64_t>(samples.size()) : batch.count;
     Tensors out;
     for (const std::string& name : names_) {
@@ -57,10 +60,11 @@ class ChainReader {
       if (found == batch.tensors.end() || !found->second.defined()) refuse_missing(name, batch);
       const at::Tensor& tensor = found->second;
       if (tensor.dim() == 0 || tensor.size(0) != static_cast<int64_t>(samples.size()))
-        throw Error(Code::kBadConfig, "tensor \"" + name + "\" of the batch has " +
-                                          (tensor.dim() == 0 ? "no dimension" : number(tensor.size(0)) + " rows") +
-                                          " for " + number(static_cast<int64_t>(samples.size())) +
-                                          " samples\n  fix: a row for each index that the data function is given");
+        throw Error(Code::kBadConfig,
+                    "tensor \"" + name + "\" of the batch, which block \"" + readers_.at(name) + "\" reads, has " +
+                        (tensor.dim() == 0 ? "no dimension" : number(tensor.size(0)) + " rows") + " for " +
+                        number(static_cast<int64_t>(samples.size())) + " samples, from sample " +
+                        number(samples.front()) + " on\n  fix: a row for each index that the data function is given");
       out.push_back((tensor.is_floating_point() ? tensor.to(compute_type) : tensor).detach().contiguous());
     }
     tokens = tokens_of(out);
@@ -80,6 +84,21 @@ class ChainReader {
  private:
   size_t place_of(const std::string& name) const {
     return static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
+  }
+
+  Batch batch_of(const std::vector<int64_t>& samples) const {
+    const std::string what = "the data function throws for " + number(static_cast<int64_t>(samples.size())) +
+                             " samples from sample " + number(samples.front()) + " on: ",
+                      fix = "a data function that gives a row for each index";
+    try {
+      return read_(samples);
+    } catch (const Error&) {
+      throw;
+    } catch (const c10::Error& error) {
+      refuse(what + error.what_without_backtrace(), fix);
+    } catch (const std::exception& error) {
+      refuse(what + error.what(), fix);
+    }
   }
 
   // Returns the size of the dimensions that count tokens; 1 where there are none.
@@ -107,7 +126,7 @@ class ChainReader {
   [[noreturn]] void refuse_missing(const std::string& name, const Batch& batch) const {
     std::string has;
     for (const auto& [given, tensor] : batch.tensors) has += (has.empty() ? "" : ", ") + given;
-    throw Error(Code::kBadConfig, "the chain reads \"" + name +
+    throw Error(Code::kBadConfig, "block \"" + readers_.at(name) + "\" reads \"" + name +
                                       "\", which is neither an earlier block nor in the batch" +
                                       "\n  blocks: " + blocks_ + "\n  batch: " + (has.empty() ? "nothing" : has) +
                                       "\n  fix: that tensor from the data function, or another name in the chain");
@@ -116,7 +135,8 @@ class ChainReader {
   std::vector<std::string> names_;
   ReadBatch read_;
   TokenDimensions tokens_;
-  std::string blocks_;  // names, for messages
+  std::string blocks_;                          // names, for messages
+  std::map<std::string, std::string> readers_;  // the first block that reads a tensor of the batch, and of others
 };
 
 // Says which samples a rank reads of a batch.
@@ -254,9 +274,6 @@ class ChainSource final : public ModelSource {
       } catch (const Error& failure) {
         code = static_cast<int64_t>(failure.code());
         text = failure.message();
-      } catch (const std::exception& failure) {  // what a block of the user's throws
-        code = static_cast<int64_t>(Code::kBadConfig);
-        text = std::string("the chain cannot be run: ") + failure.what();
       }
     }
     std::vector<int64_t> head = {code, static_cast<int64_t>(text.size())};

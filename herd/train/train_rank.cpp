@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <cstdio>
+
 #include "herd/base/log.h"
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/communicator.h"
@@ -48,7 +50,8 @@ int train_rank(const std::string& run_file, const std::vector<std::string>& over
     train(std::move(run), comm, attempt_of(environment));
     return 0;
   } catch (const SharedError& error) {
-    if (comm.rank() == 0) throw;
+    if (comm.rank() == 0) std::fprintf(stderr, "herd: %s\n", error.what());
+    tell_peers(comm, error);  // a launcher ends rank 0 soon after the first rank has left
     return exit_status(error);
   } catch (const std::exception& error) {
     tell_peers(comm, error);

@@ -6,11 +6,13 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
+#include <torch/serialize.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include "herd/comm/inproc_world.h"
@@ -334,13 +336,15 @@ TEST(ChainSource, NamesWhatTheBatchLacks_AndWhichBlocksThereAre) {
     return batch;
   }};
   EXPECT_THAT(refusal(branched_chain(), data, run_file()),
-              testing::AllOf(testing::HasSubstr("reads \"labels\""), testing::HasSubstr("batch: points"),
-                             testing::HasSubstr("blocks: left, mask")));
+              testing::AllOf(testing::HasSubstr("block \"loss\" reads \"labels\""), testing::HasSubstr("batch: points"),
+                             testing::HasSubstr("blocks: left, mask"), testing::HasSubstr("fix: that tensor from")));
 }
 
 TEST(ChainSource, RefusesRowsThatNobodyAskedFor) {
   const ChainData data{.read = [](const std::vector<int64_t>&) { return points({1, 2, 3, 4, 5}); }};
-  EXPECT_THAT(refusal(branched_chain(), data, run_file()), testing::HasSubstr("has 5 rows for"));
+  EXPECT_THAT(
+      refusal(branched_chain(), data, run_file()),
+      testing::AllOf(testing::HasSubstr("block \"left\" reads, has 5 rows for"), testing::HasSubstr("fix: a row for")));
 }
 
 TEST(ChainSource, NamesBothCounts_WhereTheBatchStatesAnotherThanTheLossCounts) {
@@ -365,8 +369,9 @@ TEST(ChainSource, NamesALossWithoutACount_AndShapesThatDoNotRepeat) {
   no_count.add(
       "loss", {"points"}, [] { return torch::nn::Linear(kIn, 1); },
       [](torch::nn::LinearImpl& linear, const Tensors& x) { return linear.forward(x[0]).sum(); });
-  EXPECT_THAT(refusal(no_count, data_of(), run_file()),
-              testing::AllOf(testing::HasSubstr("\"loss\""), testing::HasSubstr("Tensors{loss_sum, count}")));
+  EXPECT_THAT(
+      refusal(no_count, data_of(), run_file()),
+      testing::AllOf(testing::HasSubstr("\"loss\""), testing::HasSubstr("fix: return Tensors{loss_sum, count}")));
   Chain uneven;
   uneven
       .add(
@@ -377,7 +382,9 @@ TEST(ChainSource, NamesALossWithoutACount_AndShapesThatDoNotRepeat) {
       .add_function("loss", {}, [](const Tensors& x) {
         return Tensors{x[0].sum(), torch::tensor(1)};
       });
-  EXPECT_THAT(refusal(uneven, data_of(), run_file()), testing::HasSubstr("do not repeat"));
+  EXPECT_THAT(refusal(uneven, data_of(), run_file()),
+              testing::AllOf(testing::HasSubstr("of block \"rows\""), testing::HasSubstr("do not repeat"),
+                             testing::HasSubstr("fix: shapes that depend on the number of samples alone")));
 }
 
 // A block between the points and the loss, a function that may be another after the trace and some steps.
@@ -411,11 +418,42 @@ TEST(ChainTraining, NamesTheBlock_WhereItGivesOtherTensorsThanTheTraceSaw) {
   EXPECT_THAT(failure_of(chain_with([&](const Tensors& x) {
                 return late({x[0]}, {x[0], x[0]});
               })),
-              testing::HasSubstr("block \"middle\" gives 2 tensors, and gave 1"));
+              testing::AllOf(testing::HasSubstr("block \"middle\" gives 2 tensors, and gave 1"),
+                             testing::HasSubstr("fix: a block that gives the same tensors for every batch")));
   calls = 0;
   EXPECT_THAT(failure_of(chain_with([&](const Tensors& x) { return late({x[0]}, {x[0].slice(1, 0, kWidth - 1)}); })),
-              testing::HasSubstr("block \"middle\" gives"));
+              testing::AllOf(testing::ContainsRegex("block \"middle\" gives \\[[12], 7\\] Float as tensor 0"),
+                             testing::ContainsRegex("expects \\[[12], 8\\]"),
+                             testing::HasSubstr("fix: shapes that depend on")));
   EXPECT_GT(calls, 30);
+}
+
+// What torch or the program itself throws, without a stack of functions.
+TEST(ChainTraining, NamesTheBlock_WhereItThrows) {
+  const auto named =
+      testing::AllOf(testing::HasSubstr("block \"middle\" throws: "), testing::Not(testing::HasSubstr("frame #")),
+                     testing::HasSubstr("fix: what it does with the tensors that it reads, ["));
+  EXPECT_THAT(refusal(chain_with([](const Tensors& x) { return Tensors{x[0].matmul(x[0])}; }), data_of(), run_file()),
+              named);
+  int calls = 0;
+  EXPECT_THAT(failure_of(chain_with([&](const Tensors& x) {
+                return ++calls > 30 ? throw std::out_of_range("no such row") : Tensors{x[0]};
+              })),
+              testing::AllOf(named, testing::HasSubstr("no such row")));
+  const ChainData throws{.read = [](const std::vector<int64_t>&) -> Batch { throw std::out_of_range("no such file"); }};
+  EXPECT_THAT(refusal(branched_chain(), throws, run_file()),
+              testing::AllOf(testing::HasSubstr("the data function throws for"), testing::HasSubstr("no such file"),
+                             testing::HasSubstr("fix: a data function that")));
+  Chain unmade;
+  unmade.add("in", {"points"}, [] {
+    torch::nn::Linear linear(kIn, kWidth);
+    torch::load(linear, "/no/such/file.pt");
+    return linear;
+  });
+  EXPECT_THAT(
+      refusal(unmade, data_of(), run_file()),
+      testing::AllOf(testing::HasSubstr("the factory of block \"in\" throws: "), testing::HasSubstr("/no/such/file.pt"),
+                     testing::Not(testing::HasSubstr("frame #")), testing::HasSubstr("fix: a factory that")));
 }
 
 TEST(ChainTraining, NamesTheBlockThatMakesANaN) {
@@ -433,7 +471,36 @@ TEST(ChainTraining, NamesTheBlockThatMakesANaN) {
       text = error.message();
     }
   });
-  EXPECT_THAT(text, testing::HasSubstr("output of middle, micro-batch 0"));
+  EXPECT_THAT(text, testing::AllOf(testing::ContainsRegex("step [0-9]+: the norm of the gradient is nan"),
+                                   testing::HasSubstr("rank 0: output of middle, micro-batch 0"),
+                                   testing::HasSubstr("fix: lower optimizer.lr")));
+}
+
+// A file that ends after ten steps, say: rank 1 gets fewer rows than it asks for, and all ranks end with what it says.
+TEST(ChainTraining, NamesTheBlock_WhereTheDataRunsShortAfterSomeSteps) {
+  const TemporaryFolder folder;
+  const ChainData data{.read = [](const std::vector<int64_t>& samples) {
+    const bool is_last = samples.back() / 7 == 10 && samples.size() == 2 && samples.front() % 7 >= 4;
+    return points(is_last ? std::vector<int64_t>{samples[0]} : samples);
+  }};
+  spec::RunFile run = run_file();
+  run.log.dir = folder.path(), run.log.name = "short";
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  run_inproc(2, [&](Communicator& comm) {
+    try {
+      Trainer(branched_chain(), data, run, comm).run();
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      errors.push_back(error.message());
+    }
+  });
+  ASSERT_EQ(errors.size(), 2U);
+  for (const std::string& error : errors)
+    EXPECT_THAT(error, testing::AllOf(testing::HasSubstr("tensor \"points\" of the batch, which block \"left\" reads, "
+                                                         "has 1 rows for 2 samples, from sample 75 on"),
+                                      testing::HasSubstr("fix: a row for each index")));
+  EXPECT_GE(read_metrics(folder.path() / "short" / "metrics.jsonl").size(), 9U);
 }
 
 TEST(ChainSource, RefusesAParameterThatIsRegisteredTwice) {
@@ -453,7 +520,8 @@ TEST(ChainSource, RefusesAParameterThatIsRegisteredTwice) {
         return Tensors{x[0].sum(), torch::tensor(1)};
       });
   EXPECT_THAT(refusal(chain, data_of(), run_file()),
-              testing::AllOf(testing::HasSubstr("\"twice\""), testing::HasSubstr("twice")));
+              testing::AllOf(testing::HasSubstr("block \"twice\" registers twice.a.weight twice"),
+                             testing::HasSubstr("fix: register a shared parameter once")));
 }
 
 }  // namespace

@@ -100,14 +100,17 @@ double check(const DrawnTraining& drawn) {
     const std::vector<double> in_32_bits = std::move(expected);
     const Trained one = train_chain_in_threads(drawn.model.chain, drawn.model.data, plain, 1, kSteps);
     expected = one.losses;
-    // What a function does at zero makes some chains jump: by how much tells what 16 bits do to one rank of it.
-    const double of_one_rank_apart = most_apart(expected, in_32_bits, without_count);
-    EXPECT_LT(of_one_rank_apart, 0x1p-2) << drawn.text;
-    allowed = std::max(allowed, 2 * of_one_rank_apart);
+    // What a function does at zero makes some chains jump: by how much tells what 16 bits do to one rank of it. That is
+    // not told by a rank that is some updates behind, since its scale of fp16 was too large at first.
+    if (one.skipped[0] == 0) {
+      const double of_one_rank_apart = most_apart(expected, in_32_bits, without_count);
+      EXPECT_LT(of_one_rank_apart, 0x1p-2) << drawn.text;
+      allowed = std::max(allowed, 2 * of_one_rank_apart);
+    }
     // Layer by layer, the parts of a shared group's gradient are summed in another order, each sum rounded to 16 bits.
     if (run.strategy.order == "layer_major") allowed *= 3;
     // Near the largest number of fp16, sums in another order overflow in another step: two updates more or less.
-    for (size_t i = 1; i < expected.size() && (one.skipped[0] > 0 || many.skipped[0] > 0); ++i) {
+    for (size_t i = 1; i < expected.size() && one.skipped[0] != many.skipped[0]; ++i) {
       const double moved = 2 * std::abs(expected[i] - expected[i - 1]) / std::abs(expected[i]);
       if (!without_count.contains(i) && !without_count.contains(i - 1)) allowed = std::max(allowed, moved);
     }
