@@ -40,6 +40,7 @@ std::optional<nn::MixtureShape> mixture(const Shape& shape) {
       .experts = shape.experts,
       .ffn = ffn,
       .shared_ffn = shape.shared_experts * ffn,
+      .shared_gate = shape.has_shared_gate(),
       .router = {shape.router == "sigmoid" ? nn::RouterKind::kSigmoid : nn::RouterKind::kSoftmax, shape.top_k,
                  shape.normalize_weights, shape.has_router_losses(), shape.capacity_factor},
       .bias_balancing = shape.bias_balancing};
@@ -61,6 +62,8 @@ nn::TransformerShape layer_shape(const Shape& shape, bool recompute_attention) {
           .norm = {llama ? nn::NormKind::kRmsNorm : norm_kind(shape.norm), shape.norm_eps},
           .gated = llama,
           .biases = !llama,
+          .qkv_bias = shape.has_qkv_bias(),
+          .qk_norm = shape.has_qk_norm(),
           .rotary = llama ? std::optional(rotary(shape)) : std::nullopt,
           .dropout = shape.dropout,
           .recompute_attention = recompute_attention,
@@ -77,10 +80,13 @@ std::map<std::string, ParameterSpec> decoder_parameters(const Shape& shape, cons
        {"ln_f.weight", {layer.width}, false, Init::kOnes},
        {"ln_f.bias", {layer.width}},
        {"head.weight", {shape.vocab, shape.width}, true, Init::kNormal, kInitDeviation}});
+  nn::TransformerShape dense = layer;  // without experts
+  dense.mixture.reset();
   for (int64_t l = 0; l < shape.layers; ++l) {
     const std::string prefix = "h." + std::to_string(l) + ".";
-    add(nn::transformer_parameters(prefix, layer, shape.layers));
-    if (layer.mixture) add(nn::expert_parameters(prefix, layer, shape.layers));
+    const bool has_experts = layer.mixture && l >= shape.dense_layers;
+    add(nn::transformer_parameters(prefix, has_experts ? layer : dense, shape.layers));
+    if (has_experts) add(nn::expert_parameters(prefix, layer, shape.layers));
   }
   return out;
 }

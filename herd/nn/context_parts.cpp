@@ -72,6 +72,7 @@ Tuple HeadProjection::forward(const Tuple& n_BSD, const Context& context) {
   at::Tensor product = linear(n, parameters_.qkv_weight, parameters_.qkv_bias);
   if (parameters_.kv_weight != nullptr)
     product = at::cat({product, linear(n, *parameters_.kv_weight, parameters_.kv_bias)}, -1);
+  product = normalise_heads(product, parameters_.norms, H, K);
   if (attention_.rotary.defined()) product = rotate_own_tokens(product, attention_.rotary, H + K, context);
   if (P == 1) return {product.unsqueeze(0)};
   const Tuple parts = product.split_with_sizes({H * d, K * d, K * d}, -1);

@@ -2,6 +2,7 @@
 
 #include "herd/base/check.h"
 #include "herd/nn/experts_of_ranks.h"
+#include "herd/nn/linear.h"
 
 namespace herd::nn {
 
@@ -16,6 +17,7 @@ RoutedExperts::RoutedExperts(std::string name, GroupList of_layer, const std::st
   shared_gate_ = &find(groups(), prefix + "shared.gate.weight");
   shared_up_ = &find(groups(), prefix + "shared.up.weight");
   shared_down_ = &find(groups(), prefix + "shared.down.weight");
+  if (shape.shared_gate) scale_ = &find(groups(), prefix + "shared_gate.weight");
 }
 
 std::vector<Buffer> RoutedExperts::buffers() const {
@@ -43,7 +45,10 @@ Tuple RoutedExperts::forward(const Tuple& n_SD, const Context& context) {
   at::Tensor y = shares_experts ? experts_of_ranks(n, routing, experts_, shape_.experts, *context.tensor_ranks, *hosts_,
                                                    &kept.transfer)
                                 : experts(n, routing, experts_);
-  if (shared_up_ != nullptr) y = y + feed_forward(n, {shared_gate_, *shared_up_, nullptr, *shared_down_, nullptr});
+  if (shared_up_ != nullptr) {
+    const at::Tensor shared = feed_forward(n, {shared_gate_, *shared_up_, nullptr, *shared_down_, nullptr});
+    y = y + (scale_ == nullptr ? shared : linear(n, *scale_).sigmoid() * shared);
+  }
   if (!routing.losses_B2.defined()) return {y};
   const bool has_before = n_SD.size() > 1 && n_SD[1].defined();
   return {y, has_before ? n_SD[1] + routing.losses_B2 : routing.losses_B2};

@@ -1,8 +1,8 @@
 // A mixture of experts in place of a layer's feed-forward network: a router (router.h) chooses experts for each row,
 // which run here (experts.h) or on the ranks that hold them (experts_of_ranks.h); shared experts, one network, take all
-// rows beside them.
+// rows beside them, and a gate may scale what they give.
 // Threads: one at a time. Source: Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Dai et al. 2024, arXiv:2401.06066 for
-// shared experts.
+// shared experts; Qwen team 2024, arXiv:2407.10671, for their gate.
 #pragma once
 
 #include <memory>
@@ -21,6 +21,7 @@ namespace herd::nn {
 struct MixtureShape {
   int64_t experts = 0, ffn = 0;  // ffn: width of an expert
   int64_t shared_ffn = 0;        // width of the shared experts together
+  bool shared_gate = false;      // sigmoid(n w^T) of each row scales what these give
   int ranks = 1;                 // ranks that hold equal parts of the experts
   RouterStyle router = {};
   double bias_balancing = 0;  // speed of the router's bias (router_state.h); 0 = none
@@ -38,7 +39,7 @@ struct KeptRouting {
 class RoutedExperts final : public Block {
  public:
   // `groups` have prefix + {router, experts.gate, experts.up, experts.down} + .weight, and shared.{gate, up, down}
-  // where there are shared experts. It borrows these parameters.
+  // and shared_gate where there are these. It borrows these parameters.
   RoutedExperts(std::string name, GroupList groups, const std::string& prefix, const MixtureShape& shape);
   // Runs rows of whole sequences (B, T, D), or any part of a micro-batch's rows (S, D), which begins with
   // context.first_row. Counts the choices where context.updates_buffers. With context.routing, it chooses in the first
@@ -54,7 +55,7 @@ class RoutedExperts final : public Block {
   MixtureShape shape_;
   Parameter& router_;
   ExpertParameters experts_;
-  Parameter *shared_gate_ = nullptr, *shared_up_ = nullptr, *shared_down_ = nullptr;
+  Parameter *shared_gate_ = nullptr, *shared_up_ = nullptr, *shared_down_ = nullptr, *scale_ = nullptr;
   std::shared_ptr<RouterState> state_;
   std::optional<std::vector<int>> hosts_;  // of the ranks that hold experts, once they have met (hosts_of_ranks())
 };

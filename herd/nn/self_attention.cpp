@@ -1,5 +1,7 @@
 #include "herd/nn/self_attention.h"
 
+#include <ATen/ops/cat.h>
+
 #include <tuple>
 
 #include "herd/base/check.h"
@@ -28,6 +30,18 @@ at::Tensor weigh(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, 
 
 }  // namespace
 
+at::Tensor normalise_heads(const at::Tensor& product, const HeadNorms& norms, int64_t queries, int64_t keys) {
+  if (norms.q == nullptr) return product;
+  const int64_t d = norms.q->spec().sizes[0];
+  Tuple parts = product.split_with_sizes({queries * d, keys * d, product.size(-1) - (queries + keys) * d}, -1);
+  const auto normalise = [&](at::Tensor& heads, Parameter& gain) {
+    if (heads.size(-1) > 0) heads = norm(norms.style, heads.unflatten(-1, {-1, d}), gain, nullptr).flatten(-2);
+  };
+  normalise(parts[0], *norms.q);
+  normalise(parts[1], *norms.k);
+  return at::cat(parts, -1);
+}
+
 at::Tensor attend(at::Tensor q_BHTd, at::Tensor k_BKTd, at::Tensor v_BKTd, const AttentionShape& shape,
                   const Context& context) {
   multiply_in_fp32(q_BHTd, k_BKTd, v_BKTd);
@@ -39,9 +53,11 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
   const int64_t B = x_BTD.size(0), T = x_BTD.size(1), H = shape.heads, K = shape.kv_heads;
   const bool has_kv_weight = parameters.kv_weight != nullptr;
   const int64_t d = parameters.qkv_weight.spec().sizes[0] / (has_kv_weight ? H : H + 2 * K);
-  // Returns the heads of one product, of which the first `num_rotated` have rotary embeddings.
-  const auto project = [&](Parameter& weight, Parameter* bias, int64_t num_rotated, std::vector<int64_t> parts) {
-    at::Tensor product = linear(x_BTD, weight, bias);
+  // Returns the heads of one product, of which the first ones, of queries and then of keys, have norms and turn.
+  const auto project = [&](Parameter& weight, Parameter* bias, int64_t queries, int64_t keys,
+                           std::vector<int64_t> parts) {
+    at::Tensor product = normalise_heads(linear(x_BTD, weight, bias), parameters.norms, queries, keys);
+    const int64_t num_rotated = queries + keys;
     if (shape.rotary.defined()) {
       product = context.document_begins.empty() ? rotate_heads(product, shape.rotary, num_rotated, {{context.past, T}})
                                                 : rotate_heads_by_row(product, shape.rotary, num_rotated,
@@ -52,10 +68,10 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
     for (at::Tensor& part : heads) part = part.view({B, T, -1, d}).transpose(1, 2);
     return heads;
   };
-  Tuple qkv = project(parameters.qkv_weight, parameters.qkv_bias, has_kv_weight ? H : H + K,
+  Tuple qkv = project(parameters.qkv_weight, parameters.qkv_bias, H, has_kv_weight ? 0 : K,
                       has_kv_weight ? std::vector<int64_t>{H} : std::vector<int64_t>{H, K, K});
   if (has_kv_weight) {
-    for (at::Tensor& part : project(*parameters.kv_weight, parameters.kv_bias, K, {K, K})) qkv.push_back(part);
+    for (at::Tensor& part : project(*parameters.kv_weight, parameters.kv_bias, 0, K, {K, K})) qkv.push_back(part);
   }
   at::Tensor q = qkv[0], k = qkv[1], v = qkv[2];
   qkv.clear();

@@ -58,7 +58,11 @@ std::vector<ParameterSpec> transformer_parameters(const std::string& prefix, con
   const int64_t K = A / shape.query_heads_per_key();
   std::vector<ParameterSpec> specs;
   add_norm(specs, prefix + "ln_1", shape);
-  add_linear(specs, prefix + "attn.qkv", A + 2 * K, D, kInitDeviation, shape.biases);
+  add_linear(specs, prefix + "attn.qkv", A + 2 * K, D, kInitDeviation, shape.has_qkv_bias());
+  if (shape.qk_norm) {
+    for (const char* norm : {"attn.q_norm.weight", "attn.k_norm.weight"})
+      specs.push_back({prefix + norm, {shape.width_of_head()}, false, Init::kOnes});
+  }
   add_linear(specs, prefix + "attn.proj", D, A, residual_deviation(layers), shape.biases);
   add_norm(specs, prefix + "ln_2", shape);
   if (!shape.mixture) {
@@ -68,6 +72,7 @@ std::vector<ParameterSpec> transformer_parameters(const std::string& prefix, con
   add_linear(specs, prefix + "router", shape.mixture->experts, D, kInitDeviation, false);
   if (shape.mixture->shared_ffn > 0)
     add_feed_forward(specs, prefix + "shared", shape.mixture->shared_ffn, shape, layers);
+  if (shape.mixture->shared_gate) add_linear(specs, prefix + "shared_gate", 1, D, kInitDeviation, false);
   return specs;
 }
 
@@ -122,12 +127,15 @@ std::shared_ptr<Block> LayerParts::make_part(const std::string& name, const std:
   if (part == "attention" && ring) return std::make_shared<RingAttention>(name, shape, heads);
   if (part == "attention" && context_ranks > 1) return std::make_shared<HeadAttention>(name, shape, exchanging, heads);
   HERD_CHECK(part == "attention" || part == "qkv", "no part of a layer is called " + part);
+  HeadNorms head_norms;
+  if (shape.qk_norm) head_norms = {&weight("attn.q_norm"), &weight("attn.k_norm"), shape.norm};
   const AttentionParameters parameters{.qkv_weight = weight("attn.qkv"),
-                                       .qkv_bias = bias(shape.biases, "attn.qkv"),
+                                       .qkv_bias = bias(shape.has_qkv_bias(), "attn.qkv"),
                                        .out_weight = weight("attn.proj"),
                                        .out_bias = bias(has_whole_bias, "attn.proj"),
                                        .kv_weight = find_second(groups, prefix + "attn.qkv.weight"),
-                                       .kv_bias = find_second(groups, prefix + "attn.qkv.bias")};
+                                       .kv_bias = find_second(groups, prefix + "attn.qkv.bias"),
+                                       .norms = head_norms};
   if (part == "qkv") return std::make_shared<HeadProjection>(name, groups, parameters, shape, heads, exchanging);
   return std::make_shared<LayerAttention>(name, groups, parameters, heads.of(shape));
 }
@@ -150,7 +158,8 @@ std::shared_ptr<Block> LayerParts::make(const std::string& name, const std::stri
       joined.push_back({make_part(name, prefix, part, groups), {part == "norm_1" ? kSum : kBranch}, {kBranch}});
     }
   }
-  const bool has_losses = shape.mixture && shape.mixture->router.with_losses;
+  const bool has_losses =
+      shape.mixture && shape.mixture->router.with_losses && std::ranges::count(parts, "experts") > 0;
   LayerValues gives = {parts.back() == "add_2" ? kSum : kBranch};
   if (has_losses) gives.push_back(kLosses);
   return std::make_shared<JoinedBlock>(name, groups, LayerValues{kSum, parts[0] == "norm_1" ? kLosses : kBranch},

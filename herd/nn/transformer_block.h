@@ -31,10 +31,13 @@ struct TransformerShape {
   NormStyle norm = {};
   bool gated = false;                 // true: SwiGLU
   bool biases = true;                 // linear layers have biases
+  bool qkv_bias = false;              // that of queries, keys and values has, where others have none
+  bool qk_norm = false;               // heads of queries and keys go through a norm
   std::optional<Rotary> rotary = {};  // unset: q and k are not rotated
   double dropout = 0;
   bool recompute_attention = false;          // AttentionShape::recompute
   std::optional<MixtureShape> mixture = {};  // set: experts in place of a feed-forward layer of width ffn
+  bool has_qkv_bias() const { return biases || qkv_bias; }
   int64_t query_heads_per_key() const { return kv_heads == 0 ? 1 : heads / kv_heads; }
   int64_t width_of_head() const { return head_width == 0 ? width / heads : head_width; }
 };
@@ -63,9 +66,9 @@ struct LayerParts {
   std::vector<std::shared_ptr<RouterState>> routers = {};  // of the blocks that have been made, in order
 
   // Returns one part of a layer, or several that follow each other, joined. `groups` hold parameters prefix + {ln_1,
-  // attn.qkv, attn.proj, ln_2, mlp.gate, mlp.up, mlp.down} + {.weight, .bias} and those of experts, as far as its parts
-  // read them. Of attn.qkv there may be two: of queries, then of keys and values. Throws kBug for a part that there is
-  // not.
+  // attn.qkv, attn.q_norm, attn.k_norm, attn.proj, ln_2, mlp.gate, mlp.up, mlp.down} + {.weight, .bias} and those of
+  // experts, as far as its parts read them. Of attn.qkv there may be two: of queries, then of keys and values. Throws
+  // kBug for a part that there is not.
   std::shared_ptr<Block> make(const std::string& name, const std::string& prefix, const std::vector<std::string>& parts,
                               const GroupList& groups);
 

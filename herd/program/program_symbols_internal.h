@@ -82,6 +82,7 @@ class Model {
   bool keeps_routing(int block) const;     // tells whether passes with a graph take over what the router has chosen
   bool is_cut(int group) const;            // tells whether ranks of the tensor axis hold parts of the group
   bool is_copied(int group) const;         // tells whether several of these ranks hold the same part
+  int copies_of(int group) const;          // how many do; 1 where it is not copied
   bool has_experts(int group) const;       // tells whether ranks of the expert axis hold parts of the group, so far
   int parts_of(int group) const;           // returns the number of parts that an axis cuts the group into
   int part_of(int group, int rank) const;  // returns the index of the part that the rank holds

@@ -98,6 +98,10 @@ bool Model::is_cut(int group) const { return cut_.contains(group); }
 
 bool Model::is_copied(int group) const { return is_cut(group) && expected_.copied_groups.contains(group); }
 
+int Model::copies_of(int group) const {
+  return is_copied(group) ? expected_.mesh.size(expected_.copied_groups.at(group)) : 1;
+}
+
 bool Model::has_experts(int group) const {
   return expected_.proof.experts_cut && expected_.expert_groups.contains(group);
 }
@@ -109,15 +113,13 @@ std::vector<int> Model::contributors(int group, int rank) const {
 int Model::parts_of(int group) const {
   if (has_experts(group)) return expected_.mesh.size(expected_.expert_axis);
   if (!is_cut(group)) return 1;
-  return expected_.mesh.size(expected_.tensor_axis) /
-         (is_copied(group) ? expected_.mesh.size(expected_.copies_axis) : 1);
+  return expected_.mesh.size(expected_.tensor_axis) / copies_of(group);
 }
 
 int Model::part_of(int group, int rank) const {
   if (has_experts(group)) return expected_.mesh.index(expected_.expert_axis, rank);
   if (!is_cut(group)) return 0;
-  return expected_.mesh.index(expected_.tensor_axis, rank) /
-         (is_copied(group) ? expected_.mesh.size(expected_.copies_axis) : 1);
+  return expected_.mesh.index(expected_.tensor_axis, rank) / copies_of(group);
 }
 
 int Model::first_contribution_of(int group, int rank) const {
@@ -173,7 +175,7 @@ std::set<Atom> Model::contributions(int group, int rank) const {
     }
     // A group of which other ranks hold copies gets this rank's part, or those of all copies once they are summed.
     if (is_copied(group)) {
-      const int copies = expected_.mesh.size(expected_.copies_axis);
+      const int copies = copies_of(group);
       first = expected_.proof.copies_summed ? own_part / copies * copies : own_part;
       last = expected_.proof.copies_summed ? first + copies - 1 : own_part;
     }

@@ -35,6 +35,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -113,10 +114,9 @@ struct Expectation {
   std::set<int> expert_groups = {};
   std::vector<bool> block_exchanges_rows = {};
   std::vector<bool> block_routes = {};  // tells which blocks have a router, and a backward; empty = none
-  // Groups of which the ranks along copies_axis hold the same part of a cut block, each for its own query heads: keys
-  // and values with fewer heads than tensor-parallel ranks.
-  std::set<int> copied_groups = {};
-  int copies_axis = kNoAxis;         // axis whose ranks hold those copies
+  // Groups of which ranks hold the same part of a cut block, each for its own query heads, with the axis of these
+  // ranks: keys and values with fewer heads than tensor-parallel ranks, norms of heads.
+  std::map<int, int> copied_groups = {};
   int stage_axis = kNoAxis;          // axis whose ranks run the stages of a pipeline
   std::vector<int> block_rank = {};  // index along stage_axis of the rank that runs a block
   // Tells which blocks keep a cache of keys and values in a pass that continues texts; empty = no such pass.

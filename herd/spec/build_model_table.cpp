@@ -95,7 +95,7 @@ void check_shares(const RunFile& run) {
   if (m.is_moe()) check_divides("mesh.ep", run.mesh.ep, "model.experts", m.experts);
   check_divides("mesh.tp", run.mesh.tp, "model.heads", m.heads);
   if (m.kv_heads > 0 && m.kv_heads % run.mesh.tp != 0 && run.mesh.tp % m.kv_heads != 0) refuse_key_heads(run);
-  if (m.ffn > 0 && !m.is_moe()) check_divides("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
+  if (m.ffn > 0 && (!m.is_moe() || m.dense_layers > 0)) check_divides("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
   if (m.vocab < run.mesh.tp) refuse_empty_vocabulary(run.mesh.tp, m.vocab);
   if (run.mesh.cp > m.context)
     throw Error(Code::kBadConfig, "mesh.cp must not exceed model.context, of whose tokens each rank has a part: " +

@@ -37,13 +37,16 @@ BlockShape TableBuilder::projection(const std::string& name, const LayerStyle& s
   const int64_t rd = R_ * D_, products = (A_ + 2 * K_) / tp_, exchanged = R_ * exchanged_width();
   block.output_bytes = exchanged * element_;
   block.outputs = by_rank(exchanged_width() / (table_.ring ? 1 : cp_));
-  block.graph_bytes = kept_input_ * element_ + (has_norm ? rd * element_ + memory.norm_numbers(R_) : 0);
-  block.pending_bytes = R_ * (D_ + products) * element_ + (has_norm ? memory.norm_weights() : 0);
+  block.graph_bytes =
+      kept_input_ * element_ + (has_norm ? rd * element_ + memory.norm_numbers(R_) : 0) + memory.kept_of_head_norms();
+  block.pending_bytes =
+      R_ * (D_ + products) * element_ + (has_norm ? memory.norm_weights() : 0) + memory.head_norm_weights();
   const double matmul = 2.0 * static_cast<double>(rd) * static_cast<double>(products);
   block.forward.matmul_flops = matmul;
   block.forward.memory_bytes = static_cast<double>(((has_norm ? 4 : 1) * rd + 3 * exchanged) * element_);
   block.backward.matmul_flops = 2 * matmul;
   block.backward.memory_bytes = static_cast<double>(((has_norm ? 8 : 2) * rd + 5 * exchanged) * element_);
+  add_head_norms(block, style);
   set_scratch(
       block, has_norm ? 0 : block.input_bytes,
       [&](HeldBytes& held) {
@@ -54,8 +57,9 @@ BlockShape TableBuilder::projection(const std::string& name, const LayerStyle& s
         memory.product_of_heads_backward(held, halves, {.owns_input = has_norm});
         if (has_norm) memory.norm_backward(held, R_);
       });
-  block.second_half_scratch_bytes = memory.gradient_scratch(R_, D_, products, style.biases);
-  block.without_graph = without_graph(block.forward, R_ * ((has_norm ? D_ : 0) + products) + exchanged);
+  block.second_half_scratch_bytes = memory.gradient_scratch(R_, D_, products, style.has_qkv_bias());
+  const int64_t in_norms = style.qk_norm ? 2 * (A_ + K_) / tp_ + products : 0;
+  block.without_graph = without_graph(block.forward, R_ * ((has_norm ? D_ : 0) + products + in_norms) + exchanged);
   return block;
 }
 
@@ -73,7 +77,8 @@ BlockShape TableBuilder::output(const std::string& name, const LayerStyle& style
   if (has_rest) {
     const int64_t kept_rf = m_.is_moe() ? R_ * m_.shared_experts * F_ : rf;  // of what is no expert
     block.graph_bytes += (2 * rd + feeds(style) * kept_rf) * element_ + memory.norm_numbers(R_);
-    if (m_.is_moe()) block.graph_bytes += memory.kept_of_routing() + memory.kept_of_experts();
+    if (m_.is_moe())
+      block.graph_bytes += memory.kept_of_routing() + memory.kept_of_experts() + memory.kept_of_shared_gate();
     block.pending_bytes +=
         2 * rd * element_ + memory.norm_weights() + memory.pending_of_routing() + memory.pending_of_exchange();
     add_mixture(block, R_);

@@ -8,7 +8,10 @@ namespace herd::spec {
 
 LayerStyle decoder_style(const RunFile::Model& model) {
   const bool gpt = model.kind == "gpt";
-  return {.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};
+  return {.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu,
+          .biases = gpt,
+          .qkv_bias = model.has_qkv_bias(),
+          .qk_norm = model.has_qk_norm()};
 }
 
 namespace {
@@ -67,25 +70,28 @@ BlockShape layer_block(const TableBuilder& table, const RunFile& run, const std:
 }  // namespace
 
 // gpt has learned positions, biases and gelu. llama has rotated queries and keys, a gated feed-forward layer and no
-// biases; so has moe, with a group of its own for the experts of each layer. The losses of its routers go from layer to
-// layer, and to the head.
+// biases but those of queries, keys and values, where asked for; so has moe, with a group of its own for the experts of
+// each layer but the first ones without. The losses of its routers go from layer to layer, and to the head.
 //   Where tensor parallelism cuts layers, each has a group of whole parameters, one of cut parameters, and one of keys
-// and values that ranks have copies of. The groups of positions and of the final norm are whole, those of tokens and
-// head are cut.
+// and values that ranks have copies of; norms of heads, of which all ranks have copies, are a group of their own. The
+// groups of positions and of the final norm are whole, those of tokens and head are cut.
 ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels, Join join) {
   TableBuilder table(run, micro_batch, kernels);
   const auto& m = run.model;
+  RunFile dense_run = run;  // of the layers without experts
+  if (m.is_moe()) dense_run.model.kind = "llama";
+  const TableBuilder dense(dense_run, micro_batch, kernels);
+  const int64_t dense_layers = m.is_moe() ? m.dense_layers : 0;
   const bool gpt = m.kind == "gpt", tp = run.mesh.tp > 1;
   const bool is_cut = join == Join::kNone || (join == Join::kBetweenRanks && tp);
   const bool has_losses = m.has_router_losses() && !is_cut;  // of routers
-  const std::vector<Parts> layer_blocks = blocks_of_layer(run, join);
   const int program_blocks = static_cast<int>(blocks_of_layer(run, Join::kBetweenRanks).size());
   int blocks = 0;  // that have been added: the number of the activation that the last one gives
   const auto add = [&](BlockShape block, Parts parts, int64_t layer, std::vector<int> groups, int in_program = 1) {
     block.parts = std::move(parts);
     block.layer = static_cast<int>(layer);
     block.num_program_blocks = join == Join::kLayer ? in_program : 1;
-    if (has_losses && layer > 1) block.inputs = {{blocks, 0}, {blocks, 1}};
+    if (has_losses && layer > dense_layers + 1) block.inputs = {{blocks, 0}, {blocks, 1}};
     table.add_block(std::move(block), std::move(groups));
     ++blocks;
   };
@@ -110,10 +116,15 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   int sum = blocks;  // the number of the activation that holds the residual stream
   for (int64_t l = 0; l < m.layers; ++l) {
     const std::string name = "h." + std::to_string(l);
-    std::vector<ParameterShape> whole, cut, copied;
-    for (ParameterShape& parameter : table.layer_parameters(name + ".", decoder_style(m))) {
+    const bool has_experts = m.is_moe() && l >= dense_layers;
+    const RunFile& of_layer = has_experts ? run : dense_run;
+    const TableBuilder& shapes = has_experts ? table : dense;
+    std::vector<ParameterShape> whole, cut, copied, head_norms;
+    for (ParameterShape& parameter : shapes.layer_parameters(name + ".", decoder_style(m))) {
       if (!is_cut || parameter.cut_dim < 0)
         whole.push_back(std::move(parameter));
+      else if (parameter.name.ends_with("_norm.weight"))
+        head_norms.push_back(std::move(parameter));
       else
         add_sections(parameter, cut, copied);
     }
@@ -124,17 +135,18 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
     if (gpt) groups["add_1"] = groups["add_2"] = {whole_group};  // biases
     groups["qkv"] = groups["projection"] = groups["mlp"] = {cut_group};
     if (!copied.empty()) groups["qkv"].push_back(table.add_group(name + ".keys", std::move(copied)));
+    if (!head_norms.empty()) groups["qkv"].push_back(table.add_group(name + ".head_norms", std::move(head_norms)));
     if (run.mesh.cp == 1) groups["attention"] = groups["qkv"];
-    if (m.is_moe())
+    if (has_experts)
       groups["experts"].push_back(table.add_experts(name + ".experts", table.expert_parameters(name + ".")));
-    for (const Parts& parts : layer_blocks) {
-      BlockShape block = layer_block(table, run, name, parts);
+    for (const Parts& parts : blocks_of_layer(of_layer, join)) {
+      BlockShape block = layer_block(shapes, of_layer, name, parts);
       std::set<int> read;
       for (const std::string& part : parts) read.insert(groups[part].begin(), groups[part].end());
       if (adds_to_residual(parts) && parts[0] != "norm_1") block.inputs = {{sum}, {blocks}};
       if (m.bias_balancing > 0 && std::ranges::count(parts, "experts") > 0)
         block.buffers = {{name + ".router.bias", {m.experts}}};
-      if (has_losses) block.outputs = table.with_router_losses();
+      if (has_losses && has_experts) block.outputs = table.with_router_losses();
       add(std::move(block), parts, l + 1, {read.begin(), read.end()}, program_blocks);
       if (adds_to_residual(parts)) sum = blocks;
     }

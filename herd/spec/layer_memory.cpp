@@ -54,6 +54,29 @@ void LayerMemory::rotate(HeldBytes& held) const {
   held.take_briefly(4 * ((s_.element == 4 ? 3 : 4) * values + tokens * (3 * half + 1)) + kScalar);
 }
 
+int64_t LayerMemory::kept_of_head_norms() const {
+  return s_.has_qk_norm ? rows(s_.A + s_.K) + s_.R * (s_.heads + s_.key_heads) * 4 : 0;
+}
+
+// Norms keep copies of queries and keys; their outputs and the values then come together in one tensor.
+void LayerMemory::norm_heads(HeldBytes& held) const {
+  if (!s_.has_qk_norm) return;
+  const int64_t product = rows(s_.A + 2 * s_.K);
+  held.take(kept_of_head_norms() + rows(s_.A + s_.K));
+  held.take(product);
+  held.give(rows(s_.A + s_.K) + product);
+}
+
+void LayerMemory::norm_heads_backward(HeldBytes& held) const {
+  if (!s_.has_qk_norm) return;
+  const int64_t product = rows(s_.A + 2 * s_.K), width = s_.A / s_.heads;
+  held.take(rows(s_.A + s_.K) + head_norm_weights());
+  held.take_briefly(rows(s_.A) + 4 * width * (kSummedParts + 1));  // a head's gradients, one after the other
+  held.give(kept_of_head_norms());
+  held.take(product);
+  held.give(rows(s_.A + s_.K) + product);
+}
+
 // The kernel works on blocks of queries and keys, of so many tokens as torch chooses by the number of queries.
 int64_t LayerMemory::flash_buffer(bool is_backward) const {
   if (s_.on_device) {  // the gradient of queries in fp32, and a number a row; keys and values for each head of queries
@@ -94,6 +117,7 @@ void LayerMemory::math_attention(HeldBytes& held, bool with_graph) const {
 void LayerMemory::attention_forward(HeldBytes& held) const {
   const int64_t qkv = rows(s_.A + 2 * s_.K), used = in_attention(s_.A + 2 * s_.K), a = in_attention(s_.A);
   multiply(held, s_.D, s_.A + 2 * s_.K);
+  norm_heads(held);
   rotate(held);
   if (s_.in_fp32) {
     held.take(used);
@@ -168,7 +192,8 @@ void LayerMemory::attention_backward(HeldBytes& held, Halves halves, const PartE
   }
   held.take_briefly(qkv);  // in one tensor, after which the parts go
   rotate(held);
-  multiply_backward(held, s_.D, s_.A + 2 * s_.K, halves, s_.has_biases);
+  norm_heads_backward(held);
+  multiply_backward(held, s_.D, s_.A + 2 * s_.K, halves, s_.has_qkv_bias);
   if (s_.has_key_product) held.take_briefly(2 * rows(s_.D));  // of the keys' product, and the sum of both
   if (together) held.give(qkv + (ends.owns_input ? rows(s_.D) : 0));
 }
@@ -182,7 +207,8 @@ int64_t LayerMemory::kept_of_routing() const {
 int64_t LayerMemory::pending_of_routing() const {
   return s_.mixture.experts == 0
              ? 0
-             : s_.R * (s_.mixture.experts * 4 + s_.mixture.top_k * 8) + (s_.mixture.experts + 1) * 8;
+             : s_.R * (s_.mixture.experts * 4 + s_.mixture.top_k * 8) + (s_.mixture.experts + 1) * 8 +
+                   kept_of_shared_gate();  // as many gradients as it keeps
 }
 
 // A token goes to different experts, so a rank gets at most one row of it for each expert that the rank holds.
@@ -204,6 +230,8 @@ int64_t LayerMemory::pending_of_exchange() const {
   const int64_t more = rows_of_experts() - s_.R * s_.mixture.top_k;
   return (3 * more * s_.F + 2 * rows_of_experts() * s_.D) * s_.element + 8 * rows_of_experts();
 }
+
+int64_t LayerMemory::kept_of_shared_gate() const { return s_.has_shared_gate ? rows(s_.D) + rows(1) : 0; }
 
 LayerMemory LayerMemory::shared_experts() const {
   LayerSizes sizes = s_;
@@ -238,8 +266,10 @@ void LayerMemory::mixture_forward(HeldBytes& held) const {
   held.give(outputs + (ranks > 1 ? top_k * d : 0));
   if (shared == 0) return;
   shared_experts().feed_forward(held);
-  held.take(d);  // the sum
-  held.give(2 * d);
+  const int64_t gate = s_.has_shared_gate ? rows(1) : 0;
+  held.take(kept_of_shared_gate() + gate);  // the product and the gate, beside the outputs that it keeps
+  held.take(d);                             // the sum
+  held.give(2 * d + gate);
 }
 
 // The router's gradient is a sum with that of the experts' input, and both with that of the shared experts'.
@@ -248,7 +278,14 @@ void LayerMemory::mixture_backward(HeldBytes& held, Halves halves, const PartEnd
   const bool together = halves == Halves::kTogether;
   const int64_t d = rows(s_.D), logits = s_.R * experts * 4, choices = s_.R * top_k, piece = expert_rows();
   const int64_t shared_d = shared > 0 ? d : 0;
-  if (shared > 0) shared_experts().feed_backward(held, halves, {});
+  if (s_.has_shared_gate) {
+    held.take(d + rows(1));  // gradients of the shared experts' outputs, and of what scales them
+    held.take_briefly(d);
+    held.give(kept_of_shared_gate());
+    held.take(d);  // of its input
+  }
+  if (shared > 0) shared_experts().feed_backward(held, halves, {.owns_dy = s_.has_shared_gate});
+  if (s_.has_shared_gate) held.give(d + (together ? rows(1) : 0));  // in the sum of the gradients of the input
   const int64_t experts_d = rows_of_experts() * s_.D * s_.element;
   if (ranks > 1) held.take(top_k * d + 2 * experts_d);  // gradients of outputs, here and there, and of rows
   held.take(2 * rows_of_experts() * 4 + experts_d);     // weights of rows and their gradients; gradients of rows
@@ -377,6 +414,7 @@ void LayerMemory::backward(HeldBytes& held, Halves halves) const {
 void LayerMemory::product_of_heads_forward(HeldBytes& held, int64_t exchanged) const {
   multiply(held, s_.D, s_.A + 2 * s_.K);
   if (s_.has_key_product) held.take_briefly(rows(s_.A + 2 * s_.K));  // both products in one tensor
+  norm_heads(held);
   rotate(held);
   if (s_.in_ring) return;
   held.take(exchanged * s_.element);
@@ -392,7 +430,8 @@ void LayerMemory::product_of_heads_backward(HeldBytes& held, Halves halves, cons
     held.give(rows(2 * s_.K));
   }
   rotate(held);
-  multiply_backward(held, s_.D, s_.A + 2 * s_.K, halves, s_.has_biases);
+  norm_heads_backward(held);
+  multiply_backward(held, s_.D, s_.A + 2 * s_.K, halves, s_.has_qkv_bias);
   if (s_.has_key_product) held.take_briefly(2 * rows(s_.D));  // of the keys' product, and the sum of both
   if (together) held.give((s_.in_ring ? 0 : qkv) + (ends.owns_input ? rows(s_.D) : 0));
 }
@@ -559,7 +598,7 @@ void LayerMemory::ring_backward(HeldBytes& held, int64_t keys, int64_t ranks) co
 }
 
 int64_t LayerMemory::second_half_of_attention() const {
-  return std::max(gradient_scratch(s_.R, s_.D, s_.A + 2 * s_.K, s_.has_biases),
+  return std::max(gradient_scratch(s_.R, s_.D, s_.A + 2 * s_.K, s_.has_qkv_bias),
                   gradient_scratch(s_.R, s_.A, s_.D, s_.has_biases));
 }
 

@@ -56,7 +56,9 @@ struct LayerSizes {
   bool is_packed = false;        // sequences are packed of documents
   bool in_ring = false;          // keys and values pass around ranks that share tokens, and no heads are exchanged
   bool has_key_product = false;  // keys and values are a product of their own
-  bool has_biases = true, is_layernorm = true, is_rotary = false;
+  bool has_biases = true, has_qkv_bias = true, is_layernorm = true, is_rotary = false;
+  bool has_qk_norm = false;      // heads of queries and keys go through a norm
+  bool has_shared_gate = false;  // a sigmoid scales what shared experts give
   Feed feed = Feed::kGelu;
   MixtureSizes mixture = {};  // of experts of width F
 };
@@ -119,7 +121,10 @@ class LayerMemory {
   // and what the layer would have with all experts on this rank.
   int64_t kept_of_experts() const;
   int64_t kept_of_exchange() const;
+  int64_t kept_of_shared_gate() const;  // of outputs of shared experts, and what scales them
+  int64_t kept_of_head_norms() const;   // of queries and keys before their norms, and of these norms
   int64_t pending_of_exchange() const;
+  int64_t head_norm_weights() const { return s_.has_qk_norm ? 2 * s_.A / s_.heads * s_.element : 0; }
   int64_t norm_weights() const { return (s_.is_layernorm ? 2 : 1) * s_.D * s_.element; }
   int64_t norm_numbers(int64_t rows) const { return rows * (s_.is_layernorm ? 2 * s_.element : 4); }  // that it keeps
 
@@ -136,6 +141,8 @@ class LayerMemory {
   void mixture_forward(HeldBytes& held) const;
   void mixture_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
   void rotate(HeldBytes& held) const;
+  void norm_heads(HeldBytes& held) const;           // of a product that is held; ends with what stands in its place
+  void norm_heads_backward(HeldBytes& held) const;  // of a gradient that is held
   void math_attention(HeldBytes& held, bool with_graph) const;
   void flash_backward(HeldBytes& held) const;
   void math_backward(HeldBytes& held) const;

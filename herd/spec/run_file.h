@@ -37,9 +37,13 @@ struct RunFile {
     int64_t rope_original_context = 8192;
     std::string weights = "none";  // a checkpoint whose weights the run starts from; none = weights from the seed
     std::string frozen = "none";   // patterns of parameters that are not trained (frozen.h)
+    bool qkv_bias = false;         // of llama and moe: queries, keys and values have a bias; those of gpt always have
+    bool qk_norm = false;          // of llama and moe: an RMS norm of each head of queries and keys
     // Of a mixture of experts (kind = "moe").
     int64_t experts = 8, top_k = 2, shared_experts = 0;
-    int64_t expert_ffn = 0;  // 0 = ffn
+    bool shared_gate = false;  // a sigmoid of each token scales what the shared experts give it
+    int64_t dense_layers = 0;  // first layers, which have a feed-forward network of width ffn in place of experts
+    int64_t expert_ffn = 0;    // 0 = ffn
     std::string router = "softmax";
     bool normalize_weights = true;
     double capacity_factor = 0;  // 0 = no token is dropped
@@ -49,6 +53,9 @@ struct RunFile {
     bool is_rotary() const { return kind == "llama" || kind == "moe"; }
     int64_t width_of_expert() const { return expert_ffn > 0 ? expert_ffn : ffn > 0 ? ffn : 4 * width; }
     bool has_router_losses() const { return is_moe() && (balance_loss > 0 || z_loss > 0); }
+    bool has_shared_gate() const { return is_moe() && shared_experts > 0 && shared_gate; }
+    bool has_qkv_bias() const { return is_rotary() && qkv_bias; }
+    bool has_qk_norm() const { return is_rotary() && qk_norm; }
     bool operator==(const Model&) const = default;
   } model;
   struct Data {

@@ -77,6 +77,13 @@ void check_experts(const RunFile& run) {
           "model.top_k must not exceed model.experts: " + std::to_string(model.top_k) + " > " +
               std::to_string(model.experts),
           "model.top_k = " + std::to_string(std::min<int64_t>(2, model.experts)));
+  require(model.dense_layers < model.layers,
+          "model.dense_layers must be less than model.layers, of which at least one has experts: " +
+              std::to_string(model.dense_layers) + " and " + std::to_string(model.layers),
+          "model.dense_layers = " + std::to_string(model.layers - 1) + ", or model.kind = \"llama\"");
+  require(!model.shared_gate || model.shared_experts > 0,
+          "model.shared_gate is of shared experts, and model.shared_experts = 0",
+          "model.shared_experts = 1, or model.shared_gate = false");
   require(model.bias_balancing == 0 || run.strategy.sync != "server_async",
           "model.bias_balancing = " + std::to_string(model.bias_balancing) +
               " moves biases by the tokens of all ranks in each step, which strategy.sync = \"server_async\" never "

@@ -88,8 +88,12 @@ std::vector<Key> make_keys() {
              "of llama3: turns are fast that complete more rounds; above rope_low_freq_factor", true),
       integer("model", "rope_original_context", Effect::kModel, HERD_FIELD(model.rope_original_context), 1,
               "of llama3: context of the first training", kMostTokens),
+      flag("model", "qkv_bias", Effect::kModel, HERD_FIELD(model.qkv_bias),
+           "of llama and moe: queries, keys and values have biases, as in Qwen2; those of gpt always have"),
+      flag("model", "qk_norm", Effect::kModel, HERD_FIELD(model.qk_norm),
+           "of llama and moe: each head of queries and keys goes through an RMS norm before it turns, as in Qwen3"),
       text("model", "weights", Effect::kBeginning, HERD_FIELD(model.weights), {},
-           "a checkpoint, a run's folder or a GPT-2 or Llama folder of transformers whose weights the"
+           "a checkpoint, a run's folder or a folder of transformers (GPT-2, Llama, Qwen, Mixtral) whose weights the"
            " run starts from, in any precision; keys of [model] that are left out are those of the weights; none = "
            "what the seed gives"),
       text("model", "frozen", Effect::kRun, HERD_FIELD(model.frozen), {},
@@ -102,6 +106,11 @@ std::vector<Key> make_keys() {
       integer("model", "shared_experts", Effect::kModel, HERD_FIELD(model.shared_experts), 0,
               "of moe: experts that every token goes to beside those; together one network, that many times as wide",
               kMostExperts),
+      flag("model", "shared_gate", Effect::kModel, HERD_FIELD(model.shared_gate),
+           "of moe: the sigmoid of one more product of a token scales what its shared experts give, as in Qwen2-MoE"),
+      integer("model", "dense_layers", Effect::kModel, HERD_FIELD(model.dense_layers), 0,
+              "of moe: first layers without experts, whose feed-forward network is ffn wide, as in DeepSeek-MoE",
+              kMostLayers),
       integer("model", "expert_ffn", Effect::kModel, HERD_FIELD(model.expert_ffn), 0,
               "of moe: width of an expert; 0 = ffn", kMostFfn),
       text("model", "router", Effect::kModel, HERD_FIELD(model.router), {"softmax", "sigmoid"},

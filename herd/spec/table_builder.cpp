@@ -91,8 +91,12 @@ std::vector<ParameterShape> TableBuilder::layer_parameters(const std::string& pr
   add_norm(out, prefix + "ln_1");
   const size_t qkv = out.size();
   const int64_t keys = K_ / copies_;
-  add_linear(out, prefix + "attn.qkv", A_ + 2 * keys, D_, 0, style.biases);
+  add_linear(out, prefix + "attn.qkv", A_ + 2 * keys, D_, 0, style.has_qkv_bias());
   for (size_t i = qkv; i < out.size(); ++i) out[i].sections = {{A_}, {keys, copies_}, {keys, copies_}};
+  for (const char* norm : {"attn.q_norm.weight", "attn.k_norm.weight"}) {  // of each head: all ranks hold copies
+    const int64_t head = A_ / m_.heads;
+    if (style.qk_norm) out.push_back({prefix + norm, {head}, 0, {{head, static_cast<int>(tp_)}}});
+  }
   add_linear(out, prefix + "attn.proj", D_, A_, 1, style.biases);
   if (style.positions) out.push_back({prefix + "attn.positions", {32, m_.heads}, 1});
   if (style.memory) {
@@ -109,6 +113,7 @@ std::vector<ParameterShape> TableBuilder::layer_parameters(const std::string& pr
     add_linear(out, prefix + "shared.gate", shared, D_, -1, false);
     add_linear(out, prefix + "shared.up", shared, D_, -1, false);
     add_linear(out, prefix + "shared.down", D_, shared, -1, false);
+    if (m_.has_shared_gate()) add_linear(out, prefix + "shared_gate", 1, D_, -1, false);
     return out;
   }
   if (style.feed == LayerStyle::Feed::kSwiGlu) add_linear(out, prefix + "mlp.gate", F_, D_, 0, style.biases);
@@ -134,7 +139,8 @@ std::vector<TensorShape> TableBuilder::with_router_losses() const {
 double TableBuilder::feed_weights(const LayerStyle& style) const {
   const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2;
   if (!m_.is_moe()) return gates * static_cast<double>(D_ * F_);
-  return static_cast<double>(m_.experts * D_) + gates * static_cast<double>((m_.top_k + m_.shared_experts) * D_ * F_);
+  return static_cast<double>((m_.experts + (m_.has_shared_gate() ? 1 : 0)) * D_) +
+         gates * static_cast<double>((m_.top_k + m_.shared_experts) * D_ * F_);
 }
 
 BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
@@ -209,8 +215,11 @@ LayerSizes TableBuilder::sizes_of(const LayerStyle& style) const {
           .in_ring = table_.ring,
           .has_key_product = copies_ > 1,
           .has_biases = style.biases,
+          .has_qkv_bias = style.has_qkv_bias(),
           .is_layernorm = m_.norm == "layernorm",
           .is_rotary = m_.is_rotary(),
+          .has_qk_norm = style.qk_norm,
+          .has_shared_gate = m_.has_shared_gate(),
           .feed = style.feed,
           .mixture = {.experts = m_.is_moe() ? m_.experts : 0,
                       .top_k = m_.top_k,
@@ -251,7 +260,7 @@ std::map<LayerTensor, int64_t> TableBuilder::kept(const LayerStyle& style) const
   std::map<LayerTensor, int64_t> out = {
       {LayerTensor::kFirstNormInput, shard},
       {LayerTensor::kFirstNormOutput, gathered},
-      {LayerTensor::kQueriesAndKeys, a + k},
+      {LayerTensor::kQueriesAndKeys, a + k + memory_of(style).kept_of_head_norms()},
       {LayerTensor::kValues, k},
       {LayerTensor::kFp32Copies, copies},
       {LayerTensor::kScoreSums, sums},
@@ -265,7 +274,8 @@ std::map<LayerTensor, int64_t> TableBuilder::kept(const LayerStyle& style) const
       {LayerTensor::kGate, style.feed == LayerStyle::Feed::kSwiGlu ? (on_device_ ? f : 2 * f) : 0},
       {LayerTensor::kActivated, f},
       {LayerTensor::kRouting, memory_of(style).kept_of_routing()},
-      {LayerTensor::kExperts, m_.is_moe() ? memory_of(style).kept_of_experts() : 0},
+      {LayerTensor::kExperts,
+       m_.is_moe() ? memory_of(style).kept_of_experts() + memory_of(style).kept_of_shared_gate() : 0},
       {LayerTensor::kNormNumbers, (style.memory ? 3 : 2) * norm_bytes(rows_of_rank())}};
   std::erase_if(out, [](const auto& tensor) { return tensor.second == 0; });
   return out;
@@ -289,6 +299,14 @@ int64_t TableBuilder::backward_most(const LayerMemory& memory, const LayerStyle&
          (2 * whole - shard + (gathers_again_ ? whole - shard : 0)) * element_;
 }
 
+// The norms read and write queries and keys, which come together with the values.
+void TableBuilder::add_head_norms(BlockShape& block, const LayerStyle& style) const {
+  if (!style.qk_norm) return;
+  const auto bytes = static_cast<double>(R_ * (A_ + K_) / tp_ * element_);
+  block.forward.memory_bytes += 4 * bytes;
+  block.backward.memory_bytes += 8 * bytes;
+}
+
 int64_t TableBuilder::elements_in_mixture() const {
   return (5 + m_.top_k) * D_ + 3 * std::max<int64_t>(1, m_.shared_experts) * F_ +
          (m_.experts * 4 + m_.top_k * 28) / element_ + kSmallTensors;
@@ -307,7 +325,7 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   // The second half reads the inputs and output gradients of matrices, and what autograd returned for the norms.
   block.pending_bytes = R_ * ((2 * attentions + 2) * D_ + attentions * 2 * (A_ + K_) / tp_) * element_ +
                         (1 + ups) * rf * element_ + (attentions + 1) * memory.norm_weights() +
-                        memory.pending_of_routing() + memory.pending_of_exchange();
+                        memory.head_norm_weights() + memory.pending_of_routing() + memory.pending_of_exchange();
   const double weights =
       (static_cast<double>(attentions * (2 * A_ + 2 * K_) * D_) + feed_weights(style)) / static_cast<double>(tp_);
   const double rows = static_cast<double>(R_);
@@ -325,6 +343,7 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.backward.attention_flops = (flash ? 2.5 : 2) * all_scores;
   block.backward.memory_bytes =
       static_cast<double>((16 * shard + 6 * rd + 2 * second_attention + 6 * rf + 2 * sorted) * element_);
+  add_head_norms(block, style);
   HeldBytes forward;
   memory.forward(forward);
   // Where ranks share a layer, the sum of attention's outputs is over when the feed-forward part runs.
@@ -332,7 +351,7 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.backward.scratch_bytes = backward_most(memory, style, Halves::kTogether) - rd * element_;
   block.first_half_scratch_bytes = backward_most(memory, style, Halves::kApart) - rd * element_ - block.pending_bytes;
   block.second_half_scratch_bytes = std::max(memory.second_half_of_attention(), memory.second_half_of_feed());
-  const int64_t in_attention = (2 * A_ + 2 * K_) / tp_ + D_;
+  const int64_t in_attention = (style.qk_norm ? 3 * A_ + 5 * K_ : 2 * A_ + 2 * K_) / tp_ + D_;
   const int64_t in_feed =
       m_.is_moe() ? elements_in_mixture() : 4 * D_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * F_ / tp_;
   block.without_graph = without_graph(block.forward, R_ * std::max({in_attention, in_feed, 5 * D_}));

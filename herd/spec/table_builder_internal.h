@@ -21,9 +21,12 @@ struct LayerStyle {
   using Feed = spec::Feed;
   Feed feed = Feed::kGelu;
   bool biases = true;      // true: linear layers have biases
+  bool qkv_bias = false;   // true: that of queries, keys and values has, where others have none
+  bool qk_norm = false;    // true: heads of queries and keys go through a norm
   bool causal = true;      // true: a token sees none after it
   bool memory = false;     // true: a second attention looks at the encoder's output, which comes along as input
   bool positions = false;  // true: the layer has a table of relative positions, 32 buckets for each head
+  bool has_qkv_bias() const { return biases || qkv_bias; }
 };
 
 class TableBuilder {
@@ -97,6 +100,7 @@ class TableBuilder {
   int64_t exchanged_width() const;  // elements of q, k and v of a token that context-parallel ranks exchange
   std::vector<TensorShape> by_rank(int64_t width) const;  // a tensor with a slice of its tokens for each context rank
   int64_t backward_most(const LayerMemory& memory, const LayerStyle& style, Halves halves) const;  // of a whole layer
+  void add_head_norms(BlockShape& block, const LayerStyle& style) const;  // what norms of q and k cost beside scratch
   double feed_weights(
       const LayerStyle& style) const;   // elements of feed-forward matrices that a row is multiplied with
   int64_t elements_in_mixture() const;  // that a token needs while its experts run without a graph

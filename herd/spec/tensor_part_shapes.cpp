@@ -87,8 +87,9 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   const int64_t heads = R_ * (A_ + 2 * K_) / tp_ * element_;
   block.graph_bytes = (kept_input_ + R_ * 2 * (A_ + K_) / tp_) * element_ + (flash ? R_ * m_.heads / tp_ * 4 : 0);
   if (in_fp32_) block.graph_bytes += R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
+  block.graph_bytes += memory_of(style).kept_of_head_norms();
   block.score_bytes = saved_scores();
-  block.pending_bytes = R_ * (2 * D_ + 2 * (A_ + K_) / tp_) * element_;
+  block.pending_bytes = R_ * (2 * D_ + 2 * (A_ + K_) / tp_) * element_ + memory_of(style).head_norm_weights();
   const double weights = static_cast<double>((2 * A_ + 2 * K_) * D_ / tp_), rows = static_cast<double>(R_);
   const double scores = 4.0 * rows * static_cast<double>(S_) * static_cast<double>(A_ / tp_);
   block.forward.matmul_flops = 2 * rows * weights;
@@ -97,12 +98,13 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.attention_flops = (flash ? 2.5 : 2) * block.forward.attention_flops;
   block.backward.memory_bytes = static_cast<double>(3 * block.output_bytes + 4 * heads);
+  add_head_norms(block, style);
   const LayerMemory memory = memory_of(style);
   set_scratch(
       block, block.input_bytes, [&](HeldBytes& held) { memory.attention_forward(held); },
       [&](HeldBytes& held, Halves halves) { memory.attention_backward(held, halves, {}); });
   block.second_half_scratch_bytes = memory.second_half_of_attention();
-  block.without_graph = without_graph(block.forward, R_ * (2 * A_ + 2 * K_) / tp_);
+  block.without_graph = without_graph(block.forward, R_ * (style.qk_norm ? 3 * A_ + 5 * K_ : 2 * A_ + 2 * K_) / tp_);
   add_cache(block, style);
   if (selective_) {
     block.backward.attention_flops += block.score_bytes > 0 ? block.forward.attention_flops : 0;
@@ -162,7 +164,7 @@ BlockShape TableBuilder::experts_of_rows(const std::string& name, const LayerSty
   const LayerMemory memory(sizes);
   const int64_t rd = sizes.R * D_ * element_, rf = sizes.R * expert_terms() * F_ * element_;
   block.graph_bytes = rd + feeds(style) * sizes.R * m_.shared_experts * F_ * element_ + memory.kept_of_routing() +
-                      memory.kept_of_experts();
+                      memory.kept_of_experts() + memory.kept_of_shared_gate();
   block.pending_bytes = 2 * rd + 3 * rf + memory.pending_of_routing() + memory.pending_of_exchange();
   const double products = static_cast<double>(sizes.R) * feed_weights(style);
   block.forward.matmul_flops = 2 * products;

@@ -31,7 +31,8 @@ bool GradientClipping::counts(const program::Program& step, int group) const {
                                                                            : axes_.replicas;
   if (step.mesh.index(same, step.rank) != 0) return false;  // of ranks with the same gradient along that axis
   if (!cut_.contains(group)) return on_this_stage && step.mesh.index(axes_.tensor, step.rank) == 0;
-  return on_this_stage && (!copied_.contains(group) || step.mesh.index(axes_.copies, step.rank) == 0);
+  const auto copied = copied_.find(group);
+  return on_this_stage && (copied == copied_.end() || step.mesh.index(copied->second, step.rank) == 0);
 }
 
 program::Program GradientClipping::rewrite(program::Program step) const {
@@ -92,20 +93,19 @@ Technique gradient_clipping_row() {
   return {.name = "clip",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (!needs_norm(step.run, step.layout)) return nullptr;
-            std::set<int> cut, copied;
+            std::set<int> cut;
             for (const spec::BlockShape& block : step.model.blocks) {
               if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
             }
-            for (const int group : groups_with_copies(step.model)) copied.insert(group);
             const ClipAxes axes{shard_axis(step.run, step.layout),
                                 step.layout.stage_axis,
                                 step.split ? step.layout.tensor_axis : kNoAxis,
-                                step.layout.key_copies_axis,
                                 step.layout.expert_axis,
                                 step.layout.gradient_axis,
                                 has_replicas(step.run, step.layout) ? step.layout.replica_axis : kNoAxis,
                                 has_owners(step.run, step.layout)};
-            return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut, copied,
+            return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut,
+                                                      axes_of_copies(step.model, step.layout),
                                                       groups_of_experts(step.model));
           },
           .extend_proof = [](const StepContext& step,

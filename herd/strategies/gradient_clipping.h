@@ -11,6 +11,7 @@
 // Source: Pascanu et al. 2013, arXiv:1211.5063, section 3.2.
 #pragma once
 
+#include <map>
 #include <set>
 #include <vector>
 
@@ -23,7 +24,6 @@ struct ClipAxes {
   int shards = kNoAxis;    // axis that cuts gradients into shards, or whose ranks own them; kNoAxis where whole
   int stages = kNoAxis;    // axis of the pipeline; kNoAxis where every rank has all groups
   int tensor = kNoAxis;    // axis of tensor-parallel ranks; kNoAxis where every rank has all of each group
-  int copies = kNoAxis;    // axis of tensor-parallel ranks that hold the same part of `copied` groups
   int experts = kNoAxis;   // axis of ranks that hold parts of the groups of experts
   int data = kNoAxis;      // axis of all ranks that contribute to gradients
   int replicas = kNoAxis;  // axis of ranks that hold copies of the shards of other groups
@@ -33,10 +33,10 @@ struct ClipAxes {
 class GradientClipping final : public Strategy {
  public:
   // The ranks of stage s enter groups_by_stage[s] into the sum; empty = all groups. `cut` are the groups of which
-  // tensor-parallel ranks have parts. `copied` are those of them whose parts several ranks hold. `of_experts` are those
-  // of which expert-parallel ranks have parts.
+  // tensor-parallel ranks have parts. `copied` are those of them whose parts several ranks hold, with the axis of
+  // these. `of_experts` are those of which expert-parallel ranks have parts.
   explicit GradientClipping(const ClipAxes& axes = {}, std::vector<std::set<int>> groups_by_stage = {},
-                            std::set<int> cut = {}, std::set<int> copied = {}, std::set<int> of_experts = {})
+                            std::set<int> cut = {}, std::map<int, int> copied = {}, std::set<int> of_experts = {})
       : axes_(axes),
         groups_by_stage_(std::move(groups_by_stage)),
         cut_(std::move(cut)),
@@ -50,7 +50,9 @@ class GradientClipping final : public Strategy {
 
   ClipAxes axes_;
   std::vector<std::set<int>> groups_by_stage_;
-  std::set<int> cut_, copied_, of_experts_;
+  std::set<int> cut_;
+  std::map<int, int> copied_;
+  std::set<int> of_experts_;
 };
 
 // Tells whether a step needs the gradient's norm: to clip, to stop where it is not finite, or to skip a step that

@@ -14,23 +14,21 @@ using program::ValueKind;
 std::string SharedGroups::name() const { return "shared groups"; }
 
 program::Program SharedGroups::rewrite(program::Program step) const {
-  if (step.mesh.index(axis_, step.rank) < 0) return step;
-  std::vector<Value> gradients;  // as the updates read them: whole, or a shard
+  std::map<int, std::vector<Value>> gradients;  // by axis, as the updates read them: whole, or a shard
   for (const Op& op : step.ops) {
     if (op.kind != OpKind::kStep) continue;
     for (const Value& value : op.reads) {
-      const bool shared = std::binary_search(groups_.begin(), groups_.end(), value.index);
-      if (value.kind == ValueKind::kGradient && shared) gradients.push_back(value);
+      const auto shared = axis_of_group_.find(value.index);
+      if (value.kind != ValueKind::kGradient || shared == axis_of_group_.end()) continue;
+      if (step.mesh.index(shared->second, step.rank) >= 0) gradients[shared->second].push_back(value);
     }
   }
-  if (gradients.empty()) return step;
-  const auto first_step =
-      std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) { return op.kind == OpKind::kStep; });
-  step.ops.insert(first_step, {.kind = OpKind::kAllReduce,
-                               .lane = program::Lane::kReduce,
-                               .reads = gradients,
-                               .writes = gradients,
-                               .axis = axis_});
+  for (const auto& [axis, values] : gradients) {
+    const auto first_step = std::ranges::find(step.ops, OpKind::kStep, &Op::kind);
+    step.ops.insert(
+        first_step,
+        {.kind = OpKind::kAllReduce, .lane = program::Lane::kReduce, .reads = values, .writes = values, .axis = axis});
+  }
   return step;
 }
 
@@ -56,9 +54,9 @@ Technique sequence_parallel_groups_row() {
 Technique copied_groups_row() {
   return {.name = "copied groups",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            std::vector<int> copied = groups_with_copies(step.model);
+            std::map<int, int> copied = axes_of_copies(step.model, step.layout);
             if (!step.split || copied.empty()) return nullptr;
-            return std::make_unique<SharedGroups>(step.layout.key_copies_axis, std::move(copied));
+            return std::make_unique<SharedGroups>(std::move(copied));
           },
           .extend_proof = [](const StepContext&, program::Proof& proof) { proof.copies_summed = true; }};
 }

@@ -5,25 +5,30 @@
 // Source: Narayanan et al. 2021, arXiv:2104.04473 (embedding groups of Megatron-LM).
 #pragma once
 
+#include <map>
+#include <vector>
+
 #include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
 class SharedGroups final : public Strategy {
  public:
-  // `axis` joins the ranks that hold `groups`, which are ascending. Programs of other ranks do not change.
-  SharedGroups(int axis, std::vector<int> groups) : axis_(axis), groups_(std::move(groups)) {}
+  // An axis joins the ranks that hold a group. Programs of other ranks do not change.
+  SharedGroups(int axis, const std::vector<int>& groups) {
+    for (const int group : groups) axis_of_group_[group] = axis;
+  }
+  explicit SharedGroups(std::map<int, int> axis_of_group) : axis_of_group_(std::move(axis_of_group)) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  int axis_;
-  std::vector<int> groups_;
+  std::map<int, int> axis_of_group_;
 };
 
 // The rows of such groups in the table of techniques.h:
 Technique tied_groups_row();               // groups of several stages of a pipeline: a tied embedding
 Technique sequence_parallel_groups_row();  // groups that work on shards of token rows: norms, with sequence parallel
-Technique copied_groups_row();             // keys and values with fewer heads than tensor-parallel ranks
+Technique copied_groups_row();  // keys and values with fewer heads than tensor-parallel ranks, and norms of heads
 
 }  // namespace herd::strategies

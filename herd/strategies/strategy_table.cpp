@@ -86,8 +86,7 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
   }
   expected.has_targets = model.target_bytes > 0;
   expected.tensor_axis = layout.tensor_axis;
-  expected.copies_axis = layout.key_copies_axis;
-  for (const int group : groups_with_copies(model)) expected.copied_groups.insert(group);
+  expected.copied_groups = axes_of_copies(model, layout);
   for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
     if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen_groups.insert(group);
   }
@@ -227,6 +226,7 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
   if (!names_layers && !is_chain) {
     out.run.model.layers =
         std::min<int64_t>(run.model.layers, std::max(2 * stages * layout.pipeline.stages_per_rank, 4));
+    out.run.model.dense_layers = std::min<int64_t>(run.model.dense_layers, out.run.model.layers > 1 ? 1 : 0);
     const bool all_in_files = run.strategy.file_layers >= run.model.layers;
     if (run.strategy.file_layers > 0)
       out.run.strategy.file_layers =

@@ -220,12 +220,14 @@ Program TensorParallel::rewrite(Program step) const {
   return TensorSplitter(std::move(step), axis_, sequence_parallel_, rows_, inputs_, gives_heads_).rewrite(splits_);
 }
 
-std::vector<int> groups_with_copies(const spec::ModelTable& model) {
-  std::vector<int> groups;
+std::map<int, int> axes_of_copies(const spec::ModelTable& model, const spec::Layout& layout) {
+  std::map<int, int> axes;
+  if (!model.is_split()) return axes;
   for (size_t g = 0; g < model.groups.size(); ++g) {
-    if (model.is_split() && model.groups[g].max_copies() > 1) groups.push_back(static_cast<int>(g));
+    const int copies = model.groups[g].max_copies();
+    if (copies > 1) axes[static_cast<int>(g)] = copies == layout.tp ? layout.tensor_axis : layout.key_copies_axis;
   }
-  return groups;
+  return axes;
 }
 
 std::vector<int> groups_of_sequence_blocks(const spec::ModelTable& model) {

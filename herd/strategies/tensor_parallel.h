@@ -17,6 +17,7 @@
 // Threads: pure.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,9 +44,10 @@ class TensorParallel final : public Strategy {
   int64_t rows_;  // token rows of a micro-batch
 };
 
-// Returns the groups of which several ranks hold the same part (spec::Layout::key_copies_axis), ascending. Their
-// gradients are partial sums, of which each of these ranks has the term of its own query heads.
-std::vector<int> groups_with_copies(const spec::ModelTable& model);
+// Returns the groups of which several ranks hold the same part, with the axis of these ranks: key_copies_axis, or the
+// tensor axis where all of it do. Their gradients are partial sums, of which each of these ranks has the term of its
+// own query heads.
+std::map<int, int> axes_of_copies(const spec::ModelTable& model, const spec::Layout& layout);
 
 // Returns the groups of blocks that work on shards of rows, ascending. Their gradients are partial sums along the axis.
 std::vector<int> groups_of_sequence_blocks(const spec::ModelTable& model);

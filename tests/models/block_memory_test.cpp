@@ -72,7 +72,10 @@ spec::RunFile drawn(std::mt19937_64& random, bool is_moe) {
     m.expert_ffn = in(m.width / 4, 3 * m.width);
     m.balance_loss = in(0, 1) == 1 ? 0.01 : 0;
     m.router = in(0, 1) == 1 ? "softmax" : "sigmoid";
+    m.shared_gate = m.shared_experts > 0 && m.vocab % 2 == 0;
   }
+  m.qkv_bias = m.is_rotary() && m.vocab % 3 == 0;
+  m.qk_norm = m.is_rotary() && m.context % 3 == 0;
   run.strategy.recompute = in(0, 1) == 1 ? "selective" : "none";
   const char* precisions[] = {"fp32", "fp32", "bf16", "fp16"};
   run.strategy.precision = precisions[in(0, 3)];

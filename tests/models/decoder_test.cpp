@@ -19,6 +19,8 @@ struct DecoderCase {
   const char* norm;
   int64_t kv_heads = 4, head_width = 0;
   int64_t shared_experts = 0;
+  bool qkv_bias = false, qk_norm = false, shared_gate = false;
+  int64_t dense_layers = 0;
 };
 
 class Decoder : public testing::TestWithParam<DecoderCase> {
@@ -33,6 +35,8 @@ class Decoder : public testing::TestWithParam<DecoderCase> {
     file.model.norm = GetParam().norm;
     file.model.shared_experts = GetParam().shared_experts;
     file.model.expert_ffn = 24;
+    file.model.qkv_bias = GetParam().qkv_bias, file.model.qk_norm = GetParam().qk_norm;
+    file.model.shared_gate = GetParam().shared_gate, file.model.dense_layers = GetParam().dense_layers;
     return file;
   }
 };
@@ -128,19 +132,21 @@ TEST_P(Decoder, DecaysMatricesAndNothingElse) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Decoder,
-                         testing::Values(DecoderCase{"GptTied", "gpt", true, "layernorm"},
-                                         DecoderCase{"GptUntied", "gpt", false, "layernorm"},
-                                         DecoderCase{"GptRmsTied", "gpt", true, "rmsnorm"},
-                                         DecoderCase{"GptRmsUntied", "gpt", false, "rmsnorm"},
-                                         DecoderCase{"GptGrouped", "gpt", false, "layernorm", 2, 12},
-                                         DecoderCase{"LlamaTied", "llama", true, "rmsnorm"},
-                                         DecoderCase{"LlamaUntied", "llama", false, "rmsnorm"},
-                                         DecoderCase{"LlamaGrouped", "llama", false, "rmsnorm", 2},
-                                         DecoderCase{"LlamaOneKeyHead", "llama", true, "rmsnorm", 1, 12},
-                                         DecoderCase{"MoeTied", "moe", true, "rmsnorm"},
-                                         DecoderCase{"MoeShared", "moe", false, "rmsnorm", 2, 0, 2}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, Decoder,
+    testing::Values(
+        DecoderCase{"GptTied", "gpt", true, "layernorm"}, DecoderCase{"GptUntied", "gpt", false, "layernorm"},
+        DecoderCase{"GptRmsTied", "gpt", true, "rmsnorm"}, DecoderCase{"GptRmsUntied", "gpt", false, "rmsnorm"},
+        DecoderCase{"GptGrouped", "gpt", false, "layernorm", 2, 12}, DecoderCase{"LlamaTied", "llama", true, "rmsnorm"},
+        DecoderCase{"LlamaUntied", "llama", false, "rmsnorm"},
+        DecoderCase{"LlamaGrouped", "llama", false, "rmsnorm", 2},
+        DecoderCase{"LlamaOneKeyHead", "llama", true, "rmsnorm", 1, 12}, DecoderCase{"MoeTied", "moe", true, "rmsnorm"},
+        DecoderCase{"MoeShared", "moe", false, "rmsnorm", 2, 0, 2},
+        DecoderCase{"Qwen2", "llama", false, "rmsnorm", 2, 0, 0, true},
+        DecoderCase{"Qwen3", "llama", true, "rmsnorm", 2, 12, 0, false, true},
+        DecoderCase{"Qwen2Moe", "moe", false, "rmsnorm", 2, 0, 2, true, false, true},
+        DecoderCase{"DenseFirst", "moe", true, "rmsnorm", 1, 12, 1, false, true, false, 1}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 TEST(DecoderErrors, RefusesKindsThatAreNotBuilt) {
   for (const char* kind : {"bert", "t5"}) {

@@ -1,5 +1,5 @@
-// Logits, loss and gradients of Llama and Mixtral equal those of a plain PyTorch script, and of transformers where it
-// is installed.
+// Logits, loss and gradients of Llama, Qwen and their mixtures of experts equal those of a plain PyTorch script, and of
+// transformers where it is installed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -20,22 +20,37 @@ constexpr int64_t kSentences = 4, kTokens = 24, kWords = 61;
 
 struct LlamaCase {
   const char* name;
-  bool tied;
-  int64_t kv_heads, head_width;
-  const char* scaling;
+  bool tied = false;
+  int64_t kv_heads = 4, head_width = 8;
+  const char* scaling = "none";
   int64_t experts = 0, shared_experts = 0;  // 0 experts: a llama
   const char* router = "softmax";
   double balance_loss = 0, z_loss = 0;
+  bool qkv_bias = false, qk_norm = false, shared_gate = false;
+  int64_t dense_layers = 0;
 };
 
-constexpr LlamaCase kCases[] = {{"Plain", false, 4, 8, "none"},
-                                {"Tied", true, 4, 8, "none"},
-                                {"Grouped", false, 2, 8, "none"},
-                                {"OneKeyHead_WideHeads_Linear", true, 1, 12, "linear"},
-                                {"Grouped_Llama3", false, 2, 8, "llama3"},
-                                {"Tied_Grouped_Llama3", true, 2, 16, "llama3"},
-                                {"Mixtral", false, 4, 8, "none", 5},
-                                {"Mixtral_Tied_Grouped_Llama3", true, 2, 8, "llama3", 3}};
+constexpr LlamaCase kCases[] = {
+    {"Plain", false, 4, 8, "none"},
+    {"Tied", true, 4, 8, "none"},
+    {"Grouped", false, 2, 8, "none"},
+    {"OneKeyHead_WideHeads_Linear", true, 1, 12, "linear"},
+    {"Grouped_Llama3", false, 2, 8, "llama3"},
+    {"Tied_Grouped_Llama3", true, 2, 16, "llama3"},
+    {"Mixtral", false, 4, 8, "none", 5},
+    {"Mixtral_Tied_Grouped_Llama3", true, 2, 8, "llama3", 3},
+    {.name = "Qwen2", .kv_heads = 2, .qkv_bias = true},
+    {.name = "Qwen3_Tied_WideHeads", .tied = true, .kv_heads = 2, .head_width = 12, .qk_norm = true},
+    {.name = "Qwen2Moe", .kv_heads = 4, .experts = 5, .shared_experts = 2, .qkv_bias = true, .shared_gate = true},
+    {.name = "Qwen3Moe_Tied_Llama3_DenseFirst",
+     .tied = true,
+     .kv_heads = 1,
+     .head_width = 12,
+     .scaling = "llama3",
+     .experts = 5,
+     .qk_norm = true,
+     .dense_layers = 1},
+    {.name = "DeepSeekMoe", .experts = 6, .shared_experts = 2, .dense_layers = 1}};
 // Those that transformers does not have.
 constexpr LlamaCase kOwnCases[] = {{"Experts_RouterLosses", false, 2, 8, "none", 5, 0, "softmax", 0.3, 0.02},
                                    {"Experts_Sigmoid_Shared", false, 4, 8, "none", 5, 2, "sigmoid", 0.2, 0}};
@@ -50,11 +65,13 @@ spec::RunFile::Model small_llama(const LlamaCase& test) {
   model.rope_theta = 40;
   model.rope_scaling = test.scaling;
   model.rope_factor = 4, model.rope_original_context = 16;
+  model.qkv_bias = test.qkv_bias, model.qk_norm = test.qk_norm;
   if (test.experts == 0) return model;
   model.kind = "moe";
   model.experts = test.experts, model.shared_experts = test.shared_experts, model.expert_ffn = 40;
   model.router = test.router;
   model.normalize_weights = test.shared_experts == 0;
+  model.shared_gate = test.shared_gate, model.dense_layers = test.dense_layers;
   model.balance_loss = test.balance_loss, model.z_loss = test.z_loss;
   return model;
 }
@@ -79,13 +96,17 @@ std::string json_of(const spec::RunFile::Model& m) {
             ", \"high_freq_factor\": " + number(m.rope_high_freq_factor) +
             ", \"original_max_position_embeddings\": " + std::to_string(m.rope_original_context);
   std::string json = "{\"rope\": " + rope + "}, \"eps\": " + number(m.norm_eps) +
-                     ", \"tied\": " + (m.tie_embeddings ? "true" : "false");
+                     ", \"tied\": " + (m.tie_embeddings ? "true" : "false") +
+                     ", \"qkv_bias\": " + (m.qkv_bias ? "true" : "false") +
+                     ", \"qk_norm\": " + (m.qk_norm ? "true" : "false");
   if (m.is_moe())
     json += ", \"experts\": " + std::to_string(m.experts) + ", \"top_k\": " + std::to_string(m.top_k) +
             ", \"expert_ffn\": " + std::to_string(m.expert_ffn) + ", \"router\": \"" + m.router +
             "\", \"normalize\": " + (m.normalize_weights ? "true" : "false") +
             ", \"balance_loss\": " + number(m.balance_loss) + ", \"z_loss\": " + number(m.z_loss) +
-            ", \"shared\": " + std::to_string(m.shared_experts);
+            ", \"shared\": " + std::to_string(m.shared_experts) +
+            ", \"shared_gate\": " + (m.shared_gate ? "true" : "false") +
+            ", \"dense_layers\": " + std::to_string(m.dense_layers);
   for (const auto& [key, value] : {std::pair("layers", m.layers),
                                    {"width", m.width},
                                    {"heads", m.heads},

@@ -31,6 +31,15 @@ TEST(KeptTensors, SumToTheGraphOfALayerWithExperts) {
   }
 }
 
+TEST(KeptTensors, OfASharedGateAreTheOutputsItScalesAndItself) {
+  const auto bytes = [](const char* gate) {
+    const RunFile run = known_model("mixtral-8x7b", {"model.shared_experts=2", gate});
+    return kept_tensors(run, 2).at(LayerTensor::kExperts);
+  };
+  const int64_t rows = 2 * known_model("mixtral-8x7b", {}).model.context;
+  EXPECT_EQ(bytes("model.shared_gate=true") - bytes("model.shared_gate=false"), rows * (4096 + 1) * 2);
+}
+
 TEST(KeptTensors, SumToTheGraphOfALayerInTheTable) {
   for (const char* name : {"gpt2-medium", "llama3-8b", "bert-large"}) {
     for (const std::vector<std::string>& keys : {std::vector<std::string>{},
@@ -39,6 +48,7 @@ TEST(KeptTensors, SumToTheGraphOfALayerInTheTable) {
                                                  {"mesh.tp=4"},
                                                  {"mesh.tp=4", "strategy.keep_gathered=false"},
                                                  {"mesh.tp=4", "strategy.sequence_parallel=false"},
+                                                 {"mesh.tp=4", "model.qk_norm=true", "model.qkv_bias=true"},
                                                  {"model.dropout=0.1", "strategy.recompute=selective"},
                                                  {"mesh.tp=2", "model.dropout=0.1", "strategy.precision=fp16"}}) {
       const RunFile run = known_model(name, keys);

@@ -191,6 +191,14 @@ TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
       "\"rmsnorm\", or leave it out");
   EXPECT_THAT(refusal("[model]\nkind = \"moe\"\nexperts = 3\ntop_k = 4\n"),
               HasSubstr("model.top_k must not exceed model.experts: 4 > 3\n  fix: model.top_k = 2"));
+  EXPECT_THAT(
+      refusal("[model]\nkind = \"moe\"\nlayers = 2\ndense_layers = 2\n"),
+      HasSubstr("model.dense_layers must be less than model.layers, of which at least one has experts: 2 and 2\n  "
+                "fix: model.dense_layers = 1, or"));
+  EXPECT_THAT(
+      refusal("[model]\nkind = \"moe\"\nshared_gate = true\n"),
+      HasSubstr(
+          "model.shared_gate is of shared experts, and model.shared_experts = 0\n  fix: model.shared_experts = 1"));
   EXPECT_THAT(refusal("[model]\nkind = \"moe\"\nbias_balancing = 0.1\n[strategy]\nsync = \"server_async\"\n"),
               HasSubstr("never waits for\n  fix: strategy.sync = \"server\", or model.bias_balancing = 0"));
   EXPECT_THAT(refusal("[model]\nkind = \"bert\"\n[data]\npacking = \"documents\"\n"),

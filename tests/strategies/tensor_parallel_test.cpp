@@ -373,18 +373,21 @@ TEST_P(Broken, IsFound) {
   EXPECT_EQ(expect_found("wholes are counted on all ranks", true, counts_all), 1);
 }
 
-// A gradient of keys that stays where it was made, comes home twice, or comes to others.
+// A gradient of keys, or of norms of heads, that stays where it was made, comes home twice, or comes to others.
 TEST(TensorParallel, GradientsOfCopiedKeysThatAreNotSummedOnceAreFound) {
-  for (const auto& [tp, key_heads] : {std::pair(4, 2), {4, 1}}) {
+  for (const auto& [tp, key_heads, has_norms] : {std::tuple(4, 2, false), {4, 1, false}, {4, 4, true}}) {
+    const int parts = has_norms ? 1 : key_heads;
     for (const int zero : {0, 1, 3}) {
       spec::RunFile run = copied_keys(tp, key_heads, true, 2, 2);
+      if (has_norms) run.model.kind = "llama", run.model.norm = "rmsnorm", run.model.qk_norm = true;
       run.strategy.zero = zero;
       const Steps steps = steps_of(run, 2 * tp);
       const program::Expectation expected = expectation_of(run, 2 * tp);
       ASSERT_EQ(first_finding(steps, expected), "");
+      const int copies_axis = expected.copied_groups.begin()->second;
       const auto keys_group = [&](const Value& value) { return expected.copied_groups.contains(value.index); };
       const auto is_sum = [&](const Op& op) {
-        return op.axis == expected.copies_axis && op.kind == OpKind::kAllReduce && !op.writes.empty() &&
+        return op.axis == copies_axis && op.kind == OpKind::kAllReduce && !op.writes.empty() &&
                op.writes[0].kind == ValueKind::kGradient && keys_group(op.writes[0]);
       };
       const auto expect_found = [&](const char* what, const auto& change) {
@@ -414,7 +417,7 @@ TEST(TensorParallel, GradientsOfCopiedKeysThatAreNotSummedOnceAreFound) {
         ops.insert(at, copy);
         return true;
       });
-      const int tensor = expected.tensor_axis, other = tensor == expected.copies_axis ? expected.data_axis : tensor;
+      const int tensor = expected.tensor_axis, other = tensor == copies_axis ? expected.data_axis : tensor;
       for (const int wrong : {other, expected.data_axis}) {
         expect_found("the sum is over another axis", [&, wrong = wrong](std::vector<Op>& ops) {
           const auto at = the_sum(ops);
@@ -436,7 +439,7 @@ TEST(TensorParallel, GradientsOfCopiedKeysThatAreNotSummedOnceAreFound) {
       Steps mutant = steps;
       int changed = 0;
       for (Program& step : mutant) changed += counts_copies(step.ops) ? 1 : 0;
-      EXPECT_EQ(changed, 2 * tp - 2 * key_heads);
+      EXPECT_EQ(changed, 2 * tp - 2 * parts);
       EXPECT_NE(first_finding(mutant, expected), "") << "copies are counted";
     }
   }

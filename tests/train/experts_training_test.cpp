@@ -274,6 +274,36 @@ TEST(ExpertsTraining, RanksThatShareTokensTrainAsOneRankDoes) {
   }
 }
 
+// What Qwen and DeepSeek have beside Mixtral: biases and norms of queries and keys, shared experts with a gate, and a
+// dense first layer. Of the norms, tensor ranks have gradients of their own heads.
+TEST(ExpertsTraining, WithNormsOfHeadsGatesAndDenseLayersIsAsOnOneRank) {
+  constexpr int kFewSteps = 6;
+  const spec::RunFile run =
+      with(moe_run(), {"model.heads=4", "model.kv_heads=2", "model.head_width=6", "model.qkv_bias=true",
+                       "model.qk_norm=true", "model.shared_experts=2", "model.shared_gate=true", "model.dense_layers=1",
+                       "model.experts=6", "model.balance_loss=0", "model.z_loss=0"});
+  const Trained one = train_in_threads(with(run, {"train.micro_batch=12"}), 1, kFewSteps);
+  int index = 0;
+  for (const LayoutCase& layout :
+       {LayoutCase{"Tensor", 4, {"mesh.tp=4", "strategy.zero=0"}},
+        LayoutCase{"TensorZero", 4, {"mesh.tp=2", "strategy.zero=3", "strategy.keep_gathered=false"}},
+        LayoutCase{"Experts", 4, {"mesh.ep=2", "strategy.zero=1", "strategy.recompute=full"}},
+        LayoutCase{"Stages", 3, {"mesh.pp=3", "strategy.pipeline=zero_bubble_h1"}},
+        LayoutCase{"Ring", 2, {"mesh.cp=2", "strategy.context=ring", "mesh.ep=2"}},
+        LayoutCase{"Heads", 4, {"mesh.cp=2", "mesh.tp=2"}}}) {
+    if (index++ % one_in(2, 3) != 0) continue;
+    const Trained many = train_in_threads(with(run, layout.overrides), layout.ranks, kFewSteps);
+    EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << layout.name << first_apart(many.losses, one.losses);
+    EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << layout.name << first_apart(many.norms, one.norms);
+    EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation) << layout.name;
+  }
+  // The losses of routers begin in the first layer with experts.
+  const spec::RunFile losing = with(run, {"model.balance_loss=0.05"});
+  const Trained alone = train_in_threads(with(losing, {"train.micro_batch=12"}), 1, 2);
+  EXPECT_NEAR(alone.losses[0] - one.losses[0], 2 * 0.05, 0.01);
+  EXPECT_LE(worst_difference(train_in_threads(with(losing, {"mesh.pp=2"}), 2, 2).losses, alone.losses), 2e-6);
+}
+
 TEST(ExpertsTraining, WhatIsOfWholeSequencesIsRefusedBesideTensorRanks) {
   const auto refusal = [](const std::vector<std::string>& keys) -> std::string {
     try {
