@@ -1,6 +1,7 @@
 #include "herd/cli/checkpoint_convert.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -15,8 +16,9 @@ namespace {
 
 constexpr char kConvertHelp[] =
     R"help(SOURCE is a checkpoint (or a run's folder: its newest whole one), or a folder of Hugging Face's transformers with
-the config.json of a GPT-2 or a Llama and its *.safetensors. What is written holds weights alone: for inference, for another
-program, or to start a training from (model.weights), not to resume one. A 16-bit weight is rounded to nearest.
+the config.json of a GPT-2, a Llama, a Qwen or a mixture of experts and its *.safetensors. What is written holds weights
+alone: for inference, for another program, or to start a training from (model.weights), not to resume one. A 16-bit weight
+is rounded to nearest.
 Checksums of a herd checkpoint are compared while it is read; --out appears when it is whole, or not at all.
 The tokenizer goes along: the files of SOURCE that transformers knows, and generation_config.json; of a model that was
 trained on text from herd tokenize its tokenizer.model, for transformers as tokenizer.json as well. A tokenizer of theirs
@@ -79,14 +81,14 @@ void add_checkpoint_convert_command(CLI::App& app) {
   };
   auto options = std::make_shared<convert::ConvertOptions>();
   auto texts = std::make_shared<OptionTexts>();
-  CLI::App* command =
-      app.add_subcommand("convert", "Weights in another format (Hugging Face's GPT-2, Llama and Mixtral) or precision");
+  CLI::App* command = app.add_subcommand(
+      "convert", "Weights in another format (Hugging Face's GPT-2, Llama, Qwen and mixtures) or precision");
   command->add_option("SOURCE", options->source, "a checkpoint, a run's folder, or a folder with config.json")
       ->required();
   command->add_option("--out", options->out, "the folder to write")->required();
-  command
-      ->add_option("--to", texts->to, "herd = a checkpoint; gpt2, llama, mixtral = config.json and model.safetensors")
-      ->check(CLI::IsMember({"herd", "gpt2", "llama", "mixtral"}))
+  command->add_option("--to", texts->to, "herd = a checkpoint; the others = config.json and model.safetensors")
+      ->check(
+          CLI::IsMember(std::vector<std::string>(std::begin(convert::kFormatNames), std::end(convert::kFormatNames))))
       ->capture_default_str();
   command->add_option("--dtype", texts->dtype, "of the weights written")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
@@ -94,10 +96,8 @@ void add_checkpoint_convert_command(CLI::App& app) {
   command->add_flag("--overwrite", texts->overwrite, "replace a checkpoint that stands at --out");
   command->footer(kConvertHelp);
   command->callback([options, texts] {
-    options->to = texts->to == "gpt2"      ? convert::Format::kGpt2
-                  : texts->to == "llama"   ? convert::Format::kLlama
-                  : texts->to == "mixtral" ? convert::Format::kMixtral
-                                           : convert::Format::kHerd;
+    options->to = static_cast<convert::Format>(std::ranges::find(convert::kFormatNames, texts->to) -
+                                               std::begin(convert::kFormatNames));
     options->dtype = parse_dtype(texts->dtype);
     if (texts->overwrite) options->replace = Replace::kModels;
     std::fputs(convert_checkpoint(*options).c_str(), stdout);

@@ -1,10 +1,10 @@
 #include "herd/convert/convert.h"
 
+#include <algorithm>
+
+#include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/convert/cast.h"
-#include "herd/convert/gpt2_names.h"
-#include "herd/convert/llama_names.h"
-#include "herd/convert/mixtral_names.h"
 #include "herd/convert/stream_internal.h"
 #include "herd/storage/checkpoint_writer.h"
 #include "herd/storage/shard_writer.h"
@@ -46,7 +46,11 @@ Companions companions_of(const WeightSource& source, const ConvertOptions& optio
 }
 
 const TransformersFormat& format_of(Format to) {
-  return to == Format::kGpt2 ? gpt2_format() : to == Format::kLlama ? llama_format() : mixtral_format();
+  const std::vector<const TransformersFormat*> formats = transformers_formats();
+  const auto found = std::ranges::find(formats, kFormatNames[static_cast<size_t>(to)],
+                                       [](const TransformersFormat* format) { return format->type; });
+  HERD_CHECK(found != formats.end(), "a format for each name");
+  return **found;
 }
 
 std::vector<std::string> warnings_of(const WeightSource& source, const Companions& companions, Format to) {
@@ -58,7 +62,7 @@ std::vector<std::string> warnings_of(const WeightSource& source, const Companion
         (source.manifest().notes.contains("tokenizer") ? " holds one" : " nor " + run.data.path + " holds one") +
         ", so the folder takes and gives token ids alone\n  fix: put the tokenizer of the weights (tokenizer.model, or "
         "tokenizer.json) into the folder");
-  if ((to == Format::kLlama || to == Format::kMixtral) && run.model.width % run.model.heads != 0)
+  if (to != Format::kHerd && to != Format::kGpt2 && run.model.width % run.model.heads != 0)
     warnings.push_back("model.width is no multiple of model.heads: " + std::to_string(run.model.width) + " % " +
                        std::to_string(run.model.heads) + " = " + std::to_string(run.model.width % run.model.heads) +
                        ". Newer versions of transformers refuse such a config.json (5.24 does, 4.57 and 5.0 load it); "

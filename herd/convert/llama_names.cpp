@@ -16,6 +16,8 @@ constexpr struct {
               {"head.weight", "lm_head.weight"},
               {"ln_1.weight", "input_layernorm.weight"},
               {"attn.proj.weight", "self_attn.o_proj.weight"},
+              {"attn.q_norm.weight", "self_attn.q_norm.weight"},
+              {"attn.k_norm.weight", "self_attn.k_norm.weight"},
               {"ln_2.weight", "post_attention_layernorm.weight"},
               {"mlp.gate.weight", "mlp.gate_proj.weight"},
               {"mlp.up.weight", "mlp.up_proj.weight"},
@@ -57,27 +59,40 @@ constexpr std::pair<std::string_view, std::string_view> kLlamaMembers[] = {
 
 // Checks the members that change what the model computes. The value of herd's llama stands first, then others that mean
 // the same.
-void check_llama_equations(const ConfigFile& config) {
-  const std::pair<const char*, std::vector<Json>> expected[] = {
-      {"hidden_act", {"silu", "swish"}}, {"attention_bias", {false}},     {"mlp_bias", {false}},
-      {"sliding_window", {nullptr}},     {"use_sliding_window", {false}}, {"quantization_config", {nullptr}},
-      {"partial_rotary_factor", {1}}};
+void check_llama_equations(const ConfigFile& config, bool has_window) {
+  const std::pair<const char*, std::vector<Json>> expected[] = {{"hidden_act", {"silu", "swish"}},
+                                                                {"attention_bias", {false}},
+                                                                {"mlp_bias", {false}},
+                                                                {"sliding_window", {nullptr}},
+                                                                {"use_sliding_window", {false}},
+                                                                {"quantization_config", {nullptr}},
+                                                                {"partial_rotary_factor", {1}},
+                                                                {"dual_chunk_attention_config", {nullptr}}};
   for (const auto& [name, values] : expected) {
     const Json* value = config.find(name);
     if (value == nullptr || std::find(values.begin(), values.end(), *value) != values.end()) continue;
+    if (name == std::string("sliding_window") && !has_window) continue;
     config.refuse(Code::kBadConfig, name,
                   "is " + value->dump() + ", herd's llama has " + (values[0].is_null() ? "none" : values[0].dump()),
                   "a model of Llama's kind");
   }
 }
 
+// A list of the kinds of layers' attention must name whole attention alone.
+void check_layer_types(const ConfigFile& config) {
+  const Json* types = config.find("layer_types");
+  if (types == nullptr) return;
+  for (const Json& type : *types) {
+    if (type == "full_attention") continue;
+    config.refuse(Code::kBadConfig, "layer_types",
+                  "names " + type.dump() + ", herd's llama has \"full_attention\" alone", "a model of Llama's kind");
+  }
+}
+
 void require_llama(const spec::RunFile::Model& model) {
-  if (model.kind == "llama") return;
-  throw Error(Code::kBadConfig, "Llama's format can't state this model: model.kind = \"" + model.kind +
-                                    "\", but it has \"llama\"\n  fix: " +
-                                    (model.kind == "gpt"   ? "--to gpt2"
-                                     : model.kind == "moe" ? "--to mixtral"
-                                                           : "--to herd"));
+  require_kind(model, "Llama", "llama");
+  require_flag("Llama", "qk_norm", model.qk_norm, false);
+  require_flag("Llama", "qkv_bias", model.qkv_bias, false);
 }
 
 }  // namespace
@@ -89,11 +104,14 @@ std::vector<StoredTensor> llama_tensors(const Weight& weight, const spec::RunFil
     layer = "layers." + name.substr(2, dot - 1);
     name = name.substr(dot + 1);
   }
-  if (name != "attn.qkv.weight") return {{layer + their_name(name), weight.shape}};
+  const bool is_bias = name == "attn.qkv.bias";
+  if (name != "attn.qkv.weight" && !is_bias) return {{layer + their_name(name), weight.shape}};
   const int64_t kv_heads = model.kv_heads == 0 ? model.heads : model.kv_heads;
-  const int64_t head_width = weight.rows() / (model.heads + 2 * kv_heads);
+  const int64_t head_width = weight.shape[0] / (model.heads + 2 * kv_heads);
   const auto part = [&](const char* which, int64_t heads) {
-    return StoredTensor{layer + "self_attn." + which + "_proj.weight", {heads * head_width, weight.columns()}};
+    const std::string of = layer + "self_attn." + which + "_proj.";
+    if (is_bias) return StoredTensor{of + "bias", {heads * head_width}};
+    return StoredTensor{of + "weight", {heads * head_width, weight.columns()}};
   };
   return {part("q", model.heads), part("k", kv_heads), part("v", kv_heads)};
 }
@@ -126,8 +144,12 @@ std::string format_llama_config(const TransformersConfig& config, std::string_vi
 }
 
 TransformersConfig parse_llama_config(std::string_view text, const std::string& file) {
-  const ConfigFile json(text, file);
-  check_llama_equations(json);
+  return parse_llama_members(ConfigFile(text, file), true);
+}
+
+TransformersConfig parse_llama_members(const ConfigFile& json, bool has_window) {
+  check_llama_equations(json, has_window);
+  check_layer_types(json);
   TransformersConfig config;
   auto& m = config.model;
   m.kind = "llama";
@@ -146,6 +168,12 @@ TransformersConfig parse_llama_config(std::string_view text, const std::string& 
   parse_positions(json, m);
   config.ends = {ends_of(json, 1).begin, ends_of(json, 2).end};
   return config;
+}
+
+std::vector<std::pair<std::string_view, std::string_view>> llama_members_and(
+    std::vector<std::pair<std::string_view, std::string_view>> more) {
+  more.insert(more.begin(), std::begin(kLlamaMembers), std::end(kLlamaMembers));
+  return more;
 }
 
 const TransformersFormat& llama_format() {

@@ -24,7 +24,7 @@ std::string format_llama_config(const TransformersConfig& config, std::string_vi
 // Reads config.json. Positions are stated by rope_theta and rope_scaling, or by rope_parameters as newer versions write
 // them (llama_positions_internal.h). Throws kCorruptFile if `text` is no JSON object or a number is missing. Throws
 // kBadConfig with the member, its line, its value and what herd has, for a model that computes something else:
-// hidden_act, attention_bias, mlp_bias, sliding_window, other kinds of positions.
+// hidden_act, attention_bias, mlp_bias, sliding_window, layer_types, other kinds of positions.
 TransformersConfig parse_llama_config(std::string_view text, const std::string& file);
 
 const TransformersFormat& llama_format();

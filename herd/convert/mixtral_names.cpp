@@ -2,29 +2,27 @@
 
 #include "herd/base/error.h"
 #include "herd/convert/llama_names.h"
+#include "herd/convert/mixture_names_internal.h"
 #include "herd/convert/transformers_config_internal.h"
 
 namespace herd::convert {
 namespace {
 
-constexpr std::pair<std::string_view, std::string_view> kExpertNames[] = {
-    {"experts.gate.weight", "w1"}, {"experts.down.weight", "w2"}, {"experts.up.weight", "w3"}};
+constexpr MixtureNames kMixtralNames{"block_sparse_moe.", "w1", "w3", "w2"};
 
 constexpr double kMixtralTheta = 1e6, kMixtralEps = 1e-5;  // of a config.json that does not state them
 
 void require_mixtral(const spec::RunFile::Model& model) {
-  const auto refuse = [](const std::string& key, const std::string& value, const std::string& has,
-                         const std::string& fix) {
-    throw Error(Code::kBadConfig, "Mixtral's format can't state this model: model." + key + " = " + value +
-                                      ", but it has " + has + "\n  fix: " + fix);
-  };
-  if (!model.is_moe())
-    refuse("kind", "\"" + model.kind + "\"", "\"moe\"", model.kind == "gpt" ? "--to gpt2" : "--to llama");
-  if (model.router != "softmax") refuse("router", "\"" + model.router + "\"", "\"softmax\"", "--to herd");
-  if (!model.normalize_weights) refuse("normalize_weights", "false", "true", "--to herd");
-  if (model.shared_experts > 0) refuse("shared_experts", std::to_string(model.shared_experts), "0", "--to herd");
-  if (model.bias_balancing > 0)
-    refuse("bias_balancing", std::to_string(model.bias_balancing), "no biases of experts", "--to herd");
+  constexpr char kMixtral[] = "Mixtral";
+  require_kind(model, kMixtral, "moe");
+  require_flag(kMixtral, "qk_norm", model.qk_norm, false);
+  require_flag(kMixtral, "qkv_bias", model.qkv_bias, false);
+  require_softmax_router(model, kMixtral);
+  require_flag(kMixtral, "normalize_weights", model.normalize_weights, true);
+  if (model.shared_experts > 0)
+    refuse_model(kMixtral, "shared_experts", std::to_string(model.shared_experts), "0", "--to qwen2_moe or deepseek");
+  if (model.dense_layers > 0)
+    refuse_model(kMixtral, "dense_layers", std::to_string(model.dense_layers), "0", "--to qwen3_moe or deepseek");
 }
 
 bool is_stated(const ConfigFile& config, std::string_view key) {
@@ -34,12 +32,8 @@ bool is_stated(const ConfigFile& config, std::string_view key) {
 }
 
 std::span<const std::pair<std::string_view, std::string_view>> mixtral_members() {
-  static const std::vector<std::pair<std::string_view, std::string_view>> all = [] {
-    std::vector<std::pair<std::string_view, std::string_view>> out(llama_format().members.begin(),
-                                                                   llama_format().members.end());
-    out.insert(out.end(), {{"model.experts", "num_local_experts"}, {"model.top_k", "num_experts_per_tok"}});
-    return out;
-  }();
+  static const auto all =
+      llama_members_and({{"model.experts", "num_local_experts"}, {"model.top_k", "num_experts_per_tok"}});
   return all;
 }
 
@@ -48,20 +42,7 @@ bool follows_from_config(std::string_view name) { return llama_format().is_deriv
 }  // namespace
 
 std::vector<StoredTensor> mixtral_tensors(const Weight& weight, const spec::RunFile::Model& model) {
-  const size_t dot = weight.name.starts_with("h.") ? weight.name.find('.', 2) : weight.name.npos;
-  if (dot == weight.name.npos) return llama_tensors(weight, model);
-  const std::string name = weight.name.substr(dot + 1);
-  const std::string mixture = "layers." + weight.name.substr(2, dot - 1) + "block_sparse_moe.";
-  if (name == "router.weight") return {{mixture + "gate.weight", weight.shape}};
-  for (const auto& [mine, theirs] : kExpertNames) {
-    if (name != mine) continue;
-    std::vector<StoredTensor> out;
-    for (int64_t e = 0; e < weight.shape[0]; ++e)
-      out.push_back({mixture + "experts." + std::to_string(e) + "." + std::string(theirs) + ".weight",
-                     {weight.shape[1], weight.shape[2]}});
-    return out;
-  }
-  return llama_tensors(weight, model);
+  return mixture_tensors(weight, model, kMixtralNames);
 }
 
 std::string format_mixtral_config(const TransformersConfig& config, std::string_view dtype) {

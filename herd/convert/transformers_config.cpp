@@ -3,9 +3,11 @@
 
 #include "herd/base/error.h"
 #include "herd/base/printable.h"
+#include "herd/convert/deepseek_names.h"
 #include "herd/convert/gpt2_names.h"
 #include "herd/convert/llama_names.h"
 #include "herd/convert/mixtral_names.h"
+#include "herd/convert/qwen_names.h"
 #include "herd/convert/transformers_config_internal.h"
 
 namespace herd::convert {
@@ -74,6 +76,36 @@ void set_ends(nlohmann::ordered_json& json, const TextEnds& ends) {
   if (end.size() > 1) json["eos_token_id"] = end;
 }
 
+void refuse_model(const std::string& name, const std::string& key, const std::string& value, const std::string& has,
+                  const std::string& fix) {
+  throw Error(Code::kBadConfig, name + "'s format can't state this model: model." + key + " = " + value +
+                                    ", but it has " + has + "\n  fix: " + fix);
+}
+
+void require_kind(const spec::RunFile::Model& model, const std::string& name, const std::string& kind) {
+  if (model.kind == kind) return;
+  const std::string fix = model.kind == "gpt"     ? "--to gpt2"
+                          : model.kind == "llama" ? "--to llama"
+                          : model.kind == "moe"   ? "--to mixtral"
+                                                  : "--to herd";
+  refuse_model(name, "kind", "\"" + model.kind + "\"", "\"" + kind + "\"", fix);
+}
+
+void require_flag(const std::string& name, const std::string& key, bool value, bool has) {
+  const std::string other = key == "qk_norm"       ? "--to qwen3 or qwen3_moe"
+                            : key == "qkv_bias"    ? "--to qwen2 or qwen2_moe"
+                            : key == "shared_gate" ? "--to qwen2_moe"
+                                                   : "--to qwen3_moe";
+  if (value != has)
+    refuse_model(name, key, value ? "true" : "false", has ? "true" : "false", value && !has ? other : "--to herd");
+}
+
+void require_softmax_router(const spec::RunFile::Model& model, const std::string& name) {
+  if (model.router != "softmax") refuse_model(name, "router", "\"" + model.router + "\"", "\"softmax\"", "--to herd");
+  if (model.bias_balancing > 0)
+    refuse_model(name, "bias_balancing", std::to_string(model.bias_balancing), "no biases of experts", "--to herd");
+}
+
 spec::RunFile run_of_config(const TransformersConfig& stated, const TransformersFormat& format, std::string_view text,
                             const std::string& file) {
   spec::RunFile run;
@@ -104,6 +136,11 @@ void check_architectures(const ConfigFile& config, const TransformersFormat& for
 
 }  // namespace
 
+std::vector<const TransformersFormat*> transformers_formats() {
+  return {&gpt2_format(),         &llama_format(),           &mixtral_format(),         &qwen_format(Qwen::k2),
+          &qwen_format(Qwen::k3), &qwen_format(Qwen::k2Moe), &qwen_format(Qwen::k3Moe), &deepseek_format()};
+}
+
 const TransformersFormat& transformers_format(std::string_view config, const std::string& file) {
   const ConfigFile parsed(config, file);
   if (parsed.line_of("model_type") > 0 && parsed.find("model_type") == nullptr)
@@ -111,18 +148,26 @@ const TransformersFormat& transformers_format(std::string_view config, const std
                   "the config.json that save_pretrained() wrote beside the weights");
   const Json& json = parsed.json();
   const auto type = json.find("model_type"), architectures = json.find("architectures");
-  for (const TransformersFormat* format : {&gpt2_format(), &llama_format(), &mixtral_format()}) {
+  std::string known;
+  for (const TransformersFormat* format : transformers_formats()) {
+    known += (known.empty() ? "\"" : ", \"") + std::string(format->type) + "\"";
     if (type == json.end() || *type != format->type) continue;
     check_architectures(parsed, *format);
     return *format;
   }
+  if (type != json.end() && (*type == "deepseek_v2" || *type == "deepseek_v3"))
+    parsed.refuse(
+        Code::kBadConfig, "model_type",
+        "is " + type->dump() +
+            ", whose attention is latent (MLA): keys and values are made of a narrower tensor, which no model of "
+            "herd's does",
+        "a DeepSeek-MoE of model_type \"deepseek\", or another mixture of experts: " + known);
   throw Error(
       Code::kBadConfig,
       file + ": " + (type == json.end() ? "it names no \"model_type\"" : "it is of a model of type " + type->dump()) +
-          (architectures == json.end() ? "" : " (" + architectures->dump() + ")") +
-          ", but herd reads \"gpt2\", \"llama\" and \"mixtral\" alone\n  fix: the folder of a GPT-2, a Llama or a "
-          "Mixtral, with the "
-          "config.json that save_pretrained() wrote");
+          (architectures == json.end() ? "" : " (" + architectures->dump() + ")") + ", but herd reads " + known +
+          " alone\n  fix: the folder of such a model, with the config.json that "
+          "save_pretrained() wrote");
 }
 
 TextEnds parse_generation_config(std::string_view text, const std::string& file) {

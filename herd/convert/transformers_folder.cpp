@@ -65,14 +65,17 @@ class TransformersWeights final : public WeightSource {
   }
 
   void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) override {
-    int64_t first = 0;  // the weight's row at which the tensor begins
+    const bool is_vector = weight.shape.size() < 2;  // then its one row is of all tensors' elements
+    int64_t first = 0;                               // the weight's row, or element, at which the tensor begins
     for (const StoredTensor& theirs : format_->tensors(weight, run_.model)) {
-      const int64_t count = theirs.shape.size() < 2 ? 1 : theirs.shape[0];
-      const IndexRange tensor_rows{std::max(rows.begin, first), std::min(rows.end, first + count)};
-      if (tensor_rows.begin < tensor_rows.end)
-        read_rows(files_.at(theirs.name), theirs.shape.back(), {tensor_rows.begin - first, tensor_rows.end - first},
-                  columns, out.subspan(static_cast<size_t>((tensor_rows.begin - rows.begin) * columns.size())));
-      first += count;
+      const IndexRange asked = is_vector ? columns : rows;
+      const IndexRange some{std::max(asked.begin, first), std::min(asked.end, first + theirs.shape[0])};
+      const IndexRange of_tensor{some.begin - first, some.end - first};
+      if (some.begin < some.end)
+        read_rows(files_.at(theirs.name), theirs.shape.back(), is_vector ? rows : of_tensor,
+                  is_vector ? of_tensor : columns,
+                  out.subspan(static_cast<size_t>((some.begin - asked.begin) * (is_vector ? 1 : columns.size()))));
+      first += theirs.shape[0];
     }
   }
 

@@ -1,5 +1,5 @@
 // Defines what differs between the kinds of models that Hugging Face's transformers stores: the names of tensors and
-// the members of config.json (gpt2_names.h, llama_names.h). Reading and writing are the same for all kinds
+// the members of config.json (gpt2_names.h, llama_names.h and others). Reading and writing are the same for all kinds
 // (transformers_folder.h).   Threads: pure.
 #pragma once
 
@@ -45,8 +45,10 @@ struct TransformersFormat {
   std::span<const std::pair<std::string_view, std::string_view>> members;
 };
 
+std::vector<const TransformersFormat*> transformers_formats();  // returns all
+
 // Returns the format for the model_type of config.json, whose text is `config`. Throws kCorruptFile if that is no JSON
-// object, kBadConfig for a type without a format.
+// object, kBadConfig for a type without a format: deepseek_v2 and deepseek_v3 have another attention.
 const TransformersFormat& transformers_format(std::string_view config, const std::string& file);
 
 // Returns the run file of the model that config.json states, with what it leaves open filled in. `text` is that of

@@ -101,13 +101,18 @@ TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
   other["architectures"] = {"MistralForCausalLM"};
   EXPECT_ERROR(transformers_format(other.dump(), "config.json"), Code::kBadConfig,
                "config.json: it is of a model of type \"mistral\" ([\"MistralForCausalLM\"]), but herd reads \"gpt2\", "
-               "\"llama\" and \"mixtral\" alone",
-               "fix: the folder of a GPT-2, a Llama or a Mixtral");
+               "\"llama\", \"mixtral\", \"qwen2\", \"qwen3\", \"qwen2_moe\", \"qwen3_moe\", \"deepseek\" alone",
+               "fix: the folder of such a model");
+  EXPECT_ERROR(transformers_format("{\"model_type\": \"deepseek_v2\"}", "config.json"), Code::kBadConfig,
+               "config.json, line 1: \"model_type\" is \"deepseek_v2\", whose attention is latent (MLA)",
+               "\"deepseek\"");
   const auto of_type = [](const std::string& type, const std::string& architectures) {
     return "{\"architectures\": " + architectures + ",\n\"model_type\": " + type + "}";
   };
-  for (const auto& [type, architecture] :
-       {std::pair("\"gpt2\"", "LlamaForCausalLM"), {"\"llama\"", "MistralForCausalLM"}, {"\"mixtral\"", "GPT2Model"}})
+  for (const auto& [type, architecture] : {std::pair("\"gpt2\"", "LlamaForCausalLM"),
+                                           {"\"llama\"", "MistralForCausalLM"},
+                                           {"\"mixtral\"", "GPT2Model"},
+                                           {"\"qwen2\"", "Qwen2MoeForCausalLM"}})
     EXPECT_ERROR(transformers_format(of_type(type, std::string("[\"") + architecture + "\"]"), "config.json"),
                  Code::kBadConfig,
                  std::string("config.json, line 1: \"architectures\" is [\"") + architecture +

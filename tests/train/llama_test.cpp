@@ -1,5 +1,5 @@
-// Llama and Mixtral out to Hugging Face's format and in from it: the same logits and greedy tokens as plain PyTorch,
-// and as transformers where that is installed; an import and an export give the same bits.
+// Llama, Qwen and their mixtures of experts out to Hugging Face's format and in from it: the same logits and greedy
+// tokens as plain PyTorch, and as transformers where that is installed; an import and an export give the same bits.
 #include <gmock/gmock.h>
 
 #include <iterator>
@@ -40,12 +40,25 @@ std::map<std::string, std::pair<std::string, std::string>> tensors_in(const fs::
 TEST_P(Llama, GivesHerdsLogitsAndTokens_WhenExported) {
   const auto& [by, tied, format] = GetParam();
   RunFolder folder;
-  const std::string kind = format == std::string("mixtral") ? "moe" : "llama";
-  const Ended run = folder.train(
-      "run", 2,
-      {"train.steps=3", "strategy.zero=3", "optimizer.lr=0.05", "train.eval_every=0", "model.kind=" + kind,
-       "model.heads=4", "model.kv_heads=2", "model.context=32", "model.norm_eps=1e-6", "model.rope_scaling=linear",
-       "model.rope_factor=2", "model.experts=5", "model.expert_ffn=24", std::string("model.tie_embeddings=") + tied});
+  const std::string of(format);
+  const bool has_experts = of == "mixtral" || of == "deepseek" || of.ends_with("_moe");
+  const std::string kind = has_experts ? "moe" : "llama";
+  std::vector<std::string> overrides = {"train.steps=3",       "strategy.zero=3",
+                                        "optimizer.lr=0.05",   "train.eval_every=0",
+                                        "model.kind=" + kind,  "model.heads=4",
+                                        "model.kv_heads=2",    "model.context=32",
+                                        "model.norm_eps=1e-6", "model.rope_scaling=linear",
+                                        "model.rope_factor=2", "model.experts=5",
+                                        "model.expert_ffn=24", std::string("model.tie_embeddings=") + tied};
+  const auto add = [&](bool applies, std::vector<std::string> more) {
+    if (applies) overrides.insert(overrides.end(), more.begin(), more.end());
+  };
+  add(of.starts_with("qwen2"), {"model.qkv_bias=true"});
+  add(of.starts_with("qwen3"), {"model.qk_norm=true"});
+  add(of == "qwen2_moe" || of == "deepseek", {"model.shared_experts=2", "model.normalize_weights=false"});
+  add(of == "qwen2_moe", {"model.shared_gate=true"});
+  add(of == "qwen3_moe" || of == "deepseek", {"model.dense_layers=1"});
+  const Ended run = folder.train("run", 2, overrides);
   ASSERT_EQ(run.status, 0) << run.output;
   const Ended done =
       herd(folder, {"checkpoint", "convert", folder.root / "run", "--to", format, "--out", folder.root / "llama"});
@@ -107,17 +120,19 @@ TEST_F(LlamaText, HasTheIdsOfSentencepiece_WithABeginOfText) {
 std::string name_of(const testing::TestParamInfo<Llama::ParamType>& one) {
   const auto& [by, tied, format] = one.param;
   return std::string(by) + (tied == std::string("true") ? "_Tied" : "_Untied") +
-         (format == std::string("mixtral") ? "_Mixtral" : "");
+         (format == std::string("llama") ? "" : "_" + std::string(format));
 }
 
 INSTANTIATE_TEST_SUITE_P(By, Llama,
                          testing::Combine(testing::Values("torch", "transformers"), testing::Values("true", "false"),
                                           testing::Values("llama")),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(ByMixture, Llama,
-                         testing::Values(std::tuple("torch", "true", "mixtral"),
-                                         std::tuple("transformers", "false", "mixtral")),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    ByMixture, Llama,
+    testing::Values(std::tuple("torch", "true", "mixtral"), std::tuple("transformers", "false", "mixtral"),
+                    std::tuple("torch", "true", "qwen2_moe"), std::tuple("transformers", "false", "qwen2_moe"),
+                    std::tuple("transformers", "true", "qwen3_moe"), std::tuple("torch", "false", "deepseek")),
+    name_of);
 
 }  // namespace
 }  // namespace herd::train

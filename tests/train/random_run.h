@@ -56,11 +56,15 @@ void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t tp,
   model.rope_scaling = in(0, 1) == 1 ? "llama3" : "none";
   model.rope_factor = 4;
   model.rope_original_context = 16;
+  model.qkv_bias = in(0, 3) == 0;
+  model.qk_norm = in(0, 2) == 0;
   if (kind != "moe") return;
   model.experts = in(1, 8);
   if (ep > 1) model.experts = (model.experts + ep - 1) / ep * ep;
   model.top_k = in(1, std::min<int64_t>(3, model.experts));
   model.shared_experts = in(0, 3) == 0 ? 1 : 0;
+  model.shared_gate = model.shared_experts > 0 && in(0, 1) == 1;
+  if (in(0, 2) == 0) model.dense_layers = in(0, model.layers - 1);
   model.expert_ffn = in(8, 2 * model.width);
   model.router = in(0, 1) == 1 ? "softmax" : "sigmoid";
   model.normalize_weights = in(0, 2) > 0;
@@ -235,12 +239,16 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          c.offload + (run.strategy.delayed_update ? " delayed" : "") + " direct " + run.strategy.direct_host +
          " and activations " + run.strategy.offload_activations + ", " + std::to_string(c.micro_batches) +
          " micro-batches | " + m.kind +
-         (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts" : "") +
-         ", layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
-         std::to_string(m.heads) + " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) +
-         ", ffn " + std::to_string(m.ffn) + ", context " + std::to_string(m.context) + ", vocab " +
-         std::to_string(m.vocab) + ", packing " + run.data.packing + ", dropout " + std::to_string(m.dropout) +
-         (m.tie_embeddings ? ", tied" : ", untied") + ", batch " + std::to_string(run.train.batch);
+         (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts, " +
+                           std::to_string(m.dense_layers) + " dense layers"
+                     : "") +
+         (m.shared_gate ? ", shared gate" : "") + (m.qkv_bias ? ", qkv biases" : "") +
+         (m.qk_norm ? ", head norms" : "") + ", layers " + std::to_string(m.layers) + ", width " +
+         std::to_string(m.width) + ", heads " + std::to_string(m.heads) + " of " + std::to_string(m.head_width) +
+         ", key heads " + std::to_string(m.kv_heads) + ", ffn " + std::to_string(m.ffn) + ", context " +
+         std::to_string(m.context) + ", vocab " + std::to_string(m.vocab) + ", packing " + run.data.packing +
+         ", dropout " + std::to_string(m.dropout) + (m.tie_embeddings ? ", tied" : ", untied") + ", batch " +
+         std::to_string(run.train.batch);
 }
 
 inline double eps_of(const std::string& precision) { return precision == "bf16" ? 0x1p-8 : 0x1p-11; }
@@ -312,12 +320,16 @@ inline std::filesystem::path made_up_weights(const std::filesystem::path& root, 
   };
   const auto checkpoint = convert::save_model(root / "runs", run, 1 + static_cast<int>(c.seed % 3), enlarge);
   const bool is_llama = run.model.kind == "llama";
-  const bool has_format = (is_llama || run.model.kind == "gpt") && (is_llama || run.model.kv_heads == run.model.heads);
+  const auto& m = run.model;
+  const bool has_format = (is_llama && !(m.qkv_bias && m.qk_norm)) || (m.kind == "gpt" && m.kv_heads == m.heads);
+  const auto llama = m.qkv_bias  ? convert::Format::kQwen2
+                     : m.qk_norm ? convert::Format::kQwen3
+                                 : convert::Format::kLlama;
   if (!has_format || run.model.norm != (is_llama ? "rmsnorm" : "layernorm") || c.seed % 4 == 0) return checkpoint;
   const std::array dtypes = {DType::kF32, DType::kBF16, DType::kF16};
   convert::convert({.source = checkpoint,
                     .out = root / "transformers",
-                    .to = is_llama ? convert::Format::kLlama : convert::Format::kGpt2,
+                    .to = is_llama ? llama : convert::Format::kGpt2,
                     .dtype = dtypes[c.seed % dtypes.size()]},
                    convert::unsynced_files());
   return root / "transformers";
