@@ -49,7 +49,9 @@ struct Context {
   // sequence is one document.
   std::vector<int64_t> document_begins = {};
   TokenCut cut = {};  // which tokens of its sequences x holds, where ranks share them; whole ones without it
-  comm::Communicator* tensor_ranks = nullptr;  // ranks that compute a loss, or attention in a ring, together
+  comm::Communicator* tensor_ranks = nullptr;  // ranks that run the block together: a loss, a ring, experts
+  at::Tensor counted_B1 =
+      {};  // LossBlock: share of each whole sequence's tokens that count; undefined = of the targets
   // Where passes over a micro-batch share what a router chooses: the first one fills it, later ones take it over.
   KeptRouting* routing = nullptr;
   // True in the first pass of training over a micro-batch, in which blocks change their buffers and count what they

@@ -1,6 +1,9 @@
 #include "herd/nn/mixture.h"
 
+#include <ATen/ops/arange.h>
+
 #include "herd/base/check.h"
+#include "herd/comm/communicator.h"
 #include "herd/nn/experts_of_ranks.h"
 #include "herd/nn/linear.h"
 
@@ -25,15 +28,40 @@ std::vector<Buffer> RoutedExperts::buffers() const {
   return {{state_->name(), state_->bias_E()}};
 }
 
+// Context ranks have some tokens of each sequence, tensor ranks rows that follow each other.
+SharedSequences RoutedExperts::shared_sequences(const at::Tensor& n, const Context& context,
+                                                WholeSequences& whole) const {
+  HERD_CHECK(context.tensor_ranks != nullptr, "ranks that have parts of sequences have a group");
+  SharedSequences out{.ranks = context.tensor_ranks, .sums_losses = n.dim() == 2, .whole = &whole};
+  out.sequences = n.dim() == 3 ? n.size(0) : std::ssize(context.samples);
+  out.tokens = n.dim() == 3 ? context.cut.tokens : context.tokens;
+  for (int rank = 0; rank < out.ranks->size(); ++rank) {
+    at::Tensor places;
+    if (n.dim() == 2) {
+      places = at::arange(n.size(0), at::kLong).add_(rank * n.size(0));
+      places.masked_fill_(places.ge(out.sequences * out.tokens), -1);
+    } else {
+      TokenCut cut = context.cut;
+      cut.place = rank;
+      const at::Tensor all = at::arange(out.sequences * out.tokens, at::kLong).view({out.sequences, out.tokens});
+      places = own_columns(all, cut, -1).view({-1});
+    }
+    out.places_PN.push_back(places);
+  }
+  return out;
+}
+
 Tuple RoutedExperts::forward(const Tuple& n_SD, const Context& context) {
   const at::Tensor& n = n_SD.at(0);
   const bool whole = n.dim() == 3;
   RouterStyle style = shape_.router;
   if (context.cache != nullptr) style.capacity_factor = 0;  // a text that grows has no length to share
-  HERD_CHECK(whole || (!style.with_losses && style.capacity_factor == 0), "a router of whole sequences");
   KeptRouting of_pass;
   KeptRouting& kept = context.routing != nullptr ? *context.routing : of_pass;
-  const Routing routing = route(style, whole ? n : n.unsqueeze(0), router_, state_->bias_E(), kept.experts_Nk);
+  const bool needs_whole = style.with_losses || style.capacity_factor > 0;
+  const bool has_parts = needs_whole && (!whole || context.cut.parts > 1);
+  const Routing routing = route(style, whole ? n : n.unsqueeze(0), router_, state_->bias_E(), kept.experts_Nk,
+                                has_parts ? shared_sequences(n, context, kept.whole) : SharedSequences{});
   if (!kept.experts_Nk.defined()) kept.experts_Nk = routing.experts_Nk;
   if (context.updates_buffers)
     state_->count(routing.experts_Nk, context.samples,

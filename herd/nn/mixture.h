@@ -31,7 +31,8 @@ class RowTransfer;
 
 // What a router has chosen for the rows of a micro-batch.
 struct KeptRouting {
-  at::Tensor experts_Nk;                             // as Routing has them; undefined until the first pass has chosen
+  at::Tensor experts_Nk;  // as Routing has them; undefined until the first pass has chosen
+  WholeSequences whole = {};
   std::shared_ptr<const RowTransfer> transfer = {};  // of these rows, where ranks share the experts
 };
 
@@ -44,14 +45,16 @@ class RoutedExperts final : public Block {
   // Runs rows of whole sequences (B, T, D), or any part of a micro-batch's rows (S, D), which begins with
   // context.first_row. Counts the choices where context.updates_buffers. With context.routing, it chooses in the first
   // pass alone. With the router's losses (B, 2) it also takes those of the layers before, if any, and gives the sum
-  // with its own. REQUIRES context.tensor_ranks where several ranks hold experts, and a router without losses and
-  // capacity for part of the rows.
+  // with its own. REQUIRES context.tensor_ranks where several ranks hold experts, or have parts of sequences that
+  // losses or a capacity need whole, not both.
   Tuple forward(const Tuple& n_SD, const Context& context) override;
 
   std::vector<Buffer> buffers() const override;  // the router's bias, where it has one
   const std::shared_ptr<RouterState>& router_state() const { return state_; }
 
  private:
+  SharedSequences shared_sequences(const at::Tensor& n, const Context& context, WholeSequences& whole) const;
+
   MixtureShape shape_;
   Parameter& router_;
   ExpertParameters experts_;

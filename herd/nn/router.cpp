@@ -8,6 +8,9 @@
 #include <cmath>
 #include <vector>
 
+#include "herd/base/check.h"
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/comm/communicator.h"
 #include "herd/nn/deferred_gradients.h"
 
 namespace herd::nn {
@@ -28,10 +31,44 @@ at::Tensor logits_gradient(RouterKind kind, const at::Tensor& scores, const at::
   return scores * (dscores - (scores * dscores).sum(1, true));
 }
 
+// The sequence of each row, where ranks have parts of sequences: -1 for padding. Undefined where rows are those of
+// whole sequences, one after the other.
+at::Tensor sequences_of_rows(const SharedSequences& shared) {
+  const at::Tensor& places = shared.places_PN.at(static_cast<size_t>(shared.ranks->rank()));
+  return places.div(std::max<int64_t>(shared.tokens, 1), "floor");
+}
+
+at::Tensor exists(const at::Tensor& sequences_N) { return sequences_N.ge(0).to(at::kFloat).unsqueeze(1); }
+
 // Spreads a number of each sequence over its rows: (B, n) -> (N, n).
-at::Tensor of_rows(const at::Tensor& per_sequence, int64_t rows) {
+at::Tensor of_rows(const at::Tensor& per_sequence, int64_t rows, const at::Tensor& sequences_N) {
   const int64_t B = per_sequence.size(0), n = per_sequence.size(1);
+  if (sequences_N.defined()) return per_sequence.index_select(0, sequences_N.clamp_min(0)).mul_(exists(sequences_N));
   return per_sequence.unsqueeze(1).expand({B, B == 0 ? 0 : rows / B, n}).reshape({-1, n});
+}
+
+// Adds up the rows of each sequence: (N, n) -> (B, n).
+at::Tensor sums_of_sequences(const at::Tensor& rows_Nn, int64_t B, const at::Tensor& sequences_N) {
+  const int64_t n = rows_Nn.size(1);
+  if (sequences_N.defined())
+    return at::zeros({B, n}, rows_Nn.options()).index_add_(0, sequences_N.clamp_min(0), rows_Nn * exists(sequences_N));
+  return rows_Nn.view({B, B == 0 ? 0 : rows_Nn.size(0) / B, n}).sum(1);
+}
+
+// Returns the choices of all tokens (B * tokens, k), of which each rank has some.
+at::Tensor choices_of_all(const at::Tensor& own_Nk, const SharedSequences& shared) {
+  const int64_t N = own_Nk.size(0), k = own_Nk.size(1);
+  const at::Tensor gathered = at::empty({shared.ranks->size() * N, k}, own_Nk.options());
+  shared.ranks->all_gather(own_Nk, gathered, {.name = "choices of tokens"});
+  const at::Tensor places = at::cat(shared.places_PN), there = places.ge(0).nonzero().squeeze(1);
+  return at::empty({shared.sequences * shared.tokens, k}, own_Nk.options())
+      .index_copy_(0, places.index_select(0, there), gathered.index_select(0, there));
+}
+
+// Returns this rank's rows of the choices of all tokens. Rows of padding have dropped choices.
+at::Tensor own_choices(const at::Tensor& all, const SharedSequences& shared) {
+  const at::Tensor& places = shared.places_PN.at(static_cast<size_t>(shared.ranks->rank()));
+  return all.index_select(0, places.clamp_min(0)).masked_fill_(places.lt(0).unsqueeze(1), ~int64_t{0});
 }
 
 // The weight is an input so that backward reaches this node; its gradient is written to the parameter.
@@ -39,29 +76,45 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x_BTD, const at::Tensor& weight,
                                Parameter* parameter, int64_t kind_number, int64_t top_k, bool normalizes,
                                bool with_losses, double capacity_factor, const at::Tensor* bias,
-                               const at::Tensor* chosen) {
+                               const at::Tensor* chosen, const SharedSequences* sequences) {
     const auto kind = static_cast<RouterKind>(kind_number);
-    const int64_t B = x_BTD.size(0), T = x_BTD.size(1), E = weight.size(0);
+    const bool shares = sequences->ranks != nullptr;
+    const int64_t B = shares ? sequences->sequences : x_BTD.size(0), E = weight.size(0);
+    const int64_t T = shares ? sequences->tokens : x_BTD.size(1);
+    const at::Tensor of_sequence = shares ? sequences_of_rows(*sequences) : at::Tensor();
     const at::Tensor x = x_BTD.reshape({-1, x_BTD.size(-1)});
     const at::Tensor logits = at::mm(x.to(at::kFloat), weight.to(at::kFloat).t());
-    at::Tensor experts, weights, losses;
+    at::Tensor experts, weights, losses, all, counts;
     {
       const at::Tensor scores = scores_of(kind, logits);
       experts =
           chosen->defined() ? undropped(*chosen) : largest_of_rows(bias->defined() ? scores : logits, top_k, *bias);
       weights = scores.gather(1, experts);
       if (normalizes) weights.div_(weights.sum(1, true));
+      all = shares && !chosen->defined() ? choices_of_all(experts, *sequences) : experts;
       if (with_losses) {
-        const at::Tensor shares = count_choices(experts, B, E).mul_(balance_factor(experts, B, E));
+        counts = shares && chosen->defined() ? sequences->whole->counts_BE : count_choices(all, B, E);
+        const at::Tensor factors = counts * balance_factor(top_k * T, E);
         const at::Tensor parts = kind == RouterKind::kSoftmax ? scores : scores / scores.sum(1, true);
-        const at::Tensor z = logits.logsumexp(1).square_();
-        losses = at::stack({(parts.view({B, T, E}).sum(1) * shares).sum(1), z.view({B, T}).sum(1)}, 1);
+        const at::Tensor z = logits.logsumexp(1, true).square_();
+        losses = at::cat(
+            {(sums_of_sequences(parts, B, of_sequence) * factors).sum(1, true), sums_of_sequences(z, B, of_sequence)},
+            1);
       }
     }
-    if (chosen->defined())
+    if (chosen->defined()) {
       experts = chosen->detach();
-    else if (capacity_factor > 0)
-      drop_beyond(capacity(capacity_factor, top_k, T, E), experts, B, E);
+    } else if (capacity_factor > 0) {
+      drop_beyond(capacity(capacity_factor, top_k, T, E), all, B, E);
+      if (shares) experts = own_choices(all, *sequences);
+    }
+    if (shares && with_losses) {
+      share_losses(losses, counts, chosen->defined(), *sequences);
+      context->saved_data["counts"] = counts;
+      context->saved_data["of_sequence"] = of_sequence;
+    }
+    context->saved_data["sequences"] = B;
+    context->saved_data["choices"] = top_k * T;
     context->save_for_backward({x, weight, logits, experts, weights});
     context->saved_data["weight"] = reinterpret_cast<int64_t>(parameter);
     context->saved_data["kind"] = kind_number;
@@ -86,9 +139,19 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
       dscores.scatter_(1, chosen, chosen_gradient(gradients[0], saved[4], scores, chosen, normalizes));
     }
     const bool has_losses = gradients.size() > 2 && gradients[2].defined();
-    if (has_losses) add_balance_gradient(dscores, gradients[2].narrow(1, 0, 1), kind, scores, experts, sizes[0]);
+    const auto saved_tensor = [&](const char* name) {
+      const auto found = context->saved_data.find(name);
+      return found == context->saved_data.end() ? at::Tensor() : found->second.toTensor();
+    };
+    const at::Tensor of_sequence = saved_tensor("of_sequence");
+    if (has_losses) {
+      at::Tensor counts = saved_tensor("counts");
+      if (!counts.defined()) counts = count_choices(experts, context->saved_data["sequences"].toInt(), scores.size(1));
+      counts = counts * balance_factor(context->saved_data["choices"].toInt(), scores.size(1));
+      add_balance_gradient(dscores, gradients[2].narrow(1, 0, 1) * counts, kind, scores, of_sequence);
+    }
     at::Tensor dlogits = logits_gradient(kind, scores, dscores);
-    if (has_losses) add_z_gradient(dlogits, gradients[2].narrow(1, 1, 1), logits);
+    if (has_losses) add_z_gradient(dlogits, gradients[2].narrow(1, 1, 1), logits, of_sequence);
     Parameter* parameter = reinterpret_cast<Parameter*>(context->saved_data["weight"].toInt());
     const auto add_gradient = [parameter, dlogits, x = x.detach()] {
       if (!parameter->frozen()) parameter->add_gradient(at::mm(dlogits.t(), x.to(at::kFloat)));
@@ -99,10 +162,18 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
       add_gradient();
     at::Tensor dx;
     if (context->needs_input_grad(0)) dx = at::mm(dlogits, weight.to(at::kFloat)).to(x.scalar_type()).view(sizes);
-    return {dx, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    return {dx, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
   }
 
  private:
+  // Keeps the counts and the losses of the first pass, which later ones take over.
+  static void share_losses(at::Tensor& losses, const at::Tensor& counts, bool is_later, const SharedSequences& shared) {
+    if (is_later && shared.sums_losses) losses = shared.whole->losses_B2.detach();
+    if (is_later) return;
+    if (shared.sums_losses) shared.ranks->all_reduce(losses, {.name = "losses of routers"});
+    *shared.whole = {counts, losses};
+  }
+
   // Returns the experts that were chosen, dropped or not.
   static at::Tensor undropped(const at::Tensor& experts_Nk) { return at::max(experts_Nk, experts_Nk.bitwise_not()); }
 
@@ -111,8 +182,7 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
   }
 
   // Returns what makes of an expert's choices its share of them, times the number of experts.
-  static double balance_factor(const at::Tensor& experts, int64_t B, int64_t E) {
-    const int64_t choices = B == 0 ? 0 : experts.numel() / B;
+  static double balance_factor(int64_t choices, int64_t E) {
     return choices == 0 ? 0 : static_cast<double>(E) / static_cast<double>(choices);
   }
 
@@ -123,11 +193,10 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
     return (dweights - (dweights * weights).sum(1, true)) / scores.gather(1, experts).sum(1, true);
   }
 
-  static void add_balance_gradient(const at::Tensor& dscores, const at::Tensor& dloss_B1, RouterKind kind,
-                                   const at::Tensor& scores, const at::Tensor& experts, int64_t B) {
-    const int64_t E = scores.size(1);
-    const at::Tensor shares = count_choices(experts, B, E).mul_(balance_factor(experts, B, E)).mul_(dloss_B1);
-    at::Tensor dparts = of_rows(shares, scores.size(0));
+  // `dparts_BE` are the gradients of the sums over each sequence's tokens.
+  static void add_balance_gradient(const at::Tensor& dscores, const at::Tensor& dparts_BE, RouterKind kind,
+                                   const at::Tensor& scores, const at::Tensor& of_sequence) {
+    at::Tensor dparts = of_rows(dparts_BE, scores.size(0), of_sequence);
     if (kind == RouterKind::kSigmoid) {
       const at::Tensor sum = scores.sum(1, true);
       dparts = (dparts - (dparts * scores).sum(1, true) / sum) / sum;
@@ -135,8 +204,9 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
     dscores.add_(dparts);
   }
 
-  static void add_z_gradient(const at::Tensor& dlogits, const at::Tensor& dloss_B1, const at::Tensor& logits) {
-    const at::Tensor z = logits.logsumexp(1, true).mul_(of_rows(dloss_B1, logits.size(0))).mul_(2);
+  static void add_z_gradient(const at::Tensor& dlogits, const at::Tensor& dloss_B1, const at::Tensor& logits,
+                             const at::Tensor& of_sequence) {
+    const at::Tensor z = logits.logsumexp(1, true).mul_(of_rows(dloss_B1, logits.size(0), of_sequence)).mul_(2);
     dlogits.add_(logits.softmax(1).mul_(z));
   }
 };
@@ -193,10 +263,10 @@ at::Tensor count_choices(const at::Tensor& experts_Nk, int64_t B, int64_t E) {
 }
 
 Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED, const at::Tensor& bias_E,
-              const at::Tensor& chosen_Nk) {
-  const variable_list out =
-      RouteFunction::apply(x_BTD, weight_ED.value(), &weight_ED, static_cast<int64_t>(style.kind), style.top_k,
-                           style.normalize_weights, style.with_losses, style.capacity_factor, &bias_E, &chosen_Nk);
+              const at::Tensor& chosen_Nk, const SharedSequences& sequences) {
+  const variable_list out = RouteFunction::apply(x_BTD, weight_ED.value(), &weight_ED, static_cast<int64_t>(style.kind),
+                                                 style.top_k, style.normalize_weights, style.with_losses,
+                                                 style.capacity_factor, &bias_E, &chosen_Nk, &sequences);
   return {out[0], out[1], style.with_losses ? out[2] : at::Tensor()};
 }
 

@@ -10,7 +10,9 @@
 //   balance  E sum_e f_e sum_t p_te   where f_e is the share of the sequence's k*T choices that e has, a constant, and
 //            p_te = s_te / sum_e s_te: 1 for each token where experts have equal shares
 //   z        sum_t (log sum_e exp(z_te))^2
-//   Sums over the tokens of one sequence alone make them the same in any layout.
+//   Sums over the tokens of one sequence alone make them the same in any layout. Where ranks have parts of each
+//   sequence, they tell each other their choices in one all-gather of 8k bytes a token. So an expert's capacity and its
+//   share f_e are those of whole sequences, and a rank's losses are the terms of its own tokens, or their sum.
 // The graph keeps x, the logits, the choices and their weights. A recomputed pass takes over the choices of the first
 // (mixture.h).
 // Sources: Lepikhin et al. 2020, arXiv:2006.16668 (capacity); Fedus et al. 2021, arXiv:2101.03961 (balance); Zoph et
@@ -18,7 +20,13 @@
 // bias). REQUIRES a CPU. Threads: one at a time.
 #pragma once
 
+#include <vector>
+
 #include "herd/nn/parameter.h"
+
+namespace herd::comm {
+class Communicator;
+}
 
 namespace herd::nn {
 
@@ -39,6 +47,20 @@ struct Routing {
   at::Tensor losses_B2;  // fp32, balance and z of each sequence; undefined without losses
 };
 
+// What the first pass over a micro-batch finds of whole sequences, where ranks have parts of them.
+struct WholeSequences {
+  at::Tensor counts_BE, losses_B2;  // of all choices, dropped or not; of a router whose losses are those of all ranks
+};
+
+// Says where the tokens of each sequence are, of which x_BTD has this rank's; without ranks it has all of them.
+struct SharedSequences {
+  comm::Communicator* ranks = nullptr;
+  int64_t sequences = 0, tokens = 0;       // of the micro-batch; of each sequence
+  std::vector<at::Tensor> places_PN = {};  // by rank: the place of each row among all tokens, or -1 for padding
+  bool sums_losses = false;                // true: losses are those of all ranks, which each of them gives
+  WholeSequences* whole = nullptr;
+};
+
 inline bool is_dropped(int64_t choice) { return choice < 0; }
 inline int64_t chosen_expert(int64_t choice) { return is_dropped(choice) ? ~choice : choice; }
 
@@ -46,9 +68,9 @@ inline int64_t chosen_expert(int64_t choice) { return is_dropped(choice) ? ~choi
 void drop_beyond(int64_t capacity, const at::Tensor& experts_Nk, int64_t B, int64_t E);
 
 // bias_E is fp32; undefined = none. With `chosen_Nk`, the choices of an earlier pass over the same rows, it chooses
-// none.
+// none and tells nobody. Collective over the ranks of `sequences` where a capacity or losses need all tokens.
 Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED, const at::Tensor& bias_E = {},
-              const at::Tensor& chosen_Nk = {});
+              const at::Tensor& chosen_Nk = {}, const SharedSequences& sequences = {});
 
 // Returns the columns of the k largest numbers of each row, the largest first; of equal ones the first. scores are fp32
 // and contiguous, and so is a bias, which is added to each row where it is defined.

@@ -162,8 +162,9 @@ std::shared_ptr<Block> LayerParts::make(const std::string& name, const std::stri
       shape.mixture && shape.mixture->router.with_losses && std::ranges::count(parts, "experts") > 0;
   LayerValues gives = {parts.back() == "add_2" ? kSum : kBranch};
   if (has_losses) gives.push_back(kLosses);
-  return std::make_shared<JoinedBlock>(name, groups, LayerValues{kSum, parts[0] == "norm_1" ? kLosses : kBranch},
-                                       std::move(joined), std::move(gives));
+  return std::make_shared<JoinedBlock>(
+      name, groups, parts[0] == "norm_1" ? LayerValues{kSum, kLosses} : LayerValues{kSum, kBranch, kLosses},
+      std::move(joined), std::move(gives));
 }
 
 }  // namespace herd::nn

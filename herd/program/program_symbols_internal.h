@@ -76,6 +76,8 @@ class Model {
   int joint_axis(int block) const;        // returns the axis whose ranks run the block together, so far; or kNoAxis
   // Tells whether ranks of the tensor axis have a tensor of their own heads, so far (Proof::blocks_split).
   bool is_by_heads(spec::TensorId tensor) const;
+  // Tells whether each of these ranks has all of a tensor, whatever its block cuts.
+  bool is_whole(spec::TensorId tensor) const { return expected_.whole_tensors.contains(tensor); }
   // Returns which part of a tensor the block reads or gives on the rank, by axis, so far (Proof).
   std::map<int, Cut> cuts_of(int block, spec::TensorId tensor, int rank) const;
   bool keeps_cache(int block) const;       // tells whether the pass keeps a cache of the block's keys and values

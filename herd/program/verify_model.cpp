@@ -55,8 +55,9 @@ spec::Split Model::split_of(int block) const {
 
 int Model::joint_axis(int block) const {
   const auto at = static_cast<size_t>(block);
-  const bool in_ring = at < expected_.block_in_ring.size() && expected_.block_in_ring[at];
-  if (in_ring && expected_.proof.tokens_cut) return expected_.context_axis;
+  const bool together = at < expected_.block_run_together.size() && expected_.block_run_together[at];
+  if (together && expected_.proof.tokens_cut && expected_.context_axis != kNoAxis) return expected_.context_axis;
+  if (together && split_of(block) == spec::Split::kSequence) return expected_.tensor_axis;
   if (expected_.proof.experts_cut && at < expected_.block_exchanges_rows.size() && expected_.block_exchanges_rows[at])
     return expected_.expert_axis;
   const bool is_loss = block + 1 == num_blocks();
@@ -73,7 +74,7 @@ std::map<int, Cut> Model::cuts_of(int block, spec::TensorId tensor, int rank) co
   std::map<int, Cut> cuts;
   if (is_by_heads(tensor))
     cuts[expected_.tensor_axis] = {expected_.mesh.index(expected_.tensor_axis, rank), Dimension::kHeads};
-  if (split_of(block) == spec::Split::kSequence)
+  if (split_of(block) == spec::Split::kSequence && !is_whole(tensor))
     cuts[expected_.tensor_axis] = {expected_.mesh.index(expected_.tensor_axis, rank), Dimension::kRows};
   if (expected_.proof.tokens_cut && expected_.context_axis != kNoAxis) {
     const bool by_heads = !expected_.block_by_heads.empty() && expected_.block_by_heads[static_cast<size_t>(block)];

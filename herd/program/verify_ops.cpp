@@ -133,7 +133,8 @@ class LocalOp {
   Symbol as_split(const Value& value, Symbol symbol) const {
     const spec::Split split = model_.split_of(context_.op.block);
     symbol.cuts = model_.cuts_of(context_.op.block, tensor_of(value), context_.rank);
-    if (split != spec::Split::kCut || model_.is_by_heads(tensor_of(value))) return symbol;
+    if (split != spec::Split::kCut || model_.is_by_heads(tensor_of(value)) || model_.is_whole(tensor_of(value)))
+      return symbol;
     symbol.partial = true;
     std::set<Atom> parts;
     for (auto [block, micro_batch, data, part] : symbol.atoms)

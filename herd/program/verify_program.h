@@ -107,13 +107,17 @@ struct Expectation {
   // data and context ranks together.
   int context_axis = kNoAxis, gradient_axis = kNoAxis;
   std::vector<bool> block_by_heads = {};
-  std::vector<bool> block_in_ring = {};  // tells of each block whether the ranks of the context axis run it together
+  // Tells of each block whether the ranks of the context axis, or else the tensor axis, run it together: a ring, a
+  // router of whole sequences.
+  std::vector<bool> block_run_together = {};
   // Ranks along expert_axis hold parts of expert_groups, and run the blocks of block_exchanges_rows together: a
   // gradient of such a group then gets the contributions of all of them at once.
   int expert_axis = kNoAxis;
   std::set<int> expert_groups = {};
   std::vector<bool> block_exchanges_rows = {};
   std::vector<bool> block_routes = {};  // tells which blocks have a router, and a backward; empty = none
+  std::set<spec::TensorId> whole_tensors =
+      {};  // of which each rank of the tensor axis has all, whatever its block cuts
   // Groups of which ranks hold the same part of a cut block, each for its own query heads, with the axis of these
   // ranks: keys and values with fewer heads than tensor-parallel ranks, norms of heads.
   std::map<int, int> copied_groups = {};

@@ -317,6 +317,8 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) {
   context.loss_weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
   context.tokens = own.inputs_BT.defined() ? own.inputs_BT.size(1) : own.tokens;
   context.cut = cut(op.micro_batch);
+  if (op.kind == OpKind::kLoss && context.cut.parts > 1)
+    context.counted_B1 = own.targets_BT.ge(0).to(at::kDouble).mean(1, true);
   context.past = input_.cached_tokens;
   if (contains(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
   if (contains(op.writes, ValueKind::kRouting, op.block))

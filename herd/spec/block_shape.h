@@ -85,6 +85,9 @@ struct BlockShape {
   bool by_heads = false;
   // True: these ranks run each pass of the block together, since keys and values pass around them inside it (`inner`).
   bool in_ring = false;
+  // True: ranks that share the tokens of sequences, of the context or the tensor axis, run each pass of the block
+  // together, since its router needs the choices of whole ones.
+  bool shares_choices = false;
   // Bytes of what its router chooses for a micro-batch, which a pass that is computed again takes over; 0 without a
   // router.
   int64_t routing_bytes = 0;

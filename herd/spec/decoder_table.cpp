@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "herd/spec/table_builder_internal.h"
@@ -84,14 +85,13 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   const int64_t dense_layers = m.is_moe() ? m.dense_layers : 0;
   const bool gpt = m.kind == "gpt", tp = run.mesh.tp > 1;
   const bool is_cut = join == Join::kNone || (join == Join::kBetweenRanks && tp);
-  const bool has_losses = m.has_router_losses() && !is_cut;  // of routers
+  const bool has_losses = m.has_router_losses() && (!is_cut || tp);  // of routers
   const int program_blocks = static_cast<int>(blocks_of_layer(run, Join::kBetweenRanks).size());
   int blocks = 0;  // that have been added: the number of the activation that the last one gives
   const auto add = [&](BlockShape block, Parts parts, int64_t layer, std::vector<int> groups, int in_program = 1) {
     block.parts = std::move(parts);
     block.layer = static_cast<int>(layer);
     block.num_program_blocks = join == Join::kLayer ? in_program : 1;
-    if (has_losses && layer > dense_layers + 1) block.inputs = {{blocks, 0}, {blocks, 1}};
     table.add_block(std::move(block), std::move(groups));
     ++blocks;
   };
@@ -113,7 +113,8 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
         gpt ? Parts{"embedding", "positions"} : Parts{"embedding"}, 0, first, gpt && tp ? 2 : 1);
   }
 
-  int sum = blocks;  // the number of the activation that holds the residual stream
+  int sum = blocks;                // the number of the activation that holds the residual stream
+  std::optional<TensorId> losses;  // of the routers so far
   for (int64_t l = 0; l < m.layers; ++l) {
     const std::string name = "h." + std::to_string(l);
     const bool has_experts = m.is_moe() && l >= dense_layers;
@@ -146,7 +147,12 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
       if (adds_to_residual(parts) && parts[0] != "norm_1") block.inputs = {{sum}, {blocks}};
       if (m.bias_balancing > 0 && std::ranges::count(parts, "experts") > 0)
         block.buffers = {{name + ".router.bias", {m.experts}}};
-      if (has_losses && has_experts) block.outputs = table.with_router_losses();
+      if (has_losses && has_experts && std::ranges::count(parts, "experts") > 0) {
+        if (losses && block.inputs.empty()) block.inputs = {{blocks}};
+        if (losses) block.inputs.push_back(*losses);
+        losses = TensorId{blocks + 1, 1};
+        block.outputs = table.with_router_losses();
+      }
       add(std::move(block), parts, l + 1, {read.begin(), read.end()}, program_blocks);
       if (adds_to_residual(parts)) sum = blocks;
     }
@@ -155,7 +161,9 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   std::vector<int> last = {table.add_group(joins_groups ? "head" : "ln_f", final_norm)};
   if (is_cut) add(table.norm("norm_f", false), {"norm_f"}, m.layers + 1, last), last.clear();
   if (!joins_groups) last.push_back(m.tie_embeddings ? first[0] : table.add_group("head", {head}));
-  add(table.head(0, !is_cut), is_cut ? Parts{"head"} : Parts{"norm_f", "head"}, m.layers + 1, last, tp ? 3 : 1);
+  BlockShape end = table.head(0, !is_cut);
+  if (losses) end.inputs = {{blocks}, *losses};
+  add(std::move(end), is_cut ? Parts{"head"} : Parts{"norm_f", "head"}, m.layers + 1, last, tp ? 3 : 1);
   return table.take();
 }
 

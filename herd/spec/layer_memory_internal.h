@@ -59,6 +59,7 @@ struct LayerSizes {
   bool has_biases = true, has_qkv_bias = true, is_layernorm = true, is_rotary = false;
   bool has_qk_norm = false;      // heads of queries and keys go through a norm
   bool has_shared_gate = false;  // a sigmoid scales what shared experts give
+  int64_t gathered_choices = 0;  // bytes of the choices of other ranks' tokens, where a router needs whole sequences
   Feed feed = Feed::kGelu;
   MixtureSizes mixture = {};  // of experts of width F
 };

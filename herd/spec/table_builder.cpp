@@ -133,7 +133,7 @@ std::vector<ParameterShape> TableBuilder::expert_parameters(const std::string& p
 
 std::vector<TensorShape> TableBuilder::with_router_losses() const {
   return {{.bytes = R_ * D_ * element_, .dtype = table_.compute_dtype},
-          {.bytes = B_ * 2 * 4, .dtype = DType::kF32, .extents = {{1, 1}, {2}}}};
+          {.bytes = B_ * 2 * 4, .dtype = DType::kF32, .extents = {{1, 1}, {2}}, .is_whole = tp_ > 1}};
 }
 
 double TableBuilder::feed_weights(const LayerStyle& style) const {
@@ -220,6 +220,7 @@ LayerSizes TableBuilder::sizes_of(const LayerStyle& style) const {
           .is_rotary = m_.is_rotary(),
           .has_qk_norm = style.qk_norm,
           .has_shared_gate = m_.has_shared_gate(),
+          .gathered_choices = gathered_choices(),
           .feed = style.feed,
           .mixture = {.experts = m_.is_moe() ? m_.experts : 0,
                       .top_k = m_.top_k,
@@ -297,6 +298,11 @@ int64_t TableBuilder::backward_most(const LayerMemory& memory, const LayerStyle&
                                : (kept_input_ + feeds(style) * R_ * F_ / tp_ + shard) * element_;  // of the other part
   return std::max(held.most(), attention.most() - released) +
          (2 * whole - shard + (gathers_again_ ? whole - shard : 0)) * element_;
+}
+
+int64_t TableBuilder::gathered_choices() const {
+  const bool needs_all = m_.is_moe() && (m_.has_router_losses() || m_.capacity_factor > 0);
+  return cp_ * tp_ > 1 && needs_all ? cp_ * tp_ * rows_of_rank() * m_.top_k * 8 : 0;
 }
 
 // The norms read and write queries and keys, which come together with the values.
@@ -480,6 +486,12 @@ void TableBuilder::add_mixture(BlockShape& block, int64_t rows) const {
   block.routing_bytes = rows * m_.top_k * 8;
   block.exchanges_rows = ep_ > 1;
   if (ep_ > 1) block.inner.push_back(exchange_of_rows(rows));
+  block.shares_choices = gathered_choices() > 0;
+  if (!block.shares_choices) return;
+  block.routing_bytes += B_ * m_.experts * 4;
+  const std::string axis = cp_ > 1 ? "cp" : "tp";
+  block.inner.push_back({.axis = axis, .is_all_reduce = false, .bytes = gathered_choices(), .times_forward = 1});
+  if (tp_ > 1 && m_.has_router_losses()) block.inner.push_back({.axis = axis, .bytes = B_ * 2 * 4, .times_forward = 1});
 }
 
 // Rows go to their experts and outputs come back; so do their gradients.

@@ -102,10 +102,12 @@ class TableBuilder {
   int64_t backward_most(const LayerMemory& memory, const LayerStyle& style, Halves halves) const;  // of a whole layer
   void add_head_norms(BlockShape& block, const LayerStyle& style) const;  // what norms of q and k cost beside scratch
   double feed_weights(
-      const LayerStyle& style) const;   // elements of feed-forward matrices that a row is multiplied with
-  int64_t elements_in_mixture() const;  // that a token needs while its experts run without a graph
-  InnerCollective exchange_of_rows(int64_t rows) const;         // of so many tokens, among expert-parallel ranks
-  void add_mixture(BlockShape& block, int64_t rows) const;      // what a block has that routes so many, if it does
+      const LayerStyle& style) const;  // elements of feed-forward matrices that a row is multiplied with
+  // Returns the bytes of the choices of all tokens of its sequences, where ranks tell them each other; else 0.
+  int64_t gathered_choices() const;
+  int64_t elements_in_mixture() const;                      // that a token needs while its experts run without a graph
+  InnerCollective exchange_of_rows(int64_t rows) const;     // of so many tokens, among expert-parallel ranks
+  void add_mixture(BlockShape& block, int64_t rows) const;  // what a block has that routes so many, if it does
   BlockShape part(const std::string& name, Split split) const;  // returns a block of rows of D, without costs
   // Sets the scratch bytes of both passes and of backward's first half from what they hold. The gradients of the
   // inputs, of so many bytes, do not count.

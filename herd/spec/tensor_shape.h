@@ -37,6 +37,7 @@ struct TensorShape {
   bool differentiable = true;        // false: no gradient flows back through it, such as a mask
   DType dtype = DType::kF32;         // type of its elements
   std::vector<Extent> extents = {};  // its sizes; empty where the model's family knows them
+  bool is_whole = false;             // each tensor rank has all of it, also where its block works on a part of the rows
   bool operator==(const TensorShape&) const = default;
   std::vector<int64_t> sizes(int64_t num_samples, int64_t num_tokens) const {
     std::vector<int64_t> out;

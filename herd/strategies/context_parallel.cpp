@@ -30,6 +30,7 @@ ContextParallel::ContextParallel(int axis, const spec::ModelTable& model) : axis
     cut_by_.push_back(model.blocks[static_cast<size_t>(b)].by_heads ? Dimension::kHeads : Dimension::kRows);
     inputs_.push_back(model.inputs_of(b));
     in_ring_.push_back(model.blocks[static_cast<size_t>(b)].in_ring);
+    shares_choices_.push_back(model.blocks[static_cast<size_t>(b)].shares_choices);
   }
 }
 
@@ -75,7 +76,9 @@ Program ContextParallel::rewrite(Program step) const {
         value = declare(value, own);
       }
     }
-    if (runs_block && in_ring_[static_cast<size_t>(op.block)]) op.axis = axis_;
+    const bool runs_together = runs_block && op.kind != OpKind::kBackwardWeight;
+    if (runs_together && (in_ring_[static_cast<size_t>(op.block)] || shares_choices_[static_cast<size_t>(op.block)]))
+      op.axis = axis_;
     ops.push_back(std::move(op));
     for (const auto& [value, needed] : exchanged) {
       ops.push_back({.kind = OpKind::kAllToAll,

@@ -10,6 +10,8 @@
 //   axis run together (spec::BlockShape::in_ring, nn/ring_attention.h):
 //     forward   keys and values                          2(P-1)/P * T*h_kv*e
 //     backward  as much again, and their gradients home, in fp32   2T*h_kv*4
+// Routers whose losses or capacity are of whole sequences gather the choices of all tokens, 8 bytes each, inside the
+// first pass of their block (spec::BlockShape::shares_choices, nn/router.h).
 // Sources: Jacobs et al. 2023, arXiv:2309.14509; Liu, Zaharia & Abbeel 2023, arXiv:2310.01889.
 // Threads: pure.
 #pragma once
@@ -33,7 +35,7 @@ class ContextParallel final : public Strategy {
   int axis_;
   std::vector<program::Dimension> cut_by_;           // by block
   std::vector<std::vector<spec::TensorId>> inputs_;  // by block
-  std::vector<bool> in_ring_;                        // by block
+  std::vector<bool> in_ring_, shares_choices_;       // by block
 };
 
 Technique context_parallel_row();  // applies where mesh.cp > 1

@@ -80,12 +80,13 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
     expected.block_splits.push_back(block.split);
     expected.block_gives_heads.push_back(block.gives_heads);
     expected.block_by_heads.push_back(block.by_heads);
-    expected.block_in_ring.push_back(block.in_ring);
+    expected.block_run_together.push_back(block.in_ring || block.shares_choices);
     expected.block_exchanges_rows.push_back(block.exchanges_rows);
     expected.block_routes.push_back(block.routing_bytes > 0 && have_backward[static_cast<size_t>(b)]);
   }
   expected.has_targets = model.target_bytes > 0;
   expected.tensor_axis = layout.tensor_axis;
+  expected.whole_tensors = whole_tensors(model);
   expected.copied_groups = axes_of_copies(model, layout);
   for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
     if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen_groups.insert(group);

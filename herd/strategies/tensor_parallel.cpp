@@ -24,16 +24,12 @@ using spec::Split;
 
 namespace {
 
-// Says whether tensor ranks may hold the value in parts. Tokens, which are activation 0, are whole on every rank.
-bool is_shared(const Value& value) {
-  return (value.kind == ValueKind::kActivation && value.index > 0) || value.kind == ValueKind::kActivationGradient;
-}
-
 // Rewrites a step so that tensor ranks share its cut blocks. Takes the ops in order.
 class TensorSplitter {
  public:
   TensorSplitter(Program step, int axis, bool sequence, int64_t rows,
-                 const std::vector<std::vector<spec::TensorId>>& inputs, const std::vector<bool>& gives_heads)
+                 const std::vector<std::vector<spec::TensorId>>& inputs, const std::vector<bool>& gives_heads,
+                 const std::set<spec::TensorId>& wholes, const std::vector<bool>& shares_choices)
       : step_(std::move(step)),
         axis_(axis),
         shard_(kWhole.shard_on(axis)),
@@ -42,7 +38,9 @@ class TensorSplitter {
         uncut_placement_(sequence ? shard_ : kWhole),
         rows_(rows),
         inputs_(inputs),
-        gives_heads_(gives_heads) {}
+        gives_heads_(gives_heads),
+        wholes_(wholes),
+        shares_choices_(shares_choices) {}
 
   Program rewrite(const std::vector<Split>& splits) {
     for (Op& op : step_.ops) {
@@ -57,6 +55,13 @@ class TensorSplitter {
   }
 
  private:
+  // Says whether tensor ranks may hold the value in parts. Tokens, which are activation 0, are whole on every rank.
+  bool is_shared(const Value& value) const {
+    return ((value.kind == ValueKind::kActivation && value.index > 0) ||
+            value.kind == ValueKind::kActivationGradient) &&
+           !wholes_.contains(tensor_of(value));
+  }
+
   // Tells whether each rank has the tensor of its own heads, or its gradient.
   bool is_by_heads(const Value& value) const { return gives_heads_[static_cast<size_t>(value.index) - 1]; }
 
@@ -67,6 +72,8 @@ class TensorSplitter {
         if (is_shared(value)) value = declare(placed(value, uncut_placement_));
       }
     }
+    const bool runs_block = is_pass(op) && op.kind != OpKind::kBackwardWeight;
+    if (runs_block && shares_choices_[static_cast<size_t>(op.block)]) op.axis = axis_;
     ops_.push_back(std::move(op));
   }
 
@@ -169,8 +176,10 @@ class TensorSplitter {
   const int64_t rows_;
   const std::vector<std::vector<spec::TensorId>>& inputs_;
   const std::vector<bool>& gives_heads_;  // by block
-  std::set<Value> padded_wholes_;         // whole values whose bytes are those of all shards
-  std::set<Value> recomputed_from_;       // what the last cut op gathered, if it was a recompute
+  const std::set<spec::TensorId>& wholes_;
+  const std::vector<bool>& shares_choices_;  // by block
+  std::set<Value> padded_wholes_;            // whole values whose bytes are those of all shards
+  std::set<Value> recomputed_from_;          // what the last cut op gathered, if it was a recompute
   std::vector<Op> ops_;
 };
 
@@ -197,14 +206,16 @@ TensorParallel::TensorParallel(int axis, const spec::ModelTable& model, bool kee
   for (const spec::BlockShape& block : model.blocks) {
     splits_.push_back(block.split);
     gives_heads_.push_back(block.gives_heads);
+    shares_choices_.push_back(block.shares_choices);
   }
+  wholes_ = whole_tensors(model);
   sequence_parallel_ = std::ranges::count(splits_, Split::kSequence) > 0;
   if (!sequence_parallel_ || keeps_gathered) return;
   for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
     std::vector<spec::TensorId> inputs;
     if (splits_[static_cast<size_t>(b)] == Split::kCut) inputs = model.inputs_of(b);
     std::erase_if(inputs, [&](spec::TensorId input) {  // tokens, and what is not gathered
-      return input.producer == 0 || gives_heads_[static_cast<size_t>(input.producer) - 1];
+      return input.producer == 0 || wholes_.contains(input) || gives_heads_[static_cast<size_t>(input.producer) - 1];
     });
     inputs_.push_back(std::move(inputs));
   }
@@ -217,7 +228,20 @@ std::string TensorParallel::name() const {
 }
 
 Program TensorParallel::rewrite(Program step) const {
-  return TensorSplitter(std::move(step), axis_, sequence_parallel_, rows_, inputs_, gives_heads_).rewrite(splits_);
+  return TensorSplitter(std::move(step), axis_, sequence_parallel_, rows_, inputs_, gives_heads_, wholes_,
+                        shares_choices_)
+      .rewrite(splits_);
+}
+
+std::set<spec::TensorId> whole_tensors(const spec::ModelTable& model) {
+  std::set<spec::TensorId> wholes;
+  for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
+    const auto& outputs = model.blocks[static_cast<size_t>(b)].outputs;
+    for (int tensor = 0; tensor < static_cast<int>(outputs.size()); ++tensor) {
+      if (outputs[static_cast<size_t>(tensor)].is_whole) wholes.emplace(b + 1, tensor);
+    }
+  }
+  return wholes;
 }
 
 std::map<int, int> axes_of_copies(const spec::ModelTable& model, const spec::Layout& layout) {

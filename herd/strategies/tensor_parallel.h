@@ -18,6 +18,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,9 @@ class TensorParallel final : public Strategy {
   std::vector<spec::Split> splits_;  // by block
   std::vector<bool> gives_heads_;    // by block
   std::vector<std::vector<spec::TensorId>>
-      inputs_;  // by block: activations that backward reads again; empty = graphs keep all
+      inputs_;                        // by block: activations that backward reads again; empty = graphs keep all
+  std::set<spec::TensorId> wholes_;   // that no block cuts
+  std::vector<bool> shares_choices_;  // by block
   bool sequence_parallel_;
   int64_t rows_;  // token rows of a micro-batch
 };
@@ -48,6 +51,9 @@ class TensorParallel final : public Strategy {
 // tensor axis where all of it do. Their gradients are partial sums, of which each of these ranks has the term of its
 // own query heads.
 std::map<int, int> axes_of_copies(const spec::ModelTable& model, const spec::Layout& layout);
+
+// Returns the tensors of which each tensor rank has all (spec::TensorShape::is_whole).
+std::set<spec::TensorId> whole_tensors(const spec::ModelTable& model);
 
 // Returns the groups of blocks that work on shards of rows, ascending. Their gradients are partial sums along the axis.
 std::vector<int> groups_of_sequence_blocks(const spec::ModelTable& model);

@@ -304,22 +304,58 @@ TEST(ExpertsTraining, WithNormsOfHeadsGatesAndDenseLayersIsAsOnOneRank) {
   EXPECT_LE(worst_difference(train_in_threads(with(losing, {"mesh.pp=2"}), 2, 2).losses, alone.losses), 2e-6);
 }
 
-TEST(ExpertsTraining, WhatIsOfWholeSequencesIsRefusedBesideTensorRanks) {
-  const auto refusal = [](const std::vector<std::string>& keys) -> std::string {
+// Context and tensor ranks tell each other their choices: a router's losses and a capacity are those of whole
+// sequences, of which they have parts. Seven tokens leave one of padding.
+TEST(ExpertsTraining, RanksThatShareTokensHaveRoutersOfWholeSequences) {
+  constexpr int kFewSteps = 8;
+  for (const char* capacity : {"model.capacity_factor=0.8", "model.capacity_factor=0"}) {
+    const spec::RunFile run =
+        with(moe_run(), {"model.context=7", "model.balance_loss=0.3", "model.z_loss=0.05", capacity});
+    const Trained one = train_in_threads(with(run, {"train.micro_batch=12"}), 1, kFewSteps);
+    int index = run.model.capacity_factor > 0 ? 0 : 1;
+    for (const LayoutCase& layout :
+         {LayoutCase{"Ring", 2, {"mesh.cp=2", "strategy.context=ring"}},
+          LayoutCase{"RecomputedZero3", 4, {"mesh.cp=2", "strategy.zero=3", "strategy.recompute=full"}},
+          LayoutCase{"RingOfThree", 3, {"mesh.cp=3", "strategy.context=ring", "train.micro_batch=3"}},
+          LayoutCase{"Rows", 2, {"mesh.tp=2"}},
+          LayoutCase{"Stages", 4, {"mesh.cp=2", "mesh.pp=2", "strategy.recompute=every:2"}},
+          LayoutCase{"RowsZero3", 4, {"mesh.tp=2", "strategy.zero=3", "strategy.recompute=full"}},
+          LayoutCase{"RowsOfStages", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1"}},
+          LayoutCase{"RingOfStages",
+                     4,
+                     {"mesh.cp=2", "mesh.pp=2", "strategy.context=ring", "strategy.pipeline=zero_bubble_h1"}},
+          LayoutCase{"RowsByTurns", 2, {"mesh.tp=2", "strategy.interleave_micro_batches=2", "train.micro_batch=3"}}}) {
+      if (index++ % one_in(2, 4) != 0) continue;
+      const Trained many = train_in_threads(with(run, layout.overrides), layout.ranks, kFewSteps);
+      EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << layout.name << first_apart(many.losses, one.losses);
+      EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << layout.name << first_apart(many.norms, one.norms);
+      EXPECT_EQ(many.dropped, one.dropped) << layout.name;
+      EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation) << layout.name;
+    }
+  }
+}
+
+TEST(ExpertsTraining, WhatIsOfWholeSequencesIsRefusedWhereTwoAxesHaveParts) {
+  const auto refusal = [](const std::vector<std::string>& keys, int ranks) -> std::string {
     try {
-      train_in_threads(with(with(moe_run(), {"mesh.tp=2", "model.balance_loss=0", "model.z_loss=0"}), keys), 2, 1);
+      const std::vector<std::string> none = {"model.experts=6", "model.balance_loss=0", "model.z_loss=0"};
+      train_in_threads(with(with(moe_run(), none), keys), ranks, 1);
     } catch (const Error& error) {
       return error.message();
     }
     return "";
   };
-  EXPECT_EQ(refusal({}), "");
-  EXPECT_NE(refusal({"model.z_loss=0.001"}).find("fix: model.balance_loss = 0 and model.z_loss = 0, with"),
-            std::string::npos);
-  EXPECT_NE(refusal({"model.capacity_factor=1"}).find("fix: model.capacity_factor = 0, or mesh.tp = 1"),
-            std::string::npos);
-  EXPECT_NE(refusal({"strategy.sequence_parallel=false"}).find("fix: strategy.sequence_parallel = true"),
-            std::string::npos);
+  EXPECT_EQ(refusal({"mesh.tp=2", "mesh.cp=2", "strategy.context=ring"}, 4), "");
+  const auto expect_refused = [&](const std::vector<std::string>& keys, int ranks, const std::string& words) {
+    EXPECT_NE(refusal(keys, ranks).find(words), std::string::npos) << refusal(keys, ranks);
+  };
+  expect_refused(
+      {"mesh.tp=2", "mesh.cp=2", "model.z_loss=0.001"}, 4,
+      "mesh.tp = 2 and mesh.cp = 2 gives each rank a part\n  fix: model.balance_loss = 0 and model.z_loss = 0, ");
+  expect_refused(
+      {"mesh.cp=2", "mesh.ep=2", "model.capacity_factor=1"}, 2,
+      "mesh.cp = 2 and mesh.ep = 2 gives each rank a part\n  fix: model.capacity_factor = 0, or mesh.ep = 1");
+  expect_refused({"mesh.tp=2", "strategy.sequence_parallel=false"}, 2, "fix: strategy.sequence_parallel = true");
 }
 
 }  // namespace

@@ -196,14 +196,14 @@ inline spec::RunFile drawn(const Combination& c) {
   if (c.pp == 1 && run.strategy.interleave_micro_batches == 1 && c.seed % 5 > 2) run.strategy.order = "layer_major";
   if (c.ep == 1 && c.seed % 7 < 4) draw_codec(c, run);  // neither goes with experts on several ranks
   if (c.ep == 1 && c.seed % 7 >= 4) draw_servers(c, run);
-  if (c.kind == "moe" && c.tp * c.cp > 1) {  // what is of whole sequences does not go with ranks that cut rows
-    run.model.balance_loss = run.model.z_loss = 0;
-    if (c.tp > 1) run.strategy.sequence_parallel = true;
-  }
+  // What is of whole sequences goes with ranks that have parts of them along one axis, where each holds all experts.
+  const bool has_whole = c.tp * c.cp == 1 || (c.ep == 1 && (c.tp == 1 || c.cp == 1));
+  if (c.kind == "moe" && !has_whole) run.model.balance_loss = run.model.z_loss = 0;
+  if (c.kind == "moe" && c.tp > 1) run.strategy.sequence_parallel = true;
   // In 16 bits choices differ between layouts, and what follows from them more.
   if (c.kind == "moe" && c.precision == "fp32") {
     if (c.seed % 2 == 0) run.model.bias_balancing = 1e-3;
-    if (c.seed % 5 < 2 && c.tp * c.cp == 1) run.model.capacity_factor = c.seed % 5 == 0 ? 0.7 : 1.25;
+    if (c.seed % 5 < 2 && has_whole) run.model.capacity_factor = c.seed % 5 == 0 ? 0.7 : 1.25;
   }
   // Rounding to int8 changes choices, too.
   if (run.model.bias_balancing == 0 && run.model.capacity_factor == 0) {
