@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "herd/base/error.h"
 #include "herd/launch/environment.h"
 #include "herd/train/train_chain.h"
 
@@ -100,7 +101,10 @@ int main(int argc, char** argv) {
     loss_sum = 0, counted = 0;
   };
   herd::train::TrainHooks hooks;
-  if (herd::launch::read_environment().rank == 0) hooks.step_done = print_epochs;
+  try {
+    if (herd::launch::read_environment().rank == 0) hooks.step_done = print_epochs;
+  } catch (const herd::Error&) {  // train_chain() says what is wrong with it
+  }
   return herd::train_chain(static_cast<int>(arguments.size()), arguments.data(), make_chain(),
                            {.read = read_sequences, .samples = samples}, hooks);
 }

@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <type_traits>
 
 #include "herd/base/error.h"
@@ -125,8 +127,8 @@ class KeptBuffers {
   std::vector<std::vector<std::byte>> bytes_;
 };
 
-// Runs a function of the program's. What it throws, if it is no Error, becomes kBadConfig: message_of() makes the
-// message of its words, those of torch without a stack.
+// Runs a function of the program's. What it throws gets the message that message_of() makes of its words, those of
+// torch without a stack; not an Error, nor a lack of memory.
 template <class Function, class MessageOf>
 std::invoke_result_t<Function> run_named(const Function& function, const MessageOf& message_of) {
   std::string words;
@@ -134,12 +136,16 @@ std::invoke_result_t<Function> run_named(const Function& function, const Message
     return function();
   } catch (const Error&) {
     throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
   } catch (const c10::Error& error) {
     words = error.what_without_backtrace();
   } catch (const std::exception& error) {
     words = error.what();
   }
-  throw Error(Code::kBadConfig, message_of(words));
+  throw std::runtime_error(message_of(words));
 }
 
 // Runs the block on this rank. One row that stands in for samples is no statistic: a batch norm would refuse it.

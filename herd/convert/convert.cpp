@@ -78,6 +78,11 @@ Converted convert(const ConvertOptions& options, FileSystem& files) {
                                       "\n  fix: --dtype fp32, bf16 or fp16");
   }
   const auto source = open_weights(options.source);
+  if (source->run().model.kind == "chain") {
+    throw Error(Code::kBadConfig, options.source.string() +
+                                      " holds a chain, whose blocks are known to its program alone"
+                                      "\n  fix: herd checkpoint reshard, or model.weights in a run of that program");
+  }
   std::error_code ignored;
   if (std::filesystem::equivalent(options.source, options.out, ignored)) {
     throw Error(Code::kBadConfig, "--out is the folder that is converted, " + options.source.string() +

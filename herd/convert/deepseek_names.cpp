@@ -23,6 +23,12 @@ void require_deepseek(const Model& model) {
   require_flag(kDeepseek, "qkv_bias", model.qkv_bias, false);
   require_softmax_router(model, kDeepseek);
   require_flag(kDeepseek, "shared_gate", model.has_shared_gate(), false);
+  // Its published code divides only the weights of several experts, takes width / heads, and knows linear scaling.
+  if (model.top_k == 1) require_flag(kDeepseek, "normalize_weights", model.normalize_weights, false);
+  if (model.head_width != 0 && model.head_width * model.heads != model.width)
+    refuse_model(kDeepseek, "head_width", std::to_string(model.head_width), "width / heads", "--to herd");
+  if (model.rope_scaling == "llama3")
+    refuse_model(kDeepseek, "rope_scaling", "\"llama3\"", "\"none\" or \"linear\"", "--to herd");
 }
 
 std::string format_deepseek_config(const TransformersConfig& config, std::string_view dtype) {
@@ -31,6 +37,7 @@ std::string format_deepseek_config(const TransformersConfig& config, std::string
   json["architectures"] = {"DeepseekForCausalLM"};
   json["model_type"] = "deepseek";
   json.erase("mlp_bias");
+  if (m.rope_scaling != "none") json["rope_scaling"]["type"] = m.rope_scaling;
   json["n_routed_experts"] = m.experts;
   json["n_shared_experts"] = nullptr;
   if (m.shared_experts > 0) json["n_shared_experts"] = m.shared_experts;
@@ -75,7 +82,7 @@ TransformersConfig parse_deepseek_config(std::string_view text, const std::strin
   m.top_k = json.whole("num_experts_per_tok");
   m.expert_ffn = json.whole("moe_intermediate_size");
   m.dense_layers = count_of(json, "first_k_dense_replace");
-  m.normalize_weights = json.flag("norm_topk_prob", false);
+  m.normalize_weights = json.flag("norm_topk_prob", false) && m.top_k > 1;
   return config;
 }
 

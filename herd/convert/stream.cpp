@@ -109,12 +109,14 @@ void read_slice(WeightSource& source, const Weight& weight, const TensorSlice& s
                 const std::function<void(std::span<const float>)>& visit) {
   const std::string fault = find_fault(slice, weight.shape);
   HERD_CHECK(fault.empty(), fault);
-  const IndexRange elements = slice.elements, columns = slice.box.back();
+  const IndexRange elements = slice.elements, columns = slice.box.empty() ? IndexRange{0, 1} : slice.box.back();
   if (elements.size() == 0) return;
-  const bool has_matrices = slice.box.size() == 3;  // one for each expert
-  HERD_CHECK(!has_matrices || slice.box[1].size() == weight.shape[1], "part of the rows of the matrices of experts");
   const int64_t width = columns.size();
-  const int64_t first_row = slice.box.size() < 2 ? 0 : slice.box[0].begin * (has_matrices ? weight.shape[1] : 1);
+  int64_t first_row = slice.box.size() < 2 ? 0 : slice.box[0].begin;
+  for (size_t d = 1; d + 1 < slice.box.size(); ++d) {  // rows of the matrices of experts, or of a filter
+    HERD_CHECK(slice.box[d].size() == weight.shape[d], "part of the rows of matrices");
+    first_row *= weight.shape[d];
+  }
   // The rows of the box that hold the elements.
   const int64_t begin = elements.begin / width, end = (elements.end + width - 1) / width;
   int64_t position = begin * width;

@@ -30,7 +30,7 @@ class CheckpointWeights final : public WeightSource {
 
   void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) override {
     TensorSlice slice = whole_slice(weight.shape);
-    slice.box.back() = columns;
+    if (!slice.box.empty()) slice.box.back() = columns;
     slice.elements = {rows.begin * columns.size(), rows.end * columns.size()};
     bytes_.resize(out.size() * static_cast<size_t>(size_of(weight.dtype)));
     reader_.read(weight.name, slice, bytes_);

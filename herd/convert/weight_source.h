@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,12 +19,14 @@ namespace herd::convert {
 
 struct Weight {
   std::string name;            // herd's name of it
-  std::vector<int64_t> shape;  // in herd's model; one to three dims
+  std::vector<int64_t> shape;  // in herd's model; one to three dims, of a chain any number
   DType dtype = DType::kF32;   // as the file stores it
   bool transposed = false;     // the file stores it with its dims swapped
   // A matrix for each expert, one below the other, is one matrix.
-  int64_t rows() const { return shape.size() < 2 ? 1 : shape.size() < 3 ? shape[0] : shape[0] * shape[1]; }
-  int64_t columns() const { return shape.back(); }
+  int64_t rows() const {
+    return shape.empty() ? 1 : std::accumulate(shape.begin(), shape.end() - 1, int64_t{1}, std::multiplies<>());
+  }
+  int64_t columns() const { return shape.empty() ? 1 : shape.back(); }
 };
 
 class WeightSource {

@@ -32,6 +32,20 @@ KeyTable::KeyTable(std::vector<Key> keys, const std::vector<double>& shares) : k
                                         std::to_string(key.row_elements) +
                                         " elements and a codec, which encodes whole keys\n  fix: one of the two");
     }
+    int64_t end = 0;  // of the exact elements before a range
+    for (const kernels::ElementRange& range : key.exact) {
+      if (range.begin < end || range.end < range.begin || range.end > key.elements) {
+        throw Error(Code::kBadConfig, "key " + std::to_string(offsets_.size() - 1) + " has exact elements [" +
+                                          std::to_string(range.begin) + ", " + std::to_string(range.end) + ") of " +
+                                          std::to_string(key.elements) + ", after those before " + std::to_string(end) +
+                                          "\n  fix: ranges inside the key, ascending, none over another");
+      }
+      end = range.end;
+    }
+    if (key.codec && key.codec->block < 1) {
+      throw Error(Code::kBadConfig, "key " + std::to_string(offsets_.size() - 1) + " has a codec with blocks of " +
+                                        std::to_string(key.codec->block) + " elements\n  fix: 1 or more");
+    }
     offsets_.push_back(offsets_.back() + key.elements);
     words.insert(words.end(), {key.elements, key.row_elements, key.decay ? 0 : 1});
     const auto add_ranges = [&](const std::vector<kernels::ElementRange>& ranges) {

@@ -201,7 +201,8 @@ void LayerMemory::attention_backward(HeldBytes& held, Halves halves, const PartE
 int64_t LayerMemory::kept_of_routing() const {
   const auto& [experts, top_k, shared, losses, ranks] = s_.mixture;
   if (experts == 0) return 0;
-  const int64_t counts = s_.gathered_choices > 0 && losses ? s_.B * experts * 4 : 0;
+  // Of whole sequences: counts, and the sequence of each row.
+  const int64_t counts = s_.gathered_choices > 0 && losses ? s_.B * experts * 4 + s_.R * 8 : 0;
   return s_.R * (experts * 4 + top_k * (8 + 4 + 16)) + (experts + 1) * 8 +
          counts;  // logits; choice, weight, row, token
 }
@@ -257,7 +258,8 @@ void LayerMemory::mixture_forward(HeldBytes& held) const {
   if (s_.element != 4) held.take_briefly(4 * (s_.R + experts) * s_.D);  // the router's operands in fp32
   held.take(s_.R * top_k * 12);                                         // choices and their weights
   held.take_briefly((losses ? 2 : 1) * logits + 4 * s_.R + 16 * s_.B * experts);
-  if (s_.gathered_choices > 0) held.take_briefly(2 * s_.gathered_choices + logits);  // by ranks, and by tokens
+  if (s_.gathered_choices > 0)  // choices by ranks, by tokens, and in their order, and places
+    held.take_briefly(3 * s_.gathered_choices + 4 * s_.gathered_choices / top_k + logits);
   held.take(kept_of_routing() - logits - s_.R * top_k * 12);
   if (ranks > 1) held.take(kept_of_exchange() + top_k * d);  // and the rows that go
   const int64_t outputs = rows_of_experts() * s_.D * s_.element;

@@ -488,7 +488,7 @@ void TableBuilder::add_mixture(BlockShape& block, int64_t rows) const {
   if (ep_ > 1) block.inner.push_back(exchange_of_rows(rows));
   block.shares_choices = gathered_choices() > 0;
   if (!block.shares_choices) return;
-  block.routing_bytes += B_ * m_.experts * 4;
+  block.routing_bytes += B_ * m_.experts * 4 + B_ * 8;  // counts of whole sequences, and their losses
   const std::string axis = cp_ > 1 ? "cp" : "tp";
   block.inner.push_back({.axis = axis, .is_all_reduce = false, .bytes = gathered_choices(), .times_forward = 1});
   if (tp_ > 1 && m_.has_router_losses()) block.inner.push_back({.axis = axis, .bytes = B_ * 2 * 4, .times_forward = 1});

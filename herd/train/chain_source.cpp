@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <new>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -87,18 +89,21 @@ class ChainReader {
   }
 
   Batch batch_of(const std::vector<int64_t>& samples) const {
-    const std::string what = "the data function throws for " + number(static_cast<int64_t>(samples.size())) +
-                             " samples from sample " + number(samples.front()) + " on: ",
-                      fix = "a data function that gives a row for each index";
+    std::string words;
     try {
       return read_(samples);
     } catch (const Error&) {
       throw;
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (const c10::Error& error) {
-      refuse(what + error.what_without_backtrace(), fix);
+      words = error.what_without_backtrace();
     } catch (const std::exception& error) {
-      refuse(what + error.what(), fix);
+      words = error.what();
     }
+    throw std::runtime_error("the data function throws for " + number(static_cast<int64_t>(samples.size())) +
+                             " samples from sample " + number(samples.front()) + " on: " + words +
+                             "\n  fix: a data function that gives a row for each index");
   }
 
   // Returns the size of the dimensions that count tokens; 1 where there are none.
@@ -274,6 +279,12 @@ class ChainSource final : public ModelSource {
       } catch (const Error& failure) {
         code = static_cast<int64_t>(failure.code());
         text = failure.message();
+      } catch (const c10::Error& failure) {
+        code = static_cast<int64_t>(Code::kBadConfig);
+        text = "the chain cannot be run: " + std::string(failure.what_without_backtrace());
+      } catch (const std::exception& failure) {  // what a block or the data function throws has its name
+        code = static_cast<int64_t>(Code::kBadConfig);
+        text = failure.what();
       }
     }
     std::vector<int64_t> head = {code, static_cast<int64_t>(text.size())};

@@ -7,6 +7,7 @@ PyTorch alone refuses. herd/launch/environment.h has the same launchers, in the 
 import importlib
 import os
 import re
+import urllib.parse
 import zlib
 from collections.abc import Mapping
 
@@ -44,7 +45,7 @@ def torchrun_variables(given: Mapping[str, str]) -> dict[str, str]:
     elif given.get("OMPI_COMM_WORLD_RANK"):
         numbers = [given[f"OMPI_COMM_WORLD_{name}"] for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")]
         address = given.get("HERD_RENDEZVOUS") or ("" if numbers[1] != numbers[3] else "127.0.0.1:")
-        meeting = _meeting(_host_of(address), given.get("PMIX_NAMESPACE", "")) if address else {}
+        meeting = _meeting(_host_of(address), given.get("PMIX_NAMESPACE") or given.get("OMPI_MCA_ess_base_jobid", "")) if address else {}
     elif given.get("SLURM_STEP_ID") and given.get("SLURM_PROCID"):
         tasks = given.get("SLURM_STEP_TASKS_PER_NODE") or given["SLURM_TASKS_PER_NODE"]
         numbers = [given[f"SLURM_{name}"] for name in ("PROCID", "NTASKS", "LOCALID")]
@@ -62,7 +63,8 @@ def register() -> None:
     plain = handlers.get("env")
 
     def handler(url, *arguments, **options):
-        if not os.environ.get("RANK") and not os.environ.get("WORLD_SIZE"):
+        given = urllib.parse.parse_qs(urllib.parse.urlparse(url).query)  # rank and world_size that the program states
+        if not given and not os.environ.get("RANK") and not os.environ.get("WORLD_SIZE"):
             try:
                 found = torchrun_variables(os.environ)
             except KeyError as missing:

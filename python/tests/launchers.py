@@ -6,6 +6,7 @@ srun's real run is two_hosts_slurm.
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -85,5 +86,8 @@ if __name__ == "__main__":
     the_variables_of_each_launcher()
     what_is_missing_is_named()
     for launcher in COMMANDS:
+        if shutil.which(COMMANDS[launcher][0]) is None:
+            print(f"{launcher}: not here", flush=True)
+            continue
         a_program_runs_under(launcher)
         print(f"{launcher}: passed", flush=True)

@@ -19,6 +19,19 @@ TEST(KeyTable, RefusesKeysWithoutElementsOrWholeRows) {
   EXPECT_ERROR(keys.at(-1), Code::kBadConfig, "key -1 is unknown");
 }
 
+TEST(KeyTable, RefusesExactElementsThatAreNone_AndBlocksWithoutElements) {
+  const kernels::CodecSettings int8{.kind = kernels::CodecKind::kInt8};
+  for (const std::vector<kernels::ElementRange>& exact :
+       {std::vector<kernels::ElementRange>{{0, 9}}, {{-1, 2}}, {{4, 6}, {5, 7}}, {{4, 6}, {0, 2}}, {{3, 2}}})
+    EXPECT_ERROR((KeyTable{{.elements = 8, .codec = int8, .exact = exact}}), Code::kBadConfig, "key 0", "exact",
+                 "fix:");
+  const KeyTable keys{{.elements = 8, .codec = int8, .exact = {{0, 2}, {2, 3}, {7, 8}}}};
+  EXPECT_EQ(keys.size(), 1);
+  kernels::CodecSettings none = int8;
+  none.block = 0;
+  EXPECT_ERROR((KeyTable{{.elements = 8, .codec = none}}), Code::kBadConfig, "blocks of 0");
+}
+
 TEST(KeyTable, TellsModelsApartByItsFingerprint) {
   const auto fingerprint = [](std::vector<Key> keys) { return KeyTable(std::move(keys)).fingerprint(); };
   EXPECT_EQ(fingerprint({{.elements = 4}, {.elements = 6}}), fingerprint({{.elements = 4}, {.elements = 6}}));
