@@ -23,12 +23,10 @@ void require_deepseek(const Model& model) {
   require_flag(kDeepseek, "qkv_bias", model.qkv_bias, false);
   require_softmax_router(model, kDeepseek);
   require_flag(kDeepseek, "shared_gate", model.has_shared_gate(), false);
-  // Its published code divides only the weights of several experts, takes width / heads, and knows linear scaling.
+  // Its published code divides only the weights of several experts, and takes width / heads.
   if (model.top_k == 1) require_flag(kDeepseek, "normalize_weights", model.normalize_weights, false);
   if (model.head_width != 0 && model.head_width * model.heads != model.width)
     refuse_model(kDeepseek, "head_width", std::to_string(model.head_width), "width / heads", "--to herd");
-  if (model.rope_scaling == "llama3")
-    refuse_model(kDeepseek, "rope_scaling", "\"llama3\"", "\"none\" or \"linear\"", "--to herd");
 }
 
 std::string format_deepseek_config(const TransformersConfig& config, std::string_view dtype) {
