@@ -1,4 +1,5 @@
 """Hosts on one machine, network namespaces whose links of limited rate meet in a switch, which is a namespace, too."""
+import json
 import os
 import pathlib
 import subprocess
@@ -36,3 +37,20 @@ class SwitchedHosts(two_hosts.TwoHosts):
             for where, interface in ((name, "cable0"), (self.switch, port)):
                 subprocess.run(["tc", "-n", where, "qdisc", "add", "dev", interface, "root", "tbf", "rate", self.rate, "burst",
                                 "256kb", "latency", "50ms"], check=True)
+
+
+def run_job(build, rate, num_hosts, program):
+    """What each host of a job printed that ran `program` with a rank on each host; exits where one failed."""
+    with SwitchedHosts(num_hosts, rate) as hosts:
+        started = [hosts.start(node, [f"{build}/herd", "run", "-n", "1", "--nnodes", str(num_hosts), "--node-rank", str(node),
+                                      "--rendezvous", f"{hosts.addresses[0]}:29400", "--", *program],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for node in range(num_hosts)]
+        texts = [one.communicate(timeout=600)[0] for one in started]
+    if any(one.returncode for one in started):
+        sys.exit("".join(texts))
+    return texts
+
+
+def rounds_of(text):
+    """Seconds of the rounds that build/release/bench/round printed, but for the first."""
+    return [json.loads(line[line.index("{"):])["s"] for line in text.splitlines() if '"round"' in line][1:]

@@ -14,7 +14,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 
 here = pathlib.Path(__file__).resolve().parent
@@ -27,18 +26,9 @@ import two_hosts  # noqa: E402
 
 def seconds(args, workers, dedicated):
     """The median seconds of a round, but for the first."""
-    with switched_hosts.SwitchedHosts(workers + dedicated, args.rate) as hosts:
-        started = []
-        for node in range(workers + dedicated):
-            command = [f"{args.build}/herd", "run", "-n", "1", "--nnodes", str(workers + dedicated), "--node-rank", str(node),
-                       "--rendezvous", f"{hosts.addresses[0]}:29400", "--", f"{args.build}/bench/round",
-                       str(dedicated), str(args.mib), str(args.rounds)]
-            started.append(hosts.start(node, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-        texts = [one.communicate(timeout=600)[0] for one in started]
-        if any(one.returncode for one in started):
-            sys.exit("".join(texts))
-    rounds = [json.loads(line[line.index("{"):])["s"] for line in texts[0].splitlines() if '"round"' in line]
-    return statistics.median(rounds[1:])
+    program = [f"{args.build}/bench/round", str(dedicated), str(args.mib), str(args.rounds)]
+    texts = switched_hosts.run_job(args.build, args.rate, workers + dedicated, program)
+    return statistics.median(switched_hosts.rounds_of(texts[0]))
 
 
 def main():

@@ -18,7 +18,6 @@ import os
 import pathlib
 import re
 import statistics
-import subprocess
 import sys
 
 here = pathlib.Path(__file__).resolve().parent
@@ -45,16 +44,10 @@ def measure(args, workers, algorithm):
         program = [f"{args.build}/bench/two_hosts_all_reduce", str(args.mib << 20), str(args.rounds), algorithm]
     else:
         program = [f"{args.build}/bench/round", "1", str(args.mib), str(args.rounds + 1), "alone"]
-    with switched_hosts.SwitchedHosts(num_hosts, args.rate) as hosts:
-        started = [hosts.start(node, [f"{args.build}/herd", "run", "-n", "1", "--nnodes", str(num_hosts), "--node-rank", str(node),
-                                      "--rendezvous", f"{hosts.addresses[0]}:29400", "--", *program],
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for node in range(num_hosts)]
-        texts = [one.communicate(timeout=600)[0] for one in started]
-        if any(one.returncode for one in started):
-            sys.exit("".join(texts))
+    texts = switched_hosts.run_job(args.build, args.rate, num_hosts, program)
     if algorithm:
         return [float(us) / 1e6 for us in re.findall(r"us ([\d.]+)", "".join(texts))]
-    return [json.loads(line[line.index("{"):])["s"] for line in texts[0].splitlines() if '"round"' in line][1:]
+    return switched_hosts.rounds_of(texts[0])
 
 
 def main():

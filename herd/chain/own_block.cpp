@@ -10,15 +10,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <set>
-#include <stdexcept>
-#include <type_traits>
 
 #include "herd/base/error.h"
 #include "herd/bridge/budget_allocator.h"
 #include "herd/bridge/tensor_buffer.h"
+#include "herd/chain/run_named.h"
 #include "herd/nn/philox.h"
 #include "herd/nn/run_block.h"
 #include "herd/spec/frozen.h"
@@ -126,27 +124,6 @@ class KeptBuffers {
   const std::vector<nn::Buffer>& buffers_;
   std::vector<std::vector<std::byte>> bytes_;
 };
-
-// Runs a function of the program's. What it throws gets the message that message_of() makes of its words, those of
-// torch without a stack; not an Error, nor a lack of memory.
-template <class Function, class MessageOf>
-std::invoke_result_t<Function> run_named(const Function& function, const MessageOf& message_of) {
-  std::string words;
-  try {
-    return function();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const c10::OutOfMemoryError&) {
-    throw;
-  } catch (const c10::Error& error) {
-    words = error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    words = error.what();
-  }
-  throw std::runtime_error(message_of(words));
-}
 
 // Runs the block on this rank. One row that stands in for samples is no statistic: a batch norm would refuse it.
 Tensors run(const OwnBlockParts& parts, const Tensors& x, const nn::Context& context) {

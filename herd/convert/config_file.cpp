@@ -107,6 +107,11 @@ void ConfigFile::wrong_type(const std::string& member, const std::string& expect
          "the config.json that save_pretrained() wrote beside the weights");
 }
 
+int64_t ConfigFile::count(const std::string& member, std::optional<int64_t> otherwise) const {
+  const Json* value = find(member);
+  return value != nullptr && *value == 0 ? 0 : whole(member, otherwise);
+}
+
 int64_t ConfigFile::whole(const std::string& member, std::optional<int64_t> otherwise) const {
   const Json* value = find(member);
   if (value == nullptr && otherwise) return *otherwise;

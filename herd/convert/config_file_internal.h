@@ -32,6 +32,8 @@ class ConfigFile {
   // Return the value of a member; `otherwise`, if stated, where it is missing or null. Throw kCorruptFile for anything
   // else: a whole number must lie in [1, 2^40].
   int64_t whole(const std::string& member, std::optional<int64_t> otherwise = {}) const;
+  // As whole(), of a number that may be 0.
+  int64_t count(const std::string& member, std::optional<int64_t> otherwise = {}) const;
   double real(const std::string& member, std::optional<double> otherwise = {}) const;
   bool flag(const std::string& member, bool otherwise) const;
 

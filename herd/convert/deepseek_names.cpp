@@ -48,11 +48,6 @@ std::string format_deepseek_config(const TransformersConfig& config, std::string
   return json.dump(2) + "\n";
 }
 
-int64_t count_of(const ConfigFile& json, const std::string& member) {
-  const Json* value = json.find(member);
-  return value != nullptr && *value == 0 ? 0 : json.whole(member, 0);
-}
-
 // Checks the members that change what its mixtures compute. The value of herd's moe stands first.
 void check_mixture(const ConfigFile& json) {
   const std::pair<const char*, std::vector<Json>> expected[] = {{"moe_layer_freq", {1}},
@@ -76,10 +71,10 @@ TransformersConfig parse_deepseek_config(std::string_view text, const std::strin
   Model& m = config.model;
   m.kind = "moe";
   m.experts = json.whole("n_routed_experts");
-  m.shared_experts = count_of(json, "n_shared_experts");
+  m.shared_experts = json.count("n_shared_experts", 0);
   m.top_k = json.whole("num_experts_per_tok");
   m.expert_ffn = json.whole("moe_intermediate_size");
-  m.dense_layers = count_of(json, "first_k_dense_replace");
+  m.dense_layers = json.count("first_k_dense_replace", 0);
   m.normalize_weights = json.flag("norm_topk_prob", false) && m.top_k > 1;
   return config;
 }

@@ -99,9 +99,7 @@ void parse_mixture(const ConfigFile& json, bool is_first, Model& m) {
   m.normalize_weights = json.flag("norm_topk_prob", false);
   m.dense_layers = dense_layers_of(json);
   if (!is_first) return;
-  const Json* none = json.find("shared_expert_intermediate_size");
-  if (none != nullptr && *none == 0) return;
-  const int64_t shared = json.whole("shared_expert_intermediate_size", 5632);
+  const int64_t shared = json.count("shared_expert_intermediate_size", 5632);
   if (shared % m.expert_ffn != 0)
     json.refuse(Code::kBadConfig, "shared_expert_intermediate_size",
                 "is " + std::to_string(shared) +
@@ -110,7 +108,7 @@ void parse_mixture(const ConfigFile& json, bool is_first, Model& m) {
                     std::to_string(m.expert_ffn) + " = " + std::to_string(shared % m.expert_ffn),
                 "a model whose \"moe_intermediate_size\" divides it");
   m.shared_experts = shared / m.expert_ffn;
-  m.shared_gate = true;
+  m.shared_gate = shared > 0;
 }
 
 template <Qwen kWhich>

@@ -75,7 +75,6 @@ EncodedPush::EncodedPush(const KeyTable& keys, int64_t index, int num_servers, M
 kernels::EncodingLoss EncodedPush::encode(std::span<const float> gradient) {
   const Key& key = keys_.at(index_);
   HERD_CHECK(static_cast<int64_t>(gradient.size()) == key.elements, "the gradient of a key");
-  std::vector<kernels::EncodedPart> parts;
   messages_.clear();
   if (is_list(key)) {
     std::vector<std::byte> list(static_cast<size_t>(encoded_bytes(*key.codec, key.elements)));
@@ -84,6 +83,7 @@ kernels::EncodingLoss EncodedPush::encode(std::span<const float> gradient) {
     lay_out(gradient, list);
     return loss;
   }
+  std::vector<kernels::EncodedPart> parts;
   std::byte* to = memory_.message.data();
   for (int server = 0; server < num_servers_; ++server) {
     const ElementRange piece = keys_.piece(index_, server, num_servers_);

@@ -384,32 +384,30 @@ void ServerState::after_local_call() {
   wait_.interrupt();
 }
 
-void ServerState::push(int64_t index, std::span<const float> gradient, double rate) {
+void ServerState::push_locally(int64_t index, double rate, const std::function<void(Floats& gradient)>& fill) {
   const std::lock_guard lock(mutex_);
   table_.check_push(local_worker_, index);
-  Floats copy = table_.take_buffer(index);
-  std::memcpy(copy.get(), gradient.data(), gradient.size_bytes());
-  table_.push(local_worker_, index, std::move(copy), rate);
+  Floats gradient = table_.take_buffer(index);
+  fill(gradient);
+  table_.push(local_worker_, index, std::move(gradient), rate);
   after_local_call();
+}
+
+void ServerState::push(int64_t index, std::span<const float> gradient, double rate) {
+  push_locally(index, rate, [&](Floats& copy) { std::memcpy(copy.get(), gradient.data(), gradient.size_bytes()); });
 }
 
 void ServerState::push_rows(int64_t index, std::span<const int64_t> rows, std::span<const float> values, double rate) {
-  const std::lock_guard lock(mutex_);
-  table_.check_push(local_worker_, index);
-  check_rows(index, rows);
-  Floats gradient = table_.take_buffer(index);
-  add_rows(index, rows, values, gradient);
-  table_.push(local_worker_, index, std::move(gradient), rate);
-  after_local_call();
+  push_locally(index, rate, [&](Floats& gradient) {
+    check_rows(index, rows);
+    add_rows(index, rows, values, gradient);
+  });
 }
 
 void ServerState::push_encoded(int64_t index, std::span<const std::byte> message, double rate) {
-  const std::lock_guard lock(mutex_);
-  table_.check_push(local_worker_, index);
-  Floats gradient = table_.take_buffer(index);
-  decode_message(table_.keys().at(index), table_.piece(index), message, gradient.get());
-  table_.push(local_worker_, index, std::move(gradient), rate);
-  after_local_call();
+  push_locally(index, rate, [&](Floats& gradient) {
+    decode_message(table_.keys().at(index), table_.piece(index), message, gradient.get());
+  });
 }
 
 Snapshot ServerState::pull(int64_t index, std::span<float> weights, SteadyTime deadline) {

@@ -21,8 +21,8 @@ struct Request {
   RequestKind kind = RequestKind::kHello;
   uint32_t wants_stop = 0;  // kReport
   int64_t index = 0;        // kReport: steps
-  int64_t count =
-      0;  // kPush, kPull: elements of the server's piece; kPushRows: rows; kPushEncoded: bytes; kReport: its count
+  // kPush, kPull: elements of the server's piece; kPushRows: rows; kPushEncoded: bytes; kReport: its count
+  int64_t count = 0;
   double rate = std::numeric_limits<double>::quiet_NaN();  // kReport: its sum
   int64_t deadline_ms = 0;                                 // kPull: how long other workers have; kReport: its staleness
   uint64_t fingerprint = 0;                                // kHello: of the worker's key table

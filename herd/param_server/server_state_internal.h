@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <span>
@@ -55,6 +56,8 @@ class ServerState {
     SteadyTime deadline{};
   };
 
+  // Pushes a gradient of the worker of this process, which `fill` writes.
+  void push_locally(int64_t index, double rate, const std::function<void(Floats& gradient)>& fill);
   void connect(int worker);
   void take(int worker);  // handles what has come
   void begin(int worker);

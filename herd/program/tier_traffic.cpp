@@ -62,7 +62,7 @@ std::vector<TierTraffic> tier_traffic(const Program& step, const sim::Timeline& 
                            {Lane::kCopyIn, OpKind::kFetch, "host to device"},
                            {Lane::kIo, OpKind::kEvict, "host to files"},
                            {Lane::kIo, OpKind::kFetch, "files to host"}};
-  const Ranges passes = times_of(timeline, step.rank, Lane::kCompute, nullptr);
+  Ranges passes;  // read off where something moves: most steps that a search simulates have no copies
   std::vector<TierTraffic> out;
   for (const Way& way : kWays) {
     TierTraffic traffic{.way = way.name};
@@ -71,6 +71,7 @@ std::vector<TierTraffic> tier_traffic(const Program& step, const sim::Timeline& 
       for (const Value& value : op.reads) traffic.bytes += step.values.at(value).bytes;
     }
     if (traffic.bytes == 0) continue;
+    if (passes.empty()) passes = times_of(timeline, step.rank, Lane::kCompute, nullptr);
     const Ranges copies = times_of(timeline, step.rank, way.lane, &way.kind);
     traffic.busy_us = length(copies);
     traffic.hidden_us = common_length(copies, passes);

@@ -6,9 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <map>
-#include <new>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -17,6 +15,7 @@
 #include "herd/bridge/budget_allocator.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/chain/chain_model.h"
+#include "herd/chain/run_named.h"
 #include "herd/chain/trace_chain.h"
 #include "herd/data/batch.h"
 #include "herd/data/sample_order.h"
@@ -89,21 +88,12 @@ class ChainReader {
   }
 
   Batch batch_of(const std::vector<int64_t>& samples) const {
-    std::string words;
-    try {
-      return read_(samples);
-    } catch (const Error&) {
-      throw;
-    } catch (const std::bad_alloc&) {
-      throw;
-    } catch (const c10::Error& error) {
-      words = error.what_without_backtrace();
-    } catch (const std::exception& error) {
-      words = error.what();
-    }
-    throw std::runtime_error("the data function throws for " + number(static_cast<int64_t>(samples.size())) +
-                             " samples from sample " + number(samples.front()) + " on: " + words +
-                             "\n  fix: a data function that gives a row for each index");
+    return run_named([&] { return read_(samples); },
+                     [&](const std::string& words) {
+                       return "the data function throws for " + number(static_cast<int64_t>(samples.size())) +
+                              " samples from sample " + number(samples.front()) + " on: " + words +
+                              "\n  fix: a data function that gives a row for each index";
+                     });
   }
 
   // Returns the size of the dimensions that count tokens; 1 where there are none.

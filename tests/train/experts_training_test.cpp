@@ -38,6 +38,12 @@ std::string first_apart(const std::vector<double>& a, const std::vector<double>&
   return "";
 }
 
+void expect_trained_as(const Trained& many, const Trained& one, const char* layout) {
+  EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << layout << " " << first_apart(many.losses, one.losses);
+  EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << layout << " " << first_apart(many.norms, one.norms);
+  EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation) << layout;
+}
+
 struct LayoutCase {
   const char* name;
   int ranks;
@@ -80,9 +86,7 @@ TEST_P(ExpertsOfRanks, LoseAsOneRankDoes) {
   static const Trained one = train_in_threads(with(run, {"train.micro_batch=12"}), 1, kSteps);
   const auto& [name, ranks, overrides] = GetParam();
   const Trained many = train_in_threads(with(run, overrides), ranks, kSteps);
-  EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << first_apart(many.losses, one.losses);
-  EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << first_apart(many.norms, one.norms);
-  EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation);
+  expect_trained_as(many, one, name);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -237,10 +241,8 @@ TEST(ExpertsTraining, RanksThatShareAttentionTrainAsOneRankDoes) {
           LayoutCase{"ZeroBubble", 8, {"mesh.tp=2", "mesh.ep=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1"}}}) {
       if (++index % one_in(3, 6) != (run.model.shared_experts == 0 && one_in(3, 6) > 1 ? 1 : 0)) continue;
       const Trained many = train_in_threads(with(run, layout.overrides), layout.ranks, kFewSteps);
-      EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << layout.name << first_apart(many.losses, one.losses);
-      EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << layout.name << first_apart(many.norms, one.norms);
+      expect_trained_as(many, one, layout.name);
       EXPECT_EQ(many.expert_load, one.expert_load) << layout.name;
-      EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation) << layout.name;
       for (const auto& [name, bias] : one.buffers)
         EXPECT_TRUE(at::equal(many.buffers.at(name), bias)) << layout.name << " " << name;
     }
@@ -267,10 +269,8 @@ TEST(ExpertsTraining, RanksThatShareTokensTrainAsOneRankDoes) {
                     "strategy.pipeline=zero_bubble_h1"}}}) {
     if (++index % one_in(3, 6) != 1 % one_in(3, 6)) continue;
     const Trained many = train_in_threads(with(run, layout.overrides), layout.ranks, kFewSteps);
-    EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << layout.name << first_apart(many.losses, one.losses);
-    EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << layout.name << first_apart(many.norms, one.norms);
+    expect_trained_as(many, one, layout.name);
     EXPECT_EQ(many.expert_load, one.expert_load) << layout.name;
-    EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation) << layout.name;
   }
 }
 
@@ -293,9 +293,7 @@ TEST(ExpertsTraining, WithNormsOfHeadsGatesAndDenseLayersIsAsOnOneRank) {
         LayoutCase{"Heads", 4, {"mesh.cp=2", "mesh.tp=2"}}}) {
     if (index++ % one_in(4, 4) != 0) continue;
     const Trained many = train_in_threads(with(run, layout.overrides), layout.ranks, kFewSteps);
-    EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << layout.name << first_apart(many.losses, one.losses);
-    EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << layout.name << first_apart(many.norms, one.norms);
-    EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation) << layout.name;
+    expect_trained_as(many, one, layout.name);
   }
   // The losses of routers begin in the first layer with experts.
   const spec::RunFile losing = with(run, {"model.balance_loss=0.05"});
@@ -327,10 +325,8 @@ TEST(ExpertsTraining, RanksThatShareTokensHaveRoutersOfWholeSequences) {
           LayoutCase{"RowsByTurns", 2, {"mesh.tp=2", "strategy.interleave_micro_batches=2", "train.micro_batch=3"}}}) {
       if (index++ % one_in(4, 4) != 0) continue;
       const Trained many = train_in_threads(with(run, layout.overrides), layout.ranks, kFewSteps);
-      EXPECT_LE(worst_difference(many.losses, one.losses), 2e-6) << layout.name << first_apart(many.losses, one.losses);
-      EXPECT_LE(worst_difference(many.norms, one.norms), 1e-4) << layout.name << first_apart(many.norms, one.norms);
+      expect_trained_as(many, one, layout.name);
       EXPECT_EQ(many.dropped, one.dropped) << layout.name;
-      EXPECT_NEAR(many.validation, one.validation, 2e-6 * one.validation) << layout.name;
     }
   }
 }

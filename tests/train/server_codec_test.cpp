@@ -11,7 +11,7 @@
 
 #include "herd/kernels/codec.h"
 #include "tests/support/expect_error.h"
-#include "train_in_threads.h"
+#include "trained_difference.h"
 
 namespace herd::train {
 namespace {
@@ -19,14 +19,6 @@ namespace {
 spec::RunFile coded_run(const std::string& sync, const std::string& codec, const std::string& more = "") {
   return tiny_run("clip = 0\n[strategy]\nsync = \"" + sync + "\"\ncompression = \"" + codec +
                   "\"\ncompression_ratio = 0.1\n" + more);
-}
-
-double most_apart_of(const Trained& a, const Trained& b) {
-  EXPECT_EQ(a.losses.size(), b.losses.size());
-  double worst = std::abs(a.validation - b.validation) / b.validation;
-  for (size_t i = 0; i < std::min(a.losses.size(), b.losses.size()); ++i)
-    worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / b.losses[i]);
-  return worst;
 }
 
 // An all-reduce of top-k adds the same lists in the same order. One in blocks encodes the sum once more, and in bf16
@@ -37,9 +29,9 @@ TEST(ServerCodec, TrainsAsAnAllReduceInTheSameCodec) {
   for (const std::string codec : {"topk", "int8", "int4", "bf16"}) {
     const Trained served = train_in_threads(coded_run("server", codec), 2, steps),
                   reduced = train_in_threads(coded_run("all_reduce", codec), 2, steps);
-    EXPECT_LE(most_apart_of(served, reduced), codec == "topk" ? 0 : 0.01) << codec;
-    EXPECT_LE(most_apart_of(served, plain), 0.03) << codec;
-    EXPECT_GT(most_apart_of(served, plain), 0) << codec << " changes nothing";
+    EXPECT_LE(most_apart(served, reduced), codec == "topk" ? 0 : 0.01) << codec;
+    EXPECT_LE(most_apart(served, plain), 0.03) << codec;
+    EXPECT_GT(most_apart(served, plain), 0) << codec << " changes nothing";
   }
 }
 
@@ -53,7 +45,7 @@ TEST(ServerCodec, HasTheSameBits_HoweverManyRanksServe) {
       run.strategy.servers = servers;
       const Trained served = train_in_threads(run, 3, 3);
       if (!first) first = served;
-      EXPECT_EQ(most_apart_of(served, *first), 0) << codec << ", " << servers << " servers";
+      EXPECT_EQ(most_apart(served, *first), 0) << codec << ", " << servers << " servers";
     }
   }
 }
@@ -62,10 +54,10 @@ TEST(ServerCodec, HasTheSameBits_HoweverManyRanksServe) {
 TEST(ServerCodec, EqualsPlainPushes_WhereNothingIsLost) {
   spec::RunFile run = coded_run("server", "topk");
   run.strategy.compression_ratio = 1;
-  EXPECT_EQ(most_apart_of(train_in_threads(run, 3, 6), train_in_threads(coded_run("server", "none"), 3, 6)), 0);
+  EXPECT_EQ(most_apart(train_in_threads(run, 3, 6), train_in_threads(coded_run("server", "none"), 3, 6)), 0);
   run = coded_run("server", "int4");
   run.strategy.compression_exclude = "*";
-  EXPECT_EQ(most_apart_of(train_in_threads(run, 2, 4), train_in_threads(coded_run("server", "none"), 2, 4)), 0);
+  EXPECT_EQ(most_apart(train_in_threads(run, 2, 4), train_in_threads(coded_run("server", "none"), 2, 4)), 0);
 }
 
 TEST(ServerCodec, PushesGradientsAsTheyAre_InItsWarmup) {

@@ -14,21 +14,13 @@
 
 #include "tests/support/expect_error.h"
 #include "tests/support/sample.h"
-#include "train_in_threads.h"
+#include "trained_difference.h"
 
 namespace herd::train {
 namespace {
 
 spec::RunFile run_with(const std::string& sync, const std::string& optimizer = "") {
   return tiny_run("clip = 0\n" + optimizer + "[strategy]\nsync = \"" + sync + "\"\n");
-}
-
-double most_apart(const Trained& a, const Trained& b) {
-  EXPECT_EQ(a.losses.size(), b.losses.size());
-  double worst = std::abs(a.validation - b.validation) / b.validation;
-  for (size_t i = 0; i < std::min(a.losses.size(), b.losses.size()); ++i)
-    worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / b.losses[i]);
-  return worst;
 }
 
 // Servers add in the order of ranks. Of two terms there is one order. How many ranks serve changes no bit.
