@@ -202,6 +202,11 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
 
 }  // namespace
 
+ExpertParameters find_experts(const GroupList& groups, const std::string& prefix) {
+  return {find(groups, prefix + "experts.gate.weight"), find(groups, prefix + "experts.up.weight"),
+          find(groups, prefix + "experts.down.weight")};
+}
+
 at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertParameters& parameters) {
   return ExpertsFunction::apply(x, routing.weights_Nk, routing.experts_Nk, parameters.gate.value(),
                                 parameters.up.value(), parameters.down.value(), &parameters,

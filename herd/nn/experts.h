@@ -11,7 +11,9 @@
 // REQUIRES a CPU. Threads: one at a time.
 #pragma once
 
-#include "herd/nn/parameter.h"
+#include <string>
+
+#include "herd/nn/parameter_group.h"
 #include "herd/nn/router.h"
 
 namespace herd::nn {
@@ -23,6 +25,9 @@ struct ExpertParameters {
   Parameter& up;    // (E, F, D)
   Parameter& down;  // (E, D, F)
 };
+
+// Returns the parameters prefix + experts.{gate, up, down} + .weight.
+ExpertParameters find_experts(const GroupList& groups, const std::string& prefix);
 
 at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertParameters& parameters);
 

@@ -2,7 +2,6 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
@@ -13,6 +12,7 @@
 #include <set>
 #include <vector>
 
+#include "herd/base/check.h"
 #include "herd/comm/communicator.h"
 #include "herd/nn/expert_rows_internal.h"
 #include "herd/nn/row_transfer_internal.h"
@@ -24,52 +24,29 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-using TransferPtr = std::shared_ptr<const RowTransfer>;
-
-// Keeps a transfer from forward to backward.
-struct SavedTransfer final : torch::CustomClassHolder {
-  explicit SavedTransfer(TransferPtr of_rows) : transfer(std::move(of_rows)) {}
-  const TransferPtr transfer;
-};
-
-void save(AutogradContext* context, const TransferPtr& transfer) {
-  context->saved_data["transfer"] = c10::IValue::make_capsule(c10::make_intrusive<SavedTransfer>(transfer));
-}
-TransferPtr saved_transfer(AutogradContext* context) {
-  return c10::static_intrusive_pointer_cast<SavedTransfer>(context->saved_data["transfer"].toCapsule())->transfer;
-}
-
-struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_ND, const RowOrder& order,
-                            const TransferPtr& transfer) {
+// Makes a row of each token and expert, in the order of experts.
+struct RowsOfTokens : torch::autograd::Function<RowsOfTokens> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_ND, const RowOrder& order) {
     context->save_for_backward({order.rows_Nk});
-    save(context, transfer);
-    return transfer->dispatch(x_ND.index_select(0, order.tokens_P), x_ND, {}, "dispatch of rows");
+    return x_ND.index_select(0, order.tokens_P);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const at::Tensor drows = saved_transfer(context)->bring_back(gradients[0], "gradients of rows");
-    return {sum_of_tokens(drows, context->get_saved_variables()[0], {}), at::Tensor(), at::Tensor()};
+    return {sum_of_tokens(gradients[0].contiguous(), context->get_saved_variables()[0], {}), at::Tensor()};
   }
 };
 
 struct CombineFunction : torch::autograd::Function<CombineFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& outputs, const at::Tensor& weights_Nk,
-                            const RowOrder& order, const TransferPtr& transfer) {
-    const at::Tensor rows_PD = transfer->bring_back(outputs, "outputs of experts");
-    context->save_for_backward({rows_PD, weights_Nk, order.rows_Nk});
-    save(context, transfer);
-    return sum_of_tokens(rows_PD, order.rows_Nk, weights_Nk);
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& outputs_PD, const at::Tensor& weights_Nk,
+                            const at::Tensor& rows_Nk) {
+    context->save_for_backward({outputs_PD, weights_Nk, rows_Nk});
+    return sum_of_tokens(outputs_PD, rows_Nk, weights_Nk);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor dy = gradients[0].contiguous();
-    auto [drows, dweights] = gradients_of_sum(dy, saved[0], saved[1], saved[2]);
-    if (context->needs_input_grad(0))
-      drows = saved_transfer(context)->dispatch(drows, dy, by_rows(saved[1], saved[2], drows.size(0)),
-                                                "gradients of experts' outputs");
-    return {drows, dweights, at::Tensor(), at::Tensor()};
+    auto [drows, dweights] = gradients_of_sum(gradients[0].contiguous(), saved[0], saved[1], saved[2]);
+    return {drows, dweights, at::Tensor()};
   }
 
  private:
@@ -103,27 +80,79 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
   }
 };
 
+const KeptRouting& routing_of(const Context& context) {
+  HERD_CHECK(context.routing != nullptr && context.routing->order != nullptr, "rows that no router has chosen");
+  return *context.routing;
+}
+
+const RowTransfer& transfer_of(const KeptRouting& routing) {
+  HERD_CHECK(routing.transfer != nullptr, "counts of rows that no rank has told");
+  return *routing.transfer;
+}
+
 }  // namespace
 
-at::Tensor experts_of_ranks(const at::Tensor& x, const Routing& routing, const ExpertParameters& own, int64_t experts,
-                            comm::Communicator& ranks, std::span<const int> hosts_P,
-                            std::shared_ptr<const RowTransfer>* kept) {
-  const at::Tensor x_ND = x.reshape({-1, x.size(-1)});
-  const RowOrder order = order_rows(routing.experts_Nk, experts);
+RouteRows::RouteRows(std::string name, GroupList of_layer, const std::string& prefix, const MixtureShape& shape)
+    : Block(std::move(name), std::move(of_layer)), router_(groups(), prefix, shape) {}
+
+Tuple RouteRows::forward(const Tuple& n_SD, const Context& context) {
+  HERD_CHECK(context.routing != nullptr, "a pass that keeps what it chooses");
+  const at::Tensor& n = n_SD.at(0);
+  KeptRouting& kept = *context.routing;
+  const Routing routing = router_.route(n, context, kept);
+  if (kept.order == nullptr) {
+    kept.order = std::make_shared<RowOrder>(order_rows(kept.experts_Nk, router_.shape().experts));
+    kept.weights_P = by_rows(routing.weights_Nk.detach(), kept.order->rows_Nk, kept.order->tokens_P.numel());
+  }
+  std::vector<int64_t> sizes = n.sizes().vec();
+  sizes.back() = routing.weights_Nk.size(1);
+  Tuple out = {RowsOfTokens::apply(n.reshape({-1, n.size(-1)}), *kept.order), routing.weights_Nk.view(sizes)};
+  if (router_.has_shared()) out.push_back(router_.shared(n));
+  if (routing.losses_B2.defined()) out.push_back(summed_losses(n_SD, routing.losses_B2));
+  return out;
+}
+
+OwnExperts::OwnExperts(std::string name, GroupList of_layer, const std::string& prefix)
+    : Block(std::move(name), std::move(of_layer)), experts_(find_experts(groups(), prefix)) {}
+
+Tuple OwnExperts::forward(const Tuple& rows_QD, const Context& context) {
+  const std::vector<int64_t>& of_rows = transfer_of(routing_of(context)).experts();
+  const auto count = static_cast<int64_t>(of_rows.size());
+  const Routing to_own = {at::ones({count, 1}, at::kFloat), at::empty({count, 1}, at::kLong), {}};
+  std::ranges::copy(of_rows, to_own.experts_Nk.mutable_data_ptr<int64_t>());
+  return {experts(rows_QD.at(0), to_own, experts_)};
+}
+
+CombineRows::CombineRows(std::string name, GroupList of_layer) : Block(std::move(name), std::move(of_layer)) {}
+
+Tuple CombineRows::forward(const Tuple& outputs_PD, const Context& context) {
+  const at::Tensor &outputs = outputs_PD.at(0), &weights = outputs_PD.at(1);
+  std::vector<int64_t> sizes = weights.sizes().vec();
+  sizes.back() = outputs.size(1);
+  const at::Tensor y =
+      CombineFunction::apply(outputs, weights.reshape({-1, weights.size(-1)}), routing_of(context).order->rows_Nk)
+          .view(sizes);
+  return {outputs_PD.size() > 2 ? y + outputs_PD[2] : y};
+}
+
+void tell_counts(KeptRouting& routing, std::span<const int> hosts_P, comm::Communicator& ranks) {
+  HERD_CHECK(routing.order != nullptr, "rows that no router has chosen");
+  const int64_t experts = routing.order->begins.numel() - 1;
   // A token of one expert goes nowhere twice, nor does any where each host has one expert.
   const bool sends_once =
       routing.experts_Nk.size(1) > 1 && experts > std::ssize(std::set<int>(hosts_P.begin(), hosts_P.end()));
-  TransferPtr transfer = kept != nullptr ? *kept : nullptr;
-  if (transfer == nullptr)
-    transfer = std::make_shared<RowTransfer>(order, sends_once ? hosts_P : std::span<const int>(), ranks);
-  if (kept != nullptr) *kept = transfer;
-  const at::Tensor rows = DispatchFunction::apply(x_ND, order, transfer);
-  const Routing to_own = {at::ones({rows.size(0), 1}, routing.weights_Nk.options()),
-                          at::empty({rows.size(0), 1}, routing.experts_Nk.options()),
-                          {}};
-  std::ranges::copy(transfer->experts(), to_own.experts_Nk.mutable_data_ptr<int64_t>());
-  const at::Tensor outputs = nn::experts(rows, to_own, own);
-  return CombineFunction::apply(outputs, routing.weights_Nk, order, transfer).view(x.sizes());
+  routing.transfer =
+      std::make_shared<RowTransfer>(*routing.order, sends_once ? hosts_P : std::span<const int>(), ranks);
+}
+
+at::Tensor give_rows(const KeptRouting& routing, const at::Tensor& rows_PD, const at::Tensor& of_tokens_ND) {
+  if (of_tokens_ND.defined())
+    return transfer_of(routing).dispatch(rows_PD, of_tokens_ND, routing.weights_P, "gradients of experts' outputs");
+  return transfer_of(routing).dispatch(rows_PD, {}, {}, "rows of tokens");
+}
+
+at::Tensor bring_back_rows(const KeptRouting& routing, const at::Tensor& rows_QD) {
+  return transfer_of(routing).bring_back(rows_QD, "rows of experts");
 }
 
 std::vector<int> hosts_of_ranks(const comm::Communicator& ranks) {

@@ -7,7 +7,8 @@
 //     attention       n_RD    -> y_RD: its heads, through their columns of the output projection
 //     add             x_SD, y_SD -> x + dropout(y), and the norm of it where a norm is joined to it
 //     feed forward    n_RD    -> y_RD: its columns of the second matrix
-//     experts         n_SD    -> y_SD: a mixture of whole experts, of this rank's rows (mixture.h)
+//     experts         n_SD    -> y_SD: a mixture of whole experts, of this rank's rows (mixture.h); where ranks share
+//                     experts, parts of their own take its place (experts_of_ranks.h)
 //   What tensor-parallel ranks give is partial, and then the sum with the residual adds the bias.
 // Dropout draws what the whole layer would. Threads: one at a time. Sources: those of strategies/tensor_parallel.h.
 #pragma once

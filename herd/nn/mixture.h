@@ -6,7 +6,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,39 +27,64 @@ struct MixtureShape {
 };
 
 class RowTransfer;
+struct RowOrder;
 
 // What a router has chosen for the rows of a micro-batch.
 struct KeptRouting {
   at::Tensor experts_Nk;  // as Routing has them; undefined until the first pass has chosen
   WholeSequences whole = {};
-  std::shared_ptr<const RowTransfer> transfer = {};  // of these rows, where ranks share the experts
+  // Where ranks share the experts (experts_of_ranks.h): the order of rows by expert, their weights by row, and what is
+  // known of all ranks once they have told their counts.
+  std::shared_ptr<const RowOrder> order = {};
+  at::Tensor weights_P = {};
+  std::shared_ptr<const RowTransfer> transfer = {};
 };
 
-// A part of a layer (layer_parts.h).
-class RoutedExperts final : public Block {
+// What a mixture does whoever holds its experts: it routes rows, and runs the shared experts.
+class MixtureRouter {
  public:
-  // `groups` have prefix + {router, experts.gate, experts.up, experts.down} + .weight, and shared.{gate, up, down}
-  // and shared_gate where there are these. It borrows these parameters.
-  RoutedExperts(std::string name, GroupList groups, const std::string& prefix, const MixtureShape& shape);
-  // Runs rows of whole sequences (B, T, D), or any part of a micro-batch's rows (S, D), which begins with
-  // context.first_row. Counts the choices where context.updates_buffers. With context.routing, it chooses in the first
-  // pass alone. With the router's losses (B, 2) it also takes those of the layers before, if any, and gives the sum
-  // with its own. REQUIRES context.tensor_ranks where several ranks hold experts, or have parts of sequences that
-  // losses or a capacity need whole, not both.
-  Tuple forward(const Tuple& n_SD, const Context& context) override;
+  // `groups` have prefix + router + .weight, and shared.{gate, up, down} and shared_gate where there are these. It
+  // borrows these parameters.
+  MixtureRouter(const GroupList& groups, const std::string& prefix, const MixtureShape& shape);
+  // Chooses experts for rows of whole sequences (B, T, D), or any part of a micro-batch's rows (S, D), which begins
+  // with context.first_row. Counts the choices where context.updates_buffers. It takes over those of `kept`, or keeps
+  // its own there. REQUIRES context.tensor_ranks where several ranks have parts of sequences that losses or a capacity
+  // need whole.
+  Routing route(const at::Tensor& n_SD, const Context& context, KeptRouting& kept) const;
+  bool has_shared() const { return shared_up_ != nullptr; }
+  at::Tensor shared(const at::Tensor& n_SD) const;  // REQUIRES has_shared()
 
-  std::vector<Buffer> buffers() const override;  // the router's bias, where it has one
-  const std::shared_ptr<RouterState>& router_state() const { return state_; }
+  std::vector<Buffer> buffers() const;  // the router's bias, where it has one
+  const std::shared_ptr<RouterState>& state() const { return state_; }
+  const MixtureShape& shape() const { return shape_; }
 
  private:
   SharedSequences shared_sequences(const at::Tensor& n, const Context& context, WholeSequences& whole) const;
 
   MixtureShape shape_;
   Parameter& router_;
-  ExpertParameters experts_;
   Parameter *shared_gate_ = nullptr, *shared_up_ = nullptr, *shared_down_ = nullptr, *scale_ = nullptr;
   std::shared_ptr<RouterState> state_;
-  std::optional<std::vector<int>> hosts_;  // of the ranks that hold experts, once they have met (hosts_of_ranks())
+};
+
+// Returns the losses of a router with those of the layers before, which n_SD may have after the rows.
+at::Tensor summed_losses(const Tuple& n_SD, const at::Tensor& losses_B2);
+
+// A part of a layer (layer_parts.h).
+class RoutedExperts final : public Block {
+ public:
+  // `groups` have those of the router, and prefix + experts.{gate, up, down} + .weight. It borrows these parameters.
+  RoutedExperts(std::string name, GroupList groups, const std::string& prefix, const MixtureShape& shape);
+  // Runs the rows that MixtureRouter::route() takes. With context.routing, it chooses in the first pass alone. With the
+  // router's losses (B, 2) it also takes those of the layers before, if any, and gives the sum with its own.
+  Tuple forward(const Tuple& n_SD, const Context& context) override;
+
+  std::vector<Buffer> buffers() const override { return router_.buffers(); }
+  const std::shared_ptr<RouterState>& router_state() const { return router_.state(); }
+
+ private:
+  MixtureRouter router_;
+  ExpertParameters experts_;
 };
 
 }  // namespace herd::nn

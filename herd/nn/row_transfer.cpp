@@ -7,6 +7,7 @@
 
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/communicator.h"
+#include "herd/nn/row_steps.h"
 #include "herd/nn/row_transfer_internal.h"
 
 namespace herd::nn {
@@ -25,31 +26,37 @@ at::Tensor as_tensor(const std::vector<T>& numbers) {
                        at::TensorOptions(c10::CppTypeToScalarType<T>::value));
 }
 
-// Lists the tokens, of N, that have rows for ranks of a host, ascending, and of each of these rows, by rank, the index
-// of its token among them.
+// Lists the tokens, of N, that have rows for ranks of a host, ascending, the first of these rows of each, and of each
+// of these rows, by rank, the index of its token among them.
 struct TokensOfHost {
-  std::vector<int64_t> tokens;
+  std::vector<int64_t> tokens, rows;
   std::vector<int32_t> indices;
 };
 
 TokensOfHost tokens_of_host(const RowOrder& order, std::span<const int> hosts_P, int host) {
   const auto held = (order.begins.numel() - 1) / static_cast<int64_t>(hosts_P.size());
   const int64_t *begins = order.begins.const_data_ptr<int64_t>(), *tokens = order.tokens_P.const_data_ptr<int64_t>();
-  std::vector<int32_t> index(static_cast<size_t>(order.rows_Nk.size(0)), -1);
-  const auto for_each_token = [&](const auto& work) {
+  const auto N = static_cast<size_t>(order.rows_Nk.size(0));
+  std::vector<int64_t> first_rows(N, -1);
+  std::vector<int32_t> index(N, -1);
+  const auto for_each_row = [&](const auto& work) {
     for (int64_t rank = 0; rank < static_cast<int64_t>(hosts_P.size()); ++rank) {
       if (hosts_P[static_cast<size_t>(rank)] != host) continue;
-      std::for_each(tokens + begins[rank * held], tokens + begins[(rank + 1) * held], work);
+      for (int64_t row = begins[rank * held]; row < begins[(rank + 1) * held]; ++row)
+        work(row, static_cast<size_t>(tokens[row]));
     }
   };
   TokensOfHost out;
-  for_each_token([&](int64_t token) { index[static_cast<size_t>(token)] = 0; });
-  for (size_t token = 0; token < index.size(); ++token) {
-    if (index[token] < 0) continue;
+  for_each_row([&](int64_t row, size_t token) {
+    if (first_rows[token] < 0) first_rows[token] = row;
+  });
+  for (size_t token = 0; token < N; ++token) {
+    if (first_rows[token] < 0) continue;
     index[token] = static_cast<int32_t>(out.tokens.size());
     out.tokens.push_back(static_cast<int64_t>(token));
+    out.rows.push_back(first_rows[token]);
   }
-  for_each_token([&](int64_t token) { out.indices.push_back(index[static_cast<size_t>(token)]); });
+  for_each_row([&](int64_t, size_t token) { out.indices.push_back(index[token]); });
   return out;
 }
 
@@ -68,6 +75,7 @@ RowTransfer::RowTransfer(const RowOrder& order, std::span<const int> hosts_P, co
     TokensOfHost of_host = tokens_of_host(order, hosts_P, static_cast<int>(host));
     own[E + host] = static_cast<int64_t>(of_host.tokens.size());
     sent_tokens_.push_back(std::move(of_host.tokens));
+    sent_rows_.push_back(std::move(of_host.rows));
     indices.push_back(std::move(of_host.indices));
   }
   ranks.all_gather(own, all, {.name = "rows of experts"});
@@ -99,23 +107,21 @@ void RowTransfer::tell_relays(const std::vector<std::vector<int32_t>>& indices_o
   for (Work& work : works) work.wait();
 }
 
-// Rows for a rank lie together, in the order of ranks, and so do those from a rank.
 at::Tensor RowTransfer::move(const at::Tensor& rows_PD, const std::vector<int64_t>& to,
                              const std::vector<int64_t>& from, std::string_view name) const {
-  const int P = ranks_->size(), self = ranks_->rank();
-  const std::vector<int64_t> to_begins = begins_of(to), from_begins = begins_of(from);
-  const at::Tensor rows = rows_PD.contiguous(), out = at::empty({from_begins.back(), rows.size(1)}, rows.options());
-  const auto part_to = [&](size_t rank) { return rows.narrow(0, to_begins[rank], to[rank]); };
-  const auto part_from = [&](size_t rank) { return out.narrow(0, from_begins[rank], from[rank]); };
+  const int64_t incoming_rows = std::accumulate(from.begin(), from.end(), int64_t{0});
+  const at::Tensor rows = rows_PD.contiguous(), out = at::empty({incoming_rows, rows.size(1)}, rows.options());
   std::vector<Work> works;
-  for (int distance = 1; distance < P; ++distance) {
-    const int target = (self + distance) % P, source = (self + P - distance) % P;
-    const auto t = static_cast<size_t>(target), s = static_cast<size_t>(source);
-    const at::Tensor incoming = part_from(s), outgoing = part_to(t);
-    if (from[s] > 0) works.push_back(ranks_->receive_async(incoming, source, 0, {.name = name}));
-    if (to[t] > 0) works.push_back(ranks_->send_async(outgoing, target, 0, {.name = name}));
+  for (const RowStep& step : row_steps(ranks_->size(), ranks_->rank())) {
+    const at::Tensor incoming = out.narrow(0, step.receive_begin.value(to, from), step.receive_rows.value(to, from));
+    const at::Tensor outgoing = rows.narrow(0, step.send_begin.value(to, from), step.send_rows.value(to, from));
+    if (step.target == ranks_->rank()) {
+      at::Tensor(incoming).copy_(outgoing);
+      continue;
+    }
+    if (incoming.size(0) > 0) works.push_back(ranks_->receive_async(incoming, step.source, 0, {.name = name}));
+    if (outgoing.size(0) > 0) works.push_back(ranks_->send_async(outgoing, step.target, 0, {.name = name}));
   }
-  part_from(static_cast<size_t>(self)).copy_(part_to(static_cast<size_t>(self)));
   for (Work& work : works) work.wait();
   return out;
 }
@@ -161,7 +167,8 @@ class RowTransfer::Dispatch {
     for (size_t i = 0; i < transfer_.hosts_.sent.size(); ++i) {
       const TokenParcel& parcel = transfer_.hosts_.sent[i];
       if (parcel.tokens == 0) continue;
-      const at::Tensor tokens = values_ND.index_select(0, as_tensor(transfer_.sent_tokens_[i]));
+      const at::Tensor tokens = values_ND.defined() ? values_ND.index_select(0, as_tensor(transfer_.sent_tokens_[i]))
+                                                    : rows_.index_select(0, as_tensor(transfer_.sent_rows_[i]));
       works_.push_back(ranks_.send_async(tokens, parcel.relay, parcel_tag(), options_));
       if (!weights_P_.defined()) continue;
       std::vector<at::Tensor> parts;

@@ -32,7 +32,7 @@ class RowTransfer {
   // Returns which of this rank's experts each row that comes is for, in their order.
   const std::vector<int64_t>& experts() const { return exchange_.experts; }
   // Sends rows_PD of this rank, and returns those that come. Each row must be its token's among values_ND, times the
-  // row's weight in fp32 where weights_P is defined.
+  // row's weight in fp32 where weights_P is defined. Without values_ND all rows of a token are equal.
   at::Tensor dispatch(const at::Tensor& rows_PD, const at::Tensor& values_ND, const at::Tensor& weights_P,
                       std::string_view name) const;
   at::Tensor bring_back(const at::Tensor& rows_PD, std::string_view name) const;
@@ -45,8 +45,9 @@ class RowTransfer {
 
   comm::Communicator* ranks_;
   ExpertExchange exchange_;
-  HostExchange hosts_;                                 // empty where each row goes straight
-  std::vector<std::vector<int64_t>> sent_tokens_;      // by hosts_.sent: its tokens, ascending
+  HostExchange hosts_;  // empty where each row goes straight
+  // By hosts_.sent: its tokens, ascending, and of each a row that goes there.
+  std::vector<std::vector<int64_t>> sent_tokens_, sent_rows_;
   std::vector<std::vector<int32_t>> relayed_indices_;  // by hosts_.relayed: of each of its rows, by rank
 };
 

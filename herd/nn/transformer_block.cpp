@@ -6,6 +6,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/nn/context_parts.h"
+#include "herd/nn/experts_of_ranks.h"
 #include "herd/nn/joined_block.h"
 
 namespace herd::nn {
@@ -116,6 +117,13 @@ std::shared_ptr<Block> LayerParts::make_part(const std::string& name, const std:
         name, groups,
         FeedForwardParameters{shape.gated ? &weight("mlp.gate") : nullptr, weight("mlp.up"),
                               bias(shape.biases, "mlp.up"), weight("mlp.down"), bias(has_whole_bias, "mlp.down")});
+  if (part == "route") {
+    const auto route = std::make_shared<RouteRows>(name, groups, prefix, *shape.mixture);
+    routers.push_back(route->router_state());
+    return route;
+  }
+  if (part == "combine") return std::make_shared<CombineRows>(name, groups);
+  if (part == "experts" && shape.mixture->ranks > 1) return std::make_shared<OwnExperts>(name, groups, prefix);
   if (part == "experts") {
     const auto experts = std::make_shared<RoutedExperts>(name, groups, prefix, *shape.mixture);
     routers.push_back(experts->router_state());

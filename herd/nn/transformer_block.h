@@ -4,6 +4,7 @@
 //   norm_1, attention, add_1, norm_2, mlp, add_2                       its parts (layer_parts.h)
 //   norm_1, qkv, attention, projection, add_1, ..                      where ranks share tokens (context_parts.h)
 //   norm_1, attention, add_1, norm_2, experts, add_2                   with a mixture of experts (mixture.h)
+//   .., norm_2, route, experts, combine, add_2                         whose experts ranks share (experts_of_ranks.h)
 //   Forward takes 8*B*T*D^2 + 4*B*T*D*F + 4*B*T^2*D FLOP for GPT, and 4*B*T*D*(H + K)*d + 6*B*T*D*F + 4*B*T^2*H*d for
 //   Llama; backward takes twice that. With the router's losses the layer also takes those of the layers before it, (B,
 //   2), if there are any, and gives the sum with its own. The graph keeps per token, in elements: D of the input, 2D of

@@ -9,8 +9,9 @@
 namespace herd::program {
 
 // Returns the bytes of a collective's whole message: of what the op reads or of what it writes, whichever is the whole.
-// Those of an all-to-all are what each rank holds, before and after; those of a broadcast or a reduce are
-// moved_values(). Shards that a reduce-scatter adds to do not count.
+// Those of an all-to-all are what each rank holds, before and after; where rows go to experts or come back, those of
+// the rank's own tokens. Those of a broadcast or a reduce are moved_values(). Shards that a reduce-scatter adds to do
+// not count.
 int64_t message_bytes(const Program& step, const Op& op);
 
 // Holds elements [begin, end) of a value.
@@ -48,6 +49,8 @@ inline bool is_activation_or_gradient(const Value& value) {
 // Tells whether an op is an all-gather, an all-reduce, a reduce-scatter, an all-to-all, a broadcast or a reduce, in
 // which all ranks of a group take part.
 bool is_collective(const Op& op);
+// Tells whether an op is an all-to-all that gives rows to the ranks of their experts, or brings them back.
+bool moves_rows_of_experts(const Op& op);
 // Tells whether an op is a broadcast or a reduce, of which one rank of the group has what the others lack.
 inline bool is_rooted(const Op& op) { return op.kind == OpKind::kBroadcast || op.kind == OpKind::kReduce; }
 // Returns the values that every rank of a broadcast writes, or of a reduce sums: all but the owner's. REQUIRES

@@ -13,8 +13,13 @@ namespace {
 
 bool backward_needs(const Value& value) {
   return value.kind == ValueKind::kGraph || value.kind == ValueKind::kActivationGradient ||
-         value.kind == ValueKind::kGradient || value.kind == ValueKind::kPending || value.kind == ValueKind::kRouting;
+         value.kind == ValueKind::kGradient || value.kind == ValueKind::kPending;
 }
+
+bool is_routing(const Value& value) { return value.kind == ValueKind::kRouting; }
+
+// Tells whether an op moves what routers have chosen, or rows by that.
+bool moves_by_routing(const Op& op) { return is_collective(op) && std::ranges::any_of(op.reads, is_routing); }
 
 // Puts a gather or broadcast, or a fetch from the host or a file, before each pass whose weights are whole on the
 // device or the host only while they are used. Consecutive passes that use the same weights share it. What it is made
@@ -76,7 +81,8 @@ Program forward_only(const Program& step) {
   for (Op op : step.ops) {
     const bool message = (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) &&
                          (op.reads.empty() ? op.writes : op.reads)[0].kind == ValueKind::kActivation;
-    const bool collective = op.lane == Lane::kActivations && op.writes[0].kind == ValueKind::kActivation;
+    const bool collective =
+        op.lane == Lane::kActivations && (op.writes[0].kind == ValueKind::kActivation || is_routing(op.writes[0]));
     const bool first = op.kind == OpKind::kForward ? forwarded.insert({op.block, op.micro_batch}).second
                                                    : collective && moved.insert(op.writes[0]).second;
     if (op.kind != OpKind::kLoad && op.kind != OpKind::kLoss && !message && !first) continue;
@@ -84,6 +90,10 @@ Program forward_only(const Program& step) {
     std::erase_if(op.writes, backward_needs);
     kept.push_back(std::move(op));
   }
+  std::set<Value> read;
+  for (const Op& op : kept) read.insert(op.reads.begin(), op.reads.end());
+  for (Op& op : kept)  // of what routers have chosen, only what ranks exchange
+    std::erase_if(op.writes, [&](const Value& value) { return is_routing(value) && !read.contains(value); });
   return with_ops(step, kept);
 }
 
@@ -91,8 +101,11 @@ Program passes_over(const Program& step, const std::set<int>& blocks) {
   std::vector<Op> kept;
   std::set<Value> written;
   for (Op op : step.ops) {
+    // Rows go to their experts as in a step, since no other rows fit what routers have chosen.
+    const bool moves_rows = moves_by_routing(op) && micro_batch_of(op) == 0 &&
+                            blocks.contains(std::ranges::find_if(op.reads, is_routing)->index);
     const bool kept_here =
-        op.micro_batch == 0 && (op.kind == OpKind::kLoad || (is_pass(op) && blocks.contains(op.block)));
+        moves_rows || (op.micro_batch == 0 && (op.kind == OpKind::kLoad || (is_pass(op) && blocks.contains(op.block))));
     if (!kept_here) {
       // What it writes is received where it is read next, and not held from before until then: a collective that
       // recompute runs again.

@@ -44,18 +44,19 @@
 namespace herd::program {
 
 // Names what an op does. Each line shows what it reads -> what it writes, for block b and micro-batch m. The weights
-// and gradients of the block's groups are w.. and g..; what stands in [] is optional.
+// and gradients of the block's groups are w.. and g..; c is the block that routes its rows; what stands in [] is
+// optional.
 enum class OpKind : uint8_t {
   kLoad,  // -> x0.m.. [, target.m]. It takes tensors of a micro-batch, and the labels of tokens, from the batch.
-  // w.., x<b>.m.. [, cache<b>] [, routing<b>.m] -> x<b+1>.m.. [, graph<b>.m] [, cache<b>] [, routing<b>.m]. It runs b.
+  // w.., x<b>.m.. [, cache<b>] [, routing<c>.m] -> x<b+1>.m.. [, graph<b>.m] [, cache<b>] [, routing<b>.m]. It runs b.
   kForward,
   kLoss,       // w.., x<b>.m.. [, target.m] [, g..] -> loss.m [, dx<b>.m..] [, g.. or pending<b>.m]. It runs the loss.
-  kRecompute,  // w.., x<b>.m [, routing<b>.m] -> graph<b>.m. It runs the forward of block b again, for its graph alone.
+  kRecompute,  // w.., x<b>.m [, routing<c>.m] -> graph<b>.m. It runs the forward of block b again, for its graph alone.
   // w.., graph<b>.m, dx<b+1>.m [, x<b>.m] [, g..] -> dx<b>.m, g.. or pending<b>.m. It runs the backward of block b.
   // Where it writes `pending`, it is the first of two halves, and leaves the gradients of weights to kBackwardWeight.
   kBackward,
   kBackwardWeight,  // pending<b>.m [, g..] -> g.. It makes the gradients of weights that the first half has left.
-  kAllGather,       // w.shard -> w, in any codec, or x.shard -> x. It gathers along an axis.
+  kAllGather,       // w.shard -> w, in any codec, x.shard -> x, or routing.shard -> routing. It gathers along an axis.
   kAllReduce,       // g -> g, g.shard -> g.shard, norm -> norm, or x.partial -> x. It sums along an axis.
   kReduceScatter,   // g [, g.shard] -> g.shard, or x.partial -> x.shard. It sums along an axis, g.shard included.
   kNorm,            // g.. -> norm of each, or one norm of all. A kAllReduce follows where ranks hold shards or stages.
@@ -74,7 +75,9 @@ enum class OpKind : uint8_t {
   kLogits,  // w.., x<b>.m -> logits.m. It stands in place of the loss in a pass that continues texts.
   kAdd,     // dx.m, dx.m.partial(axis) -> dx.m. It adds what another rank's blocks contribute.
   // x.shard -> x.shard(axis:heads), or back. It changes the dimension along which an axis cuts a value. Or
-  // g.int8 -> g.shard.int8: it gives each rank what all ranks have encoded of its shard.
+  // x.m, routing<b>.m [, dx.m] -> x.m.shard(axis:experts), or back without the last: it gives rows to the ranks of
+  // their experts, as many as the routing says. Or g.int8 -> g.shard.int8: it gives each rank what all ranks have
+  // encoded of its shard.
   kAllToAll,
   kPush,  // g -> p. It gives this rank's gradient to the parameter servers of an axis.
   // p, s -> w, s. It gets weights from the servers, which update a group once all ranks of the axis have pushed; or
@@ -120,7 +123,9 @@ enum class ValueKind : uint8_t {
   kLogits,    // logits.m: logits of the last token of each sequence, in fp32
   kResidual,  // e<group>: what encoding gradients has lost so far, with room to exchange them
   kPushed,    // p<group>: room of the parameter servers of this rank for gradients that ranks have pushed
-  kRouting,   // routing<b>.m: what the router of block b has chosen, which passes that are computed again take over
+  // routing<b>.m: what the router of block b has chosen, which passes that are computed again take over. Where ranks
+  // share experts, it also has the counts of all of them, which a shard lacks.
+  kRouting,
 };
 
 // Names how numbers are written. The model computes with plain ones; encoded ones are shorter, to be moved.

@@ -1,5 +1,6 @@
 #include "herd/program/program_names.h"
 
+#include <array>
 #include <charconv>
 #include <iterator>
 
@@ -17,7 +18,7 @@ constexpr std::string_view kLanes[] = {"compute", "gather",   "reduce", "activat
                                        "copy-in", "copy-out", "host",   "io",          "update"};
 constexpr std::string_view kCodecs[] = {"plain", "bf16", "int8", "int4", "topk"};
 constexpr std::string_view kTiers[] = {"device", "host", "nvme"};
-constexpr std::string_view kByHeads = ":heads";  // after the axis of a shard
+constexpr std::array<std::string_view, 3> kDimensions = {"", ":heads", ":experts"};  // after the axis of a shard
 
 struct ValueSpelling {
   std::string_view prefix, plural;
@@ -101,8 +102,8 @@ std::string value_name(const Mesh& mesh, const Value& value) {
   if (value.micro_batch >= 0) text += "." + std::to_string(value.micro_batch);
   for (int axis = 0; axis < kMaxAxes; ++axis) {
     if (value.placement.is_shard(axis)) {
-      const bool by_heads = value.placement.dimension(axis) == Dimension::kHeads;
-      text += ".shard(" + axis_name(mesh, axis) + (by_heads ? std::string(kByHeads) : "") + ")";
+      const auto dimension = static_cast<size_t>(value.placement.dimension(axis));
+      text += ".shard(" + axis_name(mesh, axis) + std::string(kDimensions[dimension]) + ")";
     }
     if (value.placement.is_partial(axis)) text += ".partial(" + axis_name(mesh, axis) + ")";
     if (value.placement.is_owned(axis)) text += ".owned(" + axis_name(mesh, axis) + ")";
@@ -159,13 +160,17 @@ std::optional<Value> parse_value(const Mesh& mesh, std::string_view text) {
     const auto suffix = take_suffix(rest);
     if (!suffix) return std::nullopt;
     if (suffix->name == "shard" || suffix->name == "partial" || suffix->name == "owned") {
-      const bool by_heads = suffix->name == "shard" && suffix->axis.ends_with(kByHeads);
-      const int axis = mesh.find(suffix->axis.substr(0, suffix->axis.size() - (by_heads ? kByHeads.size() : 0)));
+      Dimension by = Dimension::kRows;
+      for (const Dimension dimension : {Dimension::kHeads, Dimension::kExperts}) {
+        const std::string_view suffix_of_axis = kDimensions[static_cast<size_t>(dimension)];
+        if (suffix->name == "shard" && suffix->axis.ends_with(suffix_of_axis)) by = dimension;
+      }
+      const size_t name_length = suffix->axis.size() - kDimensions[static_cast<size_t>(by)].size();
+      const int axis = mesh.find(suffix->axis.substr(0, name_length));
       if (axis == kNoAxis || axis >= kMaxAxes) return std::nullopt;
       value.placement = suffix->name == "partial" ? value.placement.partial_on(axis)
-                        : suffix->name == "owned"
-                            ? value.placement.owned_on(axis)
-                            : value.placement.shard_on(axis, by_heads ? Dimension::kHeads : Dimension::kRows);
+                        : suffix->name == "owned" ? value.placement.owned_on(axis)
+                                                  : value.placement.shard_on(axis, by);
     } else if (const auto codec = find<Codec>(kCodecs, suffix->name)) {
       value.codec = *codec;
     } else if (const auto tier = parse_tier(suffix->name)) {

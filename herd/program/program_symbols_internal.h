@@ -13,8 +13,8 @@ namespace herd::program {
 
 // Names one contribution. For norms it is (group, shard, shards, part), for all else (block, micro-batch, data rank,
 // part). `part` is the place on the tensor axis if the contribution is of one of its ranks alone, else 0; for experts
-// it counts on from Model::first_contribution_of(). For gradients of weights the data rank is the place on
-// Model::gradient_axis().
+// it counts on from Model::first_contribution_of(). For gradients of weights, and for rows at the ranks of their
+// experts, the data rank is the place on Model::gradient_axis().
 using Atom = std::tuple<int, int, int, int>;
 
 // Says which part of an activation a rank holds along an axis.
@@ -80,8 +80,14 @@ class Model {
   bool is_whole(spec::TensorId tensor) const { return expected_.whole_tensors.contains(tensor); }
   // Returns which part of a tensor the block reads or gives on the rank, by axis, so far (Proof).
   std::map<int, Cut> cuts_of(int block, spec::TensorId tensor, int rank) const;
-  bool keeps_cache(int block) const;       // tells whether the pass keeps a cache of the block's keys and values
-  bool keeps_routing(int block) const;     // tells whether passes with a graph take over what the router has chosen
+  bool keeps_cache(int block) const;    // tells whether the pass keeps a cache of the block's keys and values
+  bool keeps_routing(int block) const;  // tells whether passes with a graph take over what the router has chosen
+  bool is_by_experts(int block) const;  // tells whether it works on the rows of all ranks with experts, so far
+  // Returns the block that chooses experts for the rows that this one routes, runs or combines; -1 where ranks share
+  // none, so far.
+  int routed_by(int block) const;
+  // Returns the places on gradient_axis() of the ranks that share experts with the rank.
+  std::vector<int> sources(int rank) const;
   bool is_cut(int group) const;            // tells whether ranks of the tensor axis hold parts of the group
   bool is_copied(int group) const;         // tells whether several of these ranks hold the same part
   int copies_of(int group) const;          // how many do; 1 where it is not copied
@@ -140,6 +146,6 @@ std::vector<Symbol> run_pull(const Model& model, OpContext& context, ServedGroup
 
 // Returns the symbols that each rank of a collective writes. `contexts` are those of all ranks of the axis, in its
 // order. Adds what is wrong to the first of them.
-std::vector<std::vector<Symbol>> run_collective(const Expectation& expected, std::vector<OpContext>& contexts);
+std::vector<std::vector<Symbol>> run_collective(const Model& model, std::vector<OpContext>& contexts);
 
 }  // namespace herd::program

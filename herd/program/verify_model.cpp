@@ -58,8 +58,6 @@ int Model::joint_axis(int block) const {
   const bool together = at < expected_.block_run_together.size() && expected_.block_run_together[at];
   if (together && expected_.proof.tokens_cut && expected_.context_axis != kNoAxis) return expected_.context_axis;
   if (together && split_of(block) == spec::Split::kSequence) return expected_.tensor_axis;
-  if (expected_.proof.experts_cut && at < expected_.block_exchanges_rows.size() && expected_.block_exchanges_rows[at])
-    return expected_.expert_axis;
   const bool is_loss = block + 1 == num_blocks();
   return is_loss && split_of(block) == spec::Split::kCut ? expected_.tensor_axis : kNoAxis;
 }
@@ -81,7 +79,27 @@ std::map<int, Cut> Model::cuts_of(int block, spec::TensorId tensor, int rank) co
     cuts[expected_.context_axis] = {expected_.mesh.index(expected_.context_axis, rank),
                                     by_heads ? Dimension::kHeads : Dimension::kRows};
   }
+  if (is_by_experts(block))
+    cuts[expected_.expert_axis] = {expected_.mesh.index(expected_.expert_axis, rank), Dimension::kExperts};
   return cuts;
+}
+
+bool Model::is_by_experts(int block) const {
+  const auto at = static_cast<size_t>(block);
+  return expected_.proof.experts_cut && expected_.expert_axis != kNoAxis && at < expected_.block_by_experts.size() &&
+         expected_.block_by_experts[at];
+}
+
+int Model::routed_by(int block) const {
+  const auto at = static_cast<size_t>(block);
+  const bool exchanges = expected_.proof.experts_cut && expected_.expert_axis != kNoAxis;
+  return exchanges && at < expected_.block_routed_by.size() ? expected_.block_routed_by[at] : -1;
+}
+
+std::vector<int> Model::sources(int rank) const {
+  std::vector<int> out;
+  for (const int member : expected_.mesh.ranks(expected_.expert_axis, rank)) out.push_back(gradient_rank(member));
+  return out;
 }
 
 bool Model::keeps_cache(int block) const {

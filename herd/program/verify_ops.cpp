@@ -67,7 +67,17 @@ class LocalOp {
  private:
   std::string name(const Value& value) const { return value_name(model_.expected().mesh, value); }
   void wrong(const std::string& text) { context_.wrong.push_back(text); }
-  Atom own_atom(int block, int part = 0) const { return {block, context_.op.micro_batch, context_.data_rank, part}; }
+  Atom own_atom(int block) const { return {block, context_.op.micro_batch, context_.data_rank, 0}; }
+  // Returns what names a value of `block` that holds the rows of all ranks with experts.
+  std::set<Atom> atoms_of_sources(int block) const {
+    std::set<Atom> out;
+    for (const int source : model_.sources(context_.rank)) out.insert({block, context_.op.micro_batch, source, 0});
+    return out;
+  }
+  // Returns what names a value of `block` that the op's block reads or makes.
+  std::set<Atom> atoms(int block) const {
+    return model_.is_by_experts(context_.op.block) ? atoms_of_sources(block) : std::set<Atom>{own_atom(block)};
+  }
 
   // Returns what an op of a block must read, besides weights and the gradients that it adds to: the kind, and the block
   // or tensor.
@@ -90,17 +100,33 @@ class LocalOp {
     for (const spec::TensorId input : model_.inputs_of(block)) out.insert({ValueKind::kActivation, input});
     if (context_.op.kind == OpKind::kLoss && model_.expected().has_targets) out.insert({ValueKind::kTarget, 0});
     if (keeps_cache() && model_.expected().continues_caches) out.insert({ValueKind::kCache, block});
-    if (runs_router() && makes_graph()) out.insert({ValueKind::kRouting, block});
+    if (const int routes = read_routing(); routes >= 0) out.insert({ValueKind::kRouting, routes});
     return out;
   }
 
   bool makes_graph() const {
     return std::ranges::any_of(context_.op.writes, [](const Value& value) { return value.kind == ValueKind::kGraph; });
   }
-  // Tells whether the op is a pass that chooses, or takes over what an earlier one has chosen.
-  bool runs_router() const {
-    return (context_.op.kind == OpKind::kForward || context_.op.kind == OpKind::kRecompute) &&
-           model_.keeps_routing(context_.op.block);
+  bool is_forward() const { return context_.op.kind == OpKind::kForward || context_.op.kind == OpKind::kRecompute; }
+  // Returns the block whose routing the op must read; -1 for none. A pass that is computed again takes over what the
+  // first one has chosen.
+  int read_routing() const {
+    const int block = context_.op.block, routes = model_.routed_by(block);
+    if (!is_forward()) return -1;
+    if (routes >= 0 && routes != block) return routes;
+    return model_.keeps_routing(block) && makes_graph() ? block : -1;
+  }
+  // Tells whether the op must write what its router has chosen.
+  bool writes_routing() const {
+    const int block = context_.op.block;
+    if (!is_forward() || read_routing() >= 0) return false;
+    return model_.routed_by(block) == block || model_.keeps_routing(block);
+  }
+
+  // Returns how the routing lies that a pass makes: where ranks share experts, it lacks the counts of the others.
+  Placement own_routing() const {
+    const bool is_shared = model_.routed_by(context_.op.block) >= 0;
+    return is_shared ? kWhole.shard_on(model_.expected().expert_axis) : kWhole;
   }
 
   bool keeps_cache() const { return context_.op.kind == OpKind::kForward && model_.keeps_cache(context_.op.block); }
@@ -109,9 +135,11 @@ class LocalOp {
   // gradient; any other value is of one block.
   std::set<Atom> expected_of(const Value& value) const {
     if (value.kind == ValueKind::kTarget) return {own_atom(-1)};
-    if (value.kind != ValueKind::kActivationGradient) return {own_atom(value.index)};
+    if (value.kind == ValueKind::kRouting && model_.routed_by(context_.op.block) >= 0)
+      return atoms_of_sources(value.index);
+    if (value.kind != ValueKind::kActivationGradient) return atoms(value.index);
     std::set<Atom> out;
-    for (const int reader : model_.readers_of(tensor_of(value))) out.insert(own_atom(reader));
+    for (const int reader : model_.readers_of(tensor_of(value))) out.merge(atoms(reader));
     return out;
   }
 
@@ -218,7 +246,7 @@ class LocalOp {
       wrong("writes " + std::to_string(caches) + " caches, where its block has " + (keeps_cache() ? "one" : "none"));
 
     const auto routings = std::ranges::count(op.writes, ValueKind::kRouting, &Value::kind);
-    if (routings != (runs_router() && !makes_graph() ? 1 : 0))
+    if (routings != (writes_routing() ? 1 : 0))
       wrong("keeps what its router has chosen " + std::to_string(routings) + " times");
 
     std::vector<Symbol> out;
@@ -258,6 +286,7 @@ class LocalOp {
         case ValueKind::kRouting:
           if (value.index != op.block) wrong("writes " + name(value) + ", which is another block's");
           out.push_back(made_symbol(value.kind, op.block, op.kind == OpKind::kForward));
+          if (value.placement != own_routing()) wrong("writes " + name(value) + ", which has what other ranks chose");
           break;
         case ValueKind::kGradient:
           out.push_back(added_gradient(value, groups, differentiates));
@@ -272,7 +301,7 @@ class LocalOp {
 
   Symbol made_symbol(ValueKind kind, int block, bool fits) {
     if (!fits) wrong("writes " + std::string(kind_name(kind)) + ", which an op of its kind does not make");
-    return {.kind = kind, .index = 0, .version = context_.step, .atoms = {own_atom(block)}};
+    return {.kind = kind, .index = 0, .version = context_.step, .atoms = atoms(block)};
   }
 
   // Says whether an op of a block reads the value in order to add to it.
@@ -581,7 +610,10 @@ std::string cuts_text(const Mesh& mesh, const std::map<int, Cut>& cuts) {
   std::string out;
   for (const auto& [axis, cut] : cuts) {
     out += (out.empty() ? "" : " and ") + std::string("place ") + std::to_string(cut.place) + " of " +
-           axis_name(mesh, axis) + " by " + (cut.by == Dimension::kHeads ? "heads" : "rows");
+           axis_name(mesh, axis) + " by " +
+           (cut.by == Dimension::kHeads     ? "heads"
+            : cut.by == Dimension::kExperts ? "experts"
+                                            : "rows");
   }
   return out.empty() ? "whole" : out;
 }
@@ -647,6 +679,108 @@ std::vector<std::vector<Symbol>> run_activations(const Mesh& mesh, std::vector<O
   for (int q = 0; q < n; ++q) {
     out[static_cast<size_t>(q)][0] = sum;
     if (scatter || exchange) out[static_cast<size_t>(q)][0].cuts[op.axis] = {q, after};
+  }
+  return out;
+}
+
+// Runs the all-gather by which ranks that share experts tell each other what their routers have chosen.
+std::vector<std::vector<Symbol>> run_routing(const Model& model, std::vector<OpContext>& contexts) {
+  const Op& op = contexts[0].op;
+  const Mesh& mesh = model.expected().mesh;
+  auto& wrong = contexts[0].wrong;
+  std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
+  const bool is_gather = op.kind == OpKind::kAllGather && op.axis == model.expected().expert_axis;
+  if (!is_gather || op.reads.size() != 1 || op.writes.size() != 1 ||
+      op.reads[0] != placed(op.writes[0], kWhole.shard_on(op.axis)) || !op.writes[0].placement.is_whole()) {
+    wrong.push_back("must gather what the routers of ranks that share experts have chosen");
+    return out;
+  }
+  Symbol all = contexts[0].reads[0];
+  all.atoms.clear();
+  for (const OpContext& context : contexts) {
+    const Symbol& own = context.reads[0];
+    if (own.version != all.version) wrong.push_back("mixes " + value_name(mesh, op.reads[0]) + " of two steps");
+    for (const auto& [block, micro_batch, data, part] : own.atoms) {
+      if (data != context.data_rank || block != op.reads[0].index || micro_batch != op.reads[0].micro_batch)
+        wrong.push_back("gathers " + value_name(mesh, op.reads[0]) + ", which holds that of " + blocks_text(own.atoms));
+      all.atoms.insert({block, micro_batch, context.gradient_rank, part});
+    }
+  }
+  for (auto& symbols : out) symbols[0] = all;
+  return out;
+}
+
+// Runs an exchange of rows: those of each rank, once, to the ranks of their experts, or back to the rank of their
+// tokens.
+std::vector<std::vector<Symbol>> run_rows(const Model& model, std::vector<OpContext>& contexts) {
+  const Op& op = contexts[0].op;
+  const Mesh& mesh = model.expected().mesh;
+  auto& wrong = contexts[0].wrong;
+  std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
+  const Value &from = op.reads[0], &routing = op.reads[1];
+  const std::string name = value_name(mesh, from);
+  const bool to_experts = !from.placement.is_shard(op.axis);
+  const Value at_home = placed(from, from.placement.whole_on(op.axis)),
+              at_experts = placed(from, from.placement.shard_on(op.axis, Dimension::kExperts));
+  const bool reads_gradient = to_experts && from.kind == ValueKind::kActivationGradient;  // of the tokens' outputs
+  if (op.axis != model.expected().expert_axis || op.writes.size() != 1 || op.reads.size() != (reads_gradient ? 3 : 2) ||
+      from != (to_experts ? at_home : at_experts) || op.writes[0] != (to_experts ? at_experts : at_home)) {
+    wrong.push_back("must give rows to the ranks of their experts, or bring them back");
+    return out;
+  }
+  const int routes = model.routed_by(from.index - 1);
+  if (from.tensor != 0 || routes < 0 || routing != Value{ValueKind::kRouting, routes, from.micro_batch})
+    wrong.push_back("moves " + name + " by " + value_name(mesh, routing) + ", which is not that of its rows");
+  std::set<int> sources;
+  for (const OpContext& context : contexts) sources.insert(context.gradient_rank);
+  std::set<Atom> all;  // of all sources
+  for (size_t q = 0; q < contexts.size(); ++q) {
+    const OpContext& context = contexts[q];
+    const Symbol &rows = context.reads[0], &chosen = context.reads[1];
+    const auto cut = rows.cuts.find(op.axis);
+    const bool is_there = cut != rows.cuts.end();
+    if (rows.partial || is_there == to_experts ||
+        (is_there && cut->second != Cut{static_cast<int>(q), Dimension::kExperts}) || rows.tensor != from.tensor)
+      wrong.push_back("moves " + name + ", of which place " + std::to_string(q) + " of the axis holds " +
+                      (rows.partial ? "a partial sum" : cuts_text(mesh, rows.cuts)));
+    std::set<int> told;
+    for (const auto& [block, micro_batch, source, part] : chosen.atoms) {
+      if (block == routes && micro_batch == from.micro_batch) told.insert(source);
+    }
+    if (told != sources || chosen.atoms.size() != sources.size() || chosen.version != rows.version)
+      wrong.push_back("moves " + name + " by " + value_name(mesh, routing) + ", which holds that of " +
+                      blocks_text(chosen.atoms) + ", step " + std::to_string(chosen.version));
+    for (const auto& [block, micro_batch, source, part] : rows.atoms) {
+      if (to_experts && source != context.data_rank)
+        wrong.push_back("gives rows of another rank: " + blocks_text(rows.atoms));
+      if (to_experts ? !all.insert({block, micro_batch, context.gradient_rank, part}).second
+                     : !sources.contains(source))
+        wrong.push_back("moves rows twice: " + blocks_text(rows.atoms));
+    }
+    if (!to_experts && (rows.atoms != contexts[0].reads[0].atoms || rows.version != contexts[0].reads[0].version))
+      wrong.push_back("brings back " + name + " of different work: " + blocks_text(rows.atoms));
+    if (reads_gradient) {
+      const Symbol& of_tokens = context.reads[2];
+      const auto& readers = model.readers_of(tensor_of(from));
+      const bool fits = op.reads[2].kind == from.kind && op.reads[2].tensor == 0 && readers.size() == 1 &&
+                        op.reads[2].index == readers[0] + 1 && op.reads[2].micro_batch == from.micro_batch &&
+                        of_tokens.version == rows.version && op.reads[2].placement == from.placement;
+      if (!fits) wrong.push_back("reads " + value_name(mesh, op.reads[2]) + " for the outputs of its tokens");
+    }
+  }
+  for (size_t q = 0; q < contexts.size(); ++q) {
+    Symbol moved = contexts[q].reads[0];
+    if (to_experts) {
+      moved.cuts[op.axis] = {static_cast<int>(q), Dimension::kExperts};
+      moved.atoms = all;
+    } else {
+      moved.cuts.erase(op.axis);
+      moved.atoms.clear();
+      for (const auto& [block, micro_batch, source, part] : contexts[q].reads[0].atoms) {
+        if (source == contexts[q].gradient_rank) moved.atoms.insert({block, micro_batch, contexts[q].data_rank, part});
+      }
+    }
+    out[q][0] = std::move(moved);
   }
   return out;
 }
@@ -774,11 +908,14 @@ std::vector<std::vector<Symbol>> run_rooted(const Expectation& expected, std::ve
 
 }  // namespace
 
-std::vector<std::vector<Symbol>> run_collective(const Expectation& expected, std::vector<OpContext>& contexts) {
+std::vector<std::vector<Symbol>> run_collective(const Model& model, std::vector<OpContext>& contexts) {
+  const Expectation& expected = model.expected();
   const Op& op = contexts[0].op;
   const Mesh& mesh = expected.mesh;
   const Proof& proof = expected.proof;
   if (is_rooted(op)) return run_rooted(expected, contexts);
+  if (!op.reads.empty() && op.reads[0].kind == ValueKind::kRouting) return run_routing(model, contexts);
+  if (moves_rows_of_experts(op) && is_activation_or_gradient(op.reads[0])) return run_rows(model, contexts);
   if (!op.reads.empty() && is_activation_or_gradient(op.reads[0])) return run_activations(mesh, contexts);
   const int n = static_cast<int>(contexts.size());
   const bool gather = op.kind == OpKind::kAllGather, exchange = op.kind == OpKind::kAllToAll;

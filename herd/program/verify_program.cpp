@@ -366,7 +366,7 @@ class SymbolicMachine {
         return true;
       }
     }
-    const auto results = run_collective(model_.expected(), contexts);
+    const auto results = run_collective(model_, contexts);
     for (size_t q = 0; q < members.size(); ++q) {
       for (const std::string& text : contexts[q].wrong) add_finding_at(members[q], all.at(members[q]), text);
       write(members[q], all.at(members[q]), results[q]);

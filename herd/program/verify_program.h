@@ -18,8 +18,11 @@
 //               pull of step t gets the weights that rounds 0 to t make; with a staleness s, those of this rank's
 //               pushes of steps 0 to t and of all others' up to step t - s, at least: a version in [t + 1 - s, t + 1].
 //   factor      is the set of groups whose norms it has seen, each with all contributions.
+//   rows        of experts that ranks share are the activations of all these ranks, each once, at the ranks of their
+//               experts, and each rank's own ones again once they have come back. What moves them reads the routing
+//               of the block that has chosen their experts, of the same micro-batch and step.
 //   routing     is (block, micro-batch, data rank, step). Where it is kept, only a pass without a graph makes it, and
-//               each pass with one reads it.
+//               each pass with one reads it. Where ranks share experts, all of them tell each other theirs.
 //   cache       is (block, data rank) and a version. A pass that continues caches must read version t of its own
 //               block's cache in step t, and leave t+1.
 // A shard may lie in the slot of its whole. Writing one of them then spoils the other, unless the op gathers in place.
@@ -110,12 +113,13 @@ struct Expectation {
   // Tells of each block whether the ranks of the context axis, or else the tensor axis, run it together: a ring, a
   // router of whole sequences.
   std::vector<bool> block_run_together = {};
-  // Ranks along expert_axis hold parts of expert_groups, and run the blocks of block_exchanges_rows together: a
-  // gradient of such a group then gets the contributions of all of them at once.
+  // Ranks along expert_axis hold parts of expert_groups, and blocks of block_by_experts work on the rows of all of
+  // them: a gradient of such a group then gets the contributions of all these ranks at once.
   int expert_axis = kNoAxis;
   std::set<int> expert_groups = {};
-  std::vector<bool> block_exchanges_rows = {};
-  std::vector<bool> block_routes = {};  // tells which blocks have a router, and a backward; empty = none
+  std::vector<bool> block_by_experts = {};
+  std::vector<int> block_routed_by = {};  // by block, which block chooses experts for its rows; -1 = none
+  std::vector<bool> block_routes = {};    // tells which blocks have a router, and a backward; empty = none
   std::set<spec::TensorId> whole_tensors =
       {};  // of which each rank of the tensor axis has all, whatever its block cuts
   // Groups of which ranks hold the same part of a cut block, each for its own query heads, with the axis of these

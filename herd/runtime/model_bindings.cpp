@@ -20,6 +20,7 @@
 #include "herd/bridge/device_stream.h"
 #include "herd/bridge/host_memory.h"
 #include "herd/bridge/tensor_buffer.h"
+#include "herd/nn/experts_of_ranks.h"
 #include "herd/optim/clip.h"
 #include "herd/optim/device_clip.h"
 #include "herd/program/collective_message.h"
@@ -321,10 +322,12 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) {
     context.counted_B1 = own.targets_BT.ge(0).to(at::kDouble).mean(1, true);
   context.past = input_.cached_tokens;
   if (contains(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
-  if (contains(op.writes, ValueKind::kRouting, op.block))
-    context.routing = &(routings_[program::routing(op.block, op.micro_batch)] = {});
-  if (contains(op.reads, ValueKind::kRouting, op.block))
-    context.routing = &routings_.at(program::routing(op.block, op.micro_batch));
+  for (const program::Value& value : op.writes) {
+    if (value.kind == ValueKind::kRouting) context.routing = &(routing_of(value) = {});
+  }
+  for (const program::Value& value : op.reads) {
+    if (value.kind == ValueKind::kRouting) context.routing = &routing_of(value);
+  }
   const auto is_shard_of_rows = [&](const program::Value& value) {
     const int axis = groups_.tensor_axis();
     return program::is_activation_or_gradient(value) && value.placement.is_shard(axis) &&
@@ -518,7 +521,41 @@ void ModelBindings::backward_weight(const Op& op) {
   pending.mapped().run();
 }
 
+nn::KeptRouting& ModelBindings::routing_of(const program::Value& value) {
+  const std::lock_guard lock(mutex_);
+  return routings_[program::routing(value.index, value.micro_batch)];
+}
+
+const std::vector<int>& ModelBindings::hosts_of(int axis, const Communicator& comm) {
+  const auto [hosts, is_new] = hosts_of_axes_.try_emplace(axis);
+  if (is_new) hosts->second = nn::hosts_of_ranks(comm);
+  return hosts->second;
+}
+
+// Tells the ranks of an axis how many rows each has for their experts.
+EventPtr ModelBindings::tell_counts(const Op& op) {
+  Communicator& comm = groups_.of(op.lane, op.axis);
+  nn::tell_counts(routing_of(op.reads.at(0)), hosts_of(op.axis, comm), comm);
+  return nullptr;
+}
+
+// Gives rows to the ranks of their experts, or brings them back.
+EventPtr ModelBindings::exchange_rows(const Op& op) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  const nn::KeptRouting& routing = routing_of(op.reads.at(1));
+  const at::Tensor rows = find_tensor(op.reads[0]);
+  if (op.reads[0].placement.is_shard(op.axis)) {
+    set_tensor(op.writes.at(0), nn::bring_back_rows(routing, rows));
+    return nullptr;
+  }
+  at::Tensor of_tokens;
+  if (op.reads.size() > 2) of_tokens = find_tensor(op.reads[2]).reshape({-1, rows.size(1)});
+  set_tensor(op.writes.at(0), nn::give_rows(routing, rows, of_tokens));
+  return nullptr;
+}
+
 EventPtr ModelBindings::gather(const Op& op) {
+  if (op.reads.at(0).kind == ValueKind::kRouting) return tell_counts(op);
   if (program::is_activation_or_gradient(op.reads.at(0))) return move_activation(op);
   Communicator& comm = groups_.of(op.lane, op.axis);
   std::vector<Work> works;
@@ -582,6 +619,7 @@ EventPtr ModelBindings::move_activation(const Op& op) {
 // become heads and back (nn/context_parts.h).
 EventPtr ModelBindings::exchange(const Op& op) {
   if (op.reads.at(0).kind == ValueKind::kGradient) return exchange_terms(op);
+  if (moves_rows_of_experts(op)) return exchange_rows(op);
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   Communicator& comm = groups_.of(op.lane, op.axis);
   const at::Tensor from = find_tensor(op.reads.at(0)).contiguous(), to = at::empty_like(from);
@@ -957,7 +995,10 @@ void ModelBindings::release(const Op& op) {
   for (const program::Value& value : op.writes) {
     const bool is_gathered = program::is_plain_whole(value, ValueKind::kWeight) && value.tier == program::Tier::kDevice;
     if (is_gathered) parameters_.detach(value.index);
-    if (value.kind == ValueKind::kRouting) routings_.erase(value);
+    if (value.kind == ValueKind::kRouting) {
+      const std::lock_guard lock(mutex_);
+      routings_.erase(value);  // a shard is the same memory, which the gathered one has taken over
+    }
     if (value.kind == ValueKind::kGraph) graphs_.erase(program::graph(value.index, value.micro_batch));
     if (program::is_activation_or_gradient(value) || value.kind == ValueKind::kTarget) set_tensor(value, {});
   }

@@ -174,6 +174,11 @@ class ModelBindings {
   EventPtr move_activation(const program::Op& op);
   EventPtr exchange(const program::Op& op);  // sends a slice of an activation to each rank
   EventPtr exchange_terms(const program::Op& op);
+  EventPtr exchange_rows(const program::Op& op);
+  EventPtr tell_counts(const program::Op& op);
+  nn::KeptRouting& routing_of(const program::Value& value);  // one for each block and micro-batch.   Threads: any.
+  // Returns the host of each rank of an axis (nn::hosts_of_ranks()); used by the lane of activations alone.
+  const std::vector<int>& hosts_of(int axis, const Communicator& comm);
   EventPtr reduce(const program::Op& op, int64_t step);
   // Sums gradients in a codec that keeps what it loses. Works between the messages, so it returns only in the midst.
   std::vector<Work> reduce_encoded(const program::Op& op, int64_t step, Communicator& comm);
@@ -213,14 +218,15 @@ class ModelBindings {
   StepInput input_;
   std::set<std::pair<int, int>> begun_;  // (block, micro-batch) that a pass of this step has run
   StepOutput output_;
-  mutable std::mutex mutex_;                      // guards tensors_, which all lanes use
+  mutable std::mutex mutex_;                      // guards tensors_ and routings_, which all lanes use
   std::map<program::Value, at::Tensor> tensors_;  // activations, their gradients, logits
   std::map<program::Value, at::Tensor> waiting_;  // by activation that was evicted: a tensor of its form without memory
   // What was loaded in this step, while something holds it; used by the compute lane alone.
   std::map<program::Value, c10::weak_intrusive_ptr<c10::StorageImpl>> loaded_;
-  std::map<program::Value, KeptGraph> graphs_;                // used by the compute lane alone
-  std::map<program::Value, nn::DeferredGradients> pending_;   // used by the compute lane alone
-  std::map<program::Value, nn::KeptRouting> routings_;        // used by the compute lane alone
+  std::map<program::Value, KeptGraph> graphs_;               // used by the compute lane alone
+  std::map<program::Value, nn::DeferredGradients> pending_;  // used by the compute lane alone
+  std::map<program::Value, nn::KeptRouting> routings_;
+  std::map<int, std::vector<int>> hosts_of_axes_;             // used by the lane of activations alone
   std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // by block; used by the compute lane alone
   std::vector<double> squared_norms_;                         // sum of squares of each group's gradient
   // Factor of the newest clip; negative: fp16 gradients overflowed, and kStep updates nothing. A kStep on another lane

@@ -13,11 +13,10 @@
 
 namespace herd::spec {
 
-// Describes a collective inside a block's pass, which no Program contains since autograd issues it. Of an exchange of
-// rows among expert-parallel ranks, `bytes` are those of this rank's rows, as a uniform router has them.
+// Describes a collective inside a block's pass, which no Program contains since autograd issues it.
 struct InnerCollective {
-  std::string axis;                           // "tp", "cp", "ep"
-  bool is_all_reduce = true;                  // false: an all-gather, a reduce-scatter or an exchange
+  std::string axis;                           // "tp", "cp"
+  bool is_all_reduce = true;                  // false: an all-gather or a reduce-scatter
   int64_t bytes = 0;                          // bytes of the whole message
   int times_forward = 0, times_backward = 0;  // times that each pass issues it
   // Extra times that a recomputed pass issues it: those of the recompute, less those that its backward saves.
@@ -91,9 +90,11 @@ struct BlockShape {
   // Bytes of what its router chooses for a micro-batch, which a pass that is computed again takes over; 0 without a
   // router.
   int64_t routing_bytes = 0;
-  // True: expert-parallel ranks run each pass of the block together, since rows go to their experts inside it
-  // (`inner`).
-  bool exchanges_rows = false;
+  // True, for experts that expert-parallel ranks share: the block works on the rows of all these ranks whose experts
+  // this one holds (program::Dimension::kExperts). The block before it routes its own rows, and a block after it
+  // combines them.
+  bool by_experts = false;
+  int64_t exchanged_bytes = 0;  // bytes of these rows at most, where all tokens choose experts of one rank
 };
 
 }  // namespace herd::spec

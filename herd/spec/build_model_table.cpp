@@ -130,7 +130,8 @@ ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels)
 
 ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   const bool decoder = run.model.kind == "gpt" || run.model.kind == "llama" || run.model.is_moe();
-  if ((run.mesh.tp == 1 && run.mesh.cp == 1) || !decoder) return model_table(run, micro_batch, kernels);
+  if ((run.mesh.tp == 1 && run.mesh.cp == 1 && run.mesh.ep == 1) || !decoder)
+    return model_table(run, micro_batch, kernels);
   check_shares(run);
   check_exchanged_heads(run);
   ModelTable table = decoder_table(run, micro_batch, kernels, Join::kBetweenRanks);

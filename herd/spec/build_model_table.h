@@ -33,8 +33,9 @@ ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels 
 // works on all tokens of a part of the heads, the others on a part of the tokens. Groups are those of model_table().
 // Where both cut it, attention above becomes qkv, attention, projection: heads are cut by tp first, and R are the rows
 // of a rank's tokens.
-// Throws as model_table() does, and where exchanges_whole_heads() is false. Source: Korthikanti et al. 2022,
-// arXiv:2205.05198, section 4.2.2.
+// Where expert-parallel ranks share the experts of a layer, all these parts are blocks of their own, with route,
+// experts and combine in place of the feed-forward part. Throws as model_table() does, and where
+// exchanges_whole_heads() is false. Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
 ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
 
 // Tells whether mesh.cp divides the heads of a tensor rank, and divides its key heads or is a multiple of them. Other

@@ -28,11 +28,10 @@ std::vector<TensorShape> TableBuilder::by_rank(int64_t width) const {
 }
 
 // Makes queries, keys and values of this tensor rank's heads, in the order of the context ranks that get them. Its norm
-// is joined to it where no tensor ranks share it.
-BlockShape TableBuilder::projection(const std::string& name, const LayerStyle& style) const {
-  const bool has_norm = tp_ == 1;
-  BlockShape block = part(name, has_norm ? Split::kNone : Split::kCut);
-  block.gives_heads = !has_norm;
+// is joined to it where no ranks share what follows.
+BlockShape TableBuilder::projection(const std::string& name, const LayerStyle& style, bool has_norm) const {
+  BlockShape block = part(name, Split::kCut);
+  block.gives_heads = tp_ > 1;
   const LayerMemory memory = memory_of(style);
   const int64_t rd = R_ * D_, products = (A_ + 2 * K_) / tp_, exchanged = R_ * exchanged_width();
   block.output_bytes = exchanged * element_;
@@ -65,9 +64,8 @@ BlockShape TableBuilder::projection(const std::string& name, const LayerStyle& s
 
 // Projects the outputs of this tensor rank's heads, of this context rank's tokens. Where tensor ranks share it, their
 // sum has no bias yet; else the rest of the layer is joined to it, from the sum with the residual on.
-BlockShape TableBuilder::output(const std::string& name, const LayerStyle& style) const {
-  const bool has_rest = tp_ == 1;
-  BlockShape block = part(name, has_rest ? Split::kNone : Split::kCut);
+BlockShape TableBuilder::output(const std::string& name, const LayerStyle& style, bool has_rest) const {
+  BlockShape block = part(name, Split::kCut);
   const LayerMemory memory = memory_of(style);
   const int64_t rd = R_ * D_, ra = R_ * A_ / tp_, rf = has_rest ? R_ * expert_terms() * F_ : 0;
   const int64_t products = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2;  // of the feed-forward part
@@ -79,8 +77,7 @@ BlockShape TableBuilder::output(const std::string& name, const LayerStyle& style
     block.graph_bytes += (2 * rd + feeds(style) * kept_rf) * element_ + memory.norm_numbers(R_);
     if (m_.is_moe())
       block.graph_bytes += memory.kept_of_routing() + memory.kept_of_experts() + memory.kept_of_shared_gate();
-    block.pending_bytes +=
-        2 * rd * element_ + memory.norm_weights() + memory.pending_of_routing() + memory.pending_of_exchange();
+    block.pending_bytes += 2 * rd * element_ + memory.norm_weights() + memory.pending_of_routing();
     add_mixture(block, R_);
   }
   const double matmul = 2.0 * (static_cast<double>(D_) * static_cast<double>(ra) +
@@ -106,7 +103,6 @@ BlockShape TableBuilder::output(const std::string& name, const LayerStyle& style
                                              memory.gradient_scratch(R_, A_ / tp_, D_, has_rest && style.biases));
   const int64_t in_feed = has_rest && m_.is_moe() ? R_ * elements_in_mixture() : products * rf;
   block.without_graph = without_graph(block.forward, ra + (has_rest ? 5 : 1) * rd + in_feed);
-  if (block.exchanges_rows) block.without_graph.scratch_bytes += memory.kept_of_exchange();
   return block;
 }
 

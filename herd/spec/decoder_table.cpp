@@ -22,14 +22,18 @@ using Parts = std::vector<std::string>;
 bool adds_to_residual(const Parts& parts) { return parts.back().starts_with("add"); }
 
 // Returns the parts of a layer (nn/transformer_block.h), by the blocks that run them. Ranks of a tensor axis exchange
-// something at each part, those that share tokens before and after attention.
+// something at each part, those that share tokens before and after attention, those that share experts before and after
+// these. The latter have each part as a block of its own, as ranks of a tensor axis have.
 std::vector<Parts> blocks_of_layer(const RunFile& run, Join join) {
   const bool shares_tokens = run.mesh.cp > 1;
   Parts parts = {"norm_1", "attention", "add_1", "norm_2", run.model.is_moe() ? "experts" : "mlp", "add_2"};
+  if (run.model.is_moe() && run.mesh.ep > 1)
+    parts.insert(parts.begin() + 4, "route"), parts.insert(parts.begin() + 6, "combine");
   if (shares_tokens) parts.insert(parts.begin() + 1, "qkv"), parts.insert(parts.begin() + 3, "projection");
   std::vector<Parts> blocks;
   for (const std::string& part : parts) {
-    const bool exchanges = run.mesh.tp > 1 || (shares_tokens && (part == "attention" || part == "projection"));
+    const bool exchanges =
+        run.mesh.tp > 1 || run.mesh.ep > 1 || (shares_tokens && (part == "attention" || part == "projection"));
     if (blocks.empty() || join == Join::kNone || (join == Join::kBetweenRanks && exchanges)) blocks.emplace_back();
     blocks.back().push_back(part);
   }
@@ -58,13 +62,16 @@ BlockShape layer_block(const TableBuilder& table, const RunFile& run, const std:
   const LayerStyle style = decoder_style(run.model);
   const std::string &first = parts.front(), name = layer + "." + first;
   if (first == "norm_1" && adds_to_residual(parts)) return table.layer(layer, style);
-  if (parts.back() == "qkv") return table.projection(layer + ".qkv", style);
-  if (first == "projection") return table.output(parts.size() > 1 ? layer + ".output" : name, style);
+  const bool is_joined = parts.size() > 1;
+  if (parts.back() == "qkv") return table.projection(layer + ".qkv", style, is_joined);
+  if (first == "projection") return table.output(is_joined ? layer + ".output" : name, style, is_joined);
   if (first == "attention" && run.mesh.cp == 1) return table.cut_attention(name, style);
   if (first == "attention")
     return run.strategy.context == "ring" ? table.ring_attention(name, style) : table.head_attention(name, style);
   if (first == "mlp") return table.cut_feed(name, style);
-  if (first == "experts") return table.experts_of_rows(name, style);
+  if (first == "route") return table.route(name, style);
+  if (first == "experts") return run.mesh.ep > 1 ? table.own_experts(name, style) : table.experts_of_rows(name, style);
+  if (first == "combine") return table.combine(name);
   return first.starts_with("norm") ? table.norm(name, true) : table.add(name);
 }
 
@@ -86,6 +93,7 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   const bool gpt = m.kind == "gpt", tp = run.mesh.tp > 1;
   const bool is_cut = join == Join::kNone || (join == Join::kBetweenRanks && tp);
   const bool has_losses = m.has_router_losses() && (!is_cut || tp);  // of routers
+  const bool splits_experts = join == Join::kBetweenRanks && run.mesh.ep > 1;
   const int program_blocks = static_cast<int>(blocks_of_layer(run, Join::kBetweenRanks).size());
   int blocks = 0;  // that have been added: the number of the activation that the last one gives
   const auto add = [&](BlockShape block, Parts parts, int64_t layer, std::vector<int> groups, int in_program = 1) {
@@ -132,7 +140,7 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
     std::map<std::string, std::vector<int>> groups;  // that parts read
     const int whole_group = table.add_group(name, std::move(whole));
     const int cut_group = is_cut ? table.add_group(name + ".tp", std::move(cut)) : whole_group;
-    groups["norm_1"] = groups["norm_2"] = groups["experts"] = {whole_group};
+    groups["norm_1"] = groups["norm_2"] = groups[splits_experts ? "route" : "experts"] = {whole_group};
     if (gpt) groups["add_1"] = groups["add_2"] = {whole_group};  // biases
     groups["qkv"] = groups["projection"] = groups["mlp"] = {cut_group};
     if (!copied.empty()) groups["qkv"].push_back(table.add_group(name + ".keys", std::move(copied)));
@@ -145,13 +153,17 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
       std::set<int> read;
       for (const std::string& part : parts) read.insert(groups[part].begin(), groups[part].end());
       if (adds_to_residual(parts) && parts[0] != "norm_1") block.inputs = {{sum}, {blocks}};
-      if (m.bias_balancing > 0 && std::ranges::count(parts, "experts") > 0)
-        block.buffers = {{name + ".router.bias", {m.experts}}};
-      if (has_losses && has_experts && std::ranges::count(parts, "experts") > 0) {
-        if (losses && block.inputs.empty()) block.inputs = {{blocks}};
+      const bool routes = block.routing_bytes > 0;
+      if (m.bias_balancing > 0 && routes) block.buffers = {{name + ".router.bias", {m.experts}}};
+      if (has_losses && routes) {
+        if (losses && block.inputs.empty()) block.inputs = {TensorId(blocks)};
         if (losses) block.inputs.push_back(*losses);
-        losses = TensorId{blocks + 1, 1};
-        block.outputs = table.with_router_losses();
+        if (!splits_experts) block.outputs = table.with_router_losses();
+        losses = TensorId{blocks + 1, static_cast<int>(block.outputs.size()) - 1};
+      }
+      if (parts.back() == "combine") {  // rows that have come back, their weights, and the output of shared experts
+        block.inputs = {{blocks}, {blocks - 1, 1}};
+        if (m.shared_experts > 0) block.inputs.push_back({blocks - 1, 2});
       }
       add(std::move(block), parts, l + 1, {read.begin(), read.end()}, program_blocks);
       if (adds_to_residual(parts)) sum = blocks;

@@ -220,18 +220,15 @@ int64_t LayerMemory::rows_of_experts() const {
   return ranks == 1 ? s_.R * top_k : ranks * s_.R * std::min(top_k, experts / ranks);
 }
 
-int64_t LayerMemory::kept_of_experts() const { return 2 * rows_of_experts() * s_.F * s_.element + kept_of_exchange(); }
-
-int64_t LayerMemory::kept_of_exchange() const {
-  if (s_.mixture.ranks == 1) return 0;
-  const int64_t routing = 8 + 4 + 16;  // expert, weight, row and token
-  return rows_of_experts() * (s_.D * s_.element + routing) + s_.mixture.top_k * rows(s_.D);
+int64_t LayerMemory::order_of_rows() const {
+  const int64_t held = s_.mixture.experts / s_.mixture.ranks;
+  return rows_of_experts() * (8 + 4 + 16) + (held + 1) * 8;  // expert, weight, row and token
 }
 
-int64_t LayerMemory::pending_of_exchange() const {
-  if (s_.mixture.ranks == 1) return 0;
-  const int64_t more = rows_of_experts() - s_.R * s_.mixture.top_k;
-  return (3 * more * s_.F + 2 * rows_of_experts() * s_.D) * s_.element + 8 * rows_of_experts();
+int64_t LayerMemory::kept_of_experts() const {
+  const int64_t products = 2 * rows_of_experts() * s_.F * s_.element;
+  if (s_.mixture.ranks == 1) return products;
+  return products + rows_of_experts() * s_.D * s_.element + order_of_rows() + s_.mixture.top_k * rows(s_.D);
 }
 
 int64_t LayerMemory::kept_of_shared_gate() const { return s_.has_shared_gate ? rows(s_.D) + rows(1) : 0; }
@@ -250,10 +247,9 @@ int64_t LayerMemory::gradient_of_expert() const {
 
 int64_t LayerMemory::expert_rows() const { return std::min(kExpertRows, s_.mixture.ranks * s_.R); }
 
-// Counts as if one expert had all rows that it can have.
-void LayerMemory::mixture_forward(HeldBytes& held) const {
+void LayerMemory::choose_experts(HeldBytes& held) const {
   const auto& [experts, top_k, shared, losses, ranks] = s_.mixture;
-  const int64_t logits = s_.R * experts * 4, d = rows(s_.D), piece = expert_rows();
+  const int64_t logits = s_.R * experts * 4;
   held.take(logits);
   if (s_.element != 4) held.take_briefly(4 * (s_.R + experts) * s_.D);  // the router's operands in fp32
   held.take(s_.R * top_k * 12);                                         // choices and their weights
@@ -261,39 +257,55 @@ void LayerMemory::mixture_forward(HeldBytes& held) const {
   if (s_.gathered_choices > 0)  // choices by ranks, by tokens, and in their order, and places
     held.take_briefly(3 * s_.gathered_choices + 4 * s_.gathered_choices / top_k + logits);
   held.take(kept_of_routing() - logits - s_.R * top_k * 12);
-  if (ranks > 1) held.take(kept_of_exchange() + top_k * d);  // and the rows that go
-  const int64_t outputs = rows_of_experts() * s_.D * s_.element;
+}
+
+// Counts as if one expert had all rows that it can have.
+void LayerMemory::run_experts(HeldBytes& held) const {
+  const int64_t piece = expert_rows();
   held.take(2 * rows_of_experts() * s_.F * s_.element);  // of gates and of ups
-  held.take(outputs);                                    // of experts
+  held.take(rows_of_experts() * s_.D * s_.element);
   held.take_briefly(piece * (s_.D + s_.F) * s_.element + (s_.in_fp32 ? 4 * (s_.D * s_.F + piece * (s_.D + s_.F)) : 0));
-  if (ranks > 1) held.take_briefly(outputs);
-  held.take(d);
-  held.give(outputs + (ranks > 1 ? top_k * d : 0));
-  if (shared == 0) return;
+}
+
+// Ends with their output held.
+void LayerMemory::shared_forward(HeldBytes& held) const {
   shared_experts().feed_forward(held);
   const int64_t gate = s_.has_shared_gate ? rows(1) : 0;
   held.take(kept_of_shared_gate() + gate);  // the product and the gate, beside the outputs that it keeps
-  held.take(d);                             // the sum
-  held.give(2 * d + gate);
+  held.give(gate);
 }
 
-// The router's gradient is a sum with that of the experts' input, and both with that of the shared experts'.
-void LayerMemory::mixture_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const {
-  const auto& [experts, top_k, shared, losses, ranks] = s_.mixture;
-  const bool together = halves == Halves::kTogether;
-  const int64_t d = rows(s_.D), logits = s_.R * experts * 4, choices = s_.R * top_k, piece = expert_rows();
-  const int64_t shared_d = shared > 0 ? d : 0;
+void LayerMemory::mixture_forward(HeldBytes& held) const {
+  const int64_t d = rows(s_.D);
+  choose_experts(held);
+  run_experts(held);
+  held.take(d);
+  held.give(rows_of_experts() * s_.D * s_.element);
+  if (s_.mixture.shared_ffn == 0) return;
+  shared_forward(held);
+  held.take(d);  // the sum
+  held.give(2 * d);
+}
+
+// Ends with the gradient of their input held.
+void LayerMemory::shared_backward(HeldBytes& held, Halves halves) const {
+  const int64_t d = rows(s_.D);
   if (s_.has_shared_gate) {
     held.take(d + rows(1));  // gradients of the shared experts' outputs, and of what scales them
     held.take_briefly(d);
     held.give(kept_of_shared_gate());
     held.take(d);  // of its input
   }
-  if (shared > 0) shared_experts().feed_backward(held, halves, {.owns_dy = s_.has_shared_gate});
-  if (s_.has_shared_gate) held.give(d + (together ? rows(1) : 0));  // in the sum of the gradients of the input
-  const int64_t experts_d = rows_of_experts() * s_.D * s_.element;
-  if (ranks > 1) held.take(top_k * d + 2 * experts_d);  // gradients of outputs, here and there, and of rows
-  held.take(2 * rows_of_experts() * 4 + experts_d);     // weights of rows and their gradients; gradients of rows
+  shared_experts().feed_backward(held, halves, {.owns_dy = s_.has_shared_gate});
+  // In the sum of the gradients of the input.
+  if (s_.has_shared_gate) held.give(d + (halves == Halves::kTogether ? rows(1) : 0));
+}
+
+void LayerMemory::run_experts_backward(HeldBytes& held, Halves halves) const {
+  const bool together = halves == Halves::kTogether;
+  const int64_t piece = expert_rows();
+  // Weights of rows and their gradients; gradients of rows.
+  held.take(2 * rows_of_experts() * 4 + rows_of_experts() * s_.D * s_.element);
   if (!together) held.take(rows_of_experts() * s_.F * s_.element);
   // The gradients of rows' weights are sums in fp32, for which 16-bit products are converted; so are weights to 16
   // bits.
@@ -302,22 +314,63 @@ void LayerMemory::mixture_backward(HeldBytes& held, Halves halves, const PartEnd
   held.take_briefly(piece * ((s_.D + hidden * s_.F) * s_.element + 4 + (is_short ? s_.element : 0)));
   if (s_.in_fp32) held.take_briefly(product + piece * std::max((s_.D + 2 * s_.F + 1) * s_.element, 8 * s_.D));
   held.take_briefly(piece * (s_.D + s_.F) * s_.element + (together ? gradient_of_expert() : 0));
-  held.take(choices * 4 + d);
-  held.give(2 * rows_of_experts() * 4 + experts_d);
-  if (ranks > 1) held.give(top_k * d + 2 * experts_d);
-  if (ranks > 1 && together) held.give(kept_of_exchange());
-  if (together)
-    held.give(2 * rows_of_experts() * s_.F * s_.element + choices * 8 + (experts + 1) * 8 + (ends.owns_dy ? d : 0));
-  held.give(choices * 8);
+}
+
+void LayerMemory::choose_backward(HeldBytes& held, Halves halves) const {
+  const int64_t experts = s_.mixture.experts, logits = s_.R * experts * 4;
   held.take(2 * logits);  // scores and their gradients
   held.take_briefly(2 * logits + 8 * s_.R + 16 * s_.B * experts);
-  held.take(d);
+  held.take(rows(s_.D));
   if (s_.element != 4) held.take_briefly(4 * (2 * s_.R + experts) * s_.D);
   held.take_briefly(4 * experts * s_.D);
-  held.give(2 * logits + choices * (4 + 12));
-  if (together) held.give(logits + (ends.owns_input ? d : 0));
+  held.give(2 * logits + (halves == Halves::kTogether ? logits : 0));
+}
+
+// The router's gradient is a sum with that of the experts' input, and both with that of the shared experts'.
+void LayerMemory::mixture_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const {
+  const auto& [experts, top_k, shared, losses, ranks] = s_.mixture;
+  const bool together = halves == Halves::kTogether;
+  const int64_t d = rows(s_.D), choices = s_.R * top_k, of_rows = rows_of_experts();
+  if (shared > 0) shared_backward(held, halves);
+  run_experts_backward(held, halves);
+  held.take(choices * 4 + d);
+  held.give(2 * of_rows * 4 + of_rows * s_.D * s_.element);
+  if (together) held.give(2 * of_rows * s_.F * s_.element + choices * 8 + (experts + 1) * 8 + (ends.owns_dy ? d : 0));
+  held.give(choices * 8);
+  choose_backward(held, halves);
+  held.give(choices * (4 + 12));
+  if (together && ends.owns_input) held.give(d);
   held.take_briefly(d);
-  held.give(d + shared_d);
+  held.give(d + (shared > 0 ? d : 0));
+}
+
+// Gives the rows, and the output of the shared experts.
+void LayerMemory::route_forward(HeldBytes& held) const {
+  choose_experts(held);
+  held.take(s_.mixture.top_k * rows(s_.D));
+  if (s_.mixture.shared_ffn > 0) shared_forward(held);
+}
+
+void LayerMemory::route_backward(HeldBytes& held, Halves halves) const {
+  const int64_t d = rows(s_.D);
+  if (s_.mixture.shared_ffn > 0) shared_backward(held, halves);
+  held.take(d);  // the sum of each token's rows
+  choose_backward(held, halves);
+  held.take_briefly(d);
+  held.give(d + (s_.mixture.shared_ffn > 0 ? d : 0));
+}
+
+void LayerMemory::own_experts_forward(HeldBytes& held) const {
+  held.take(order_of_rows());
+  run_experts(held);
+  held.take_briefly(rows_of_experts() * s_.D * s_.element);  // in the order in which they came
+}
+
+void LayerMemory::own_experts_backward(HeldBytes& held, Halves halves) const {
+  const int64_t of_rows = rows_of_experts();
+  run_experts_backward(held, halves);
+  held.take_briefly(of_rows * s_.D * s_.element);
+  held.give(2 * of_rows * 4);
 }
 
 void LayerMemory::feed_forward(HeldBytes& held) const {
@@ -608,13 +661,15 @@ int64_t LayerMemory::second_half_of_attention() const {
 }
 
 int64_t LayerMemory::second_half_of_feed() const {
-  if (s_.mixture.experts > 0) {
-    const int64_t piece = expert_rows(), of_expert = gradient_of_expert();
-    const int64_t router = 4 * (s_.mixture.experts + (s_.element == 4 ? 0 : s_.R)) * s_.D;
-    return std::max({piece * s_.D * s_.element + of_expert, router,
-                     s_.mixture.shared_ffn > 0 ? shared_experts().second_half_of_feed() : 0});
-  }
+  if (s_.mixture.experts > 0) return std::max(second_half_of_experts(), second_half_of_route());
   return std::max(gradient_scratch(s_.R, s_.D, s_.F, s_.has_biases), gradient_scratch(s_.R, s_.F, s_.D, s_.has_biases));
 }
+
+int64_t LayerMemory::second_half_of_route() const {
+  const int64_t router = 4 * (s_.mixture.experts + (s_.element == 4 ? 0 : s_.R)) * s_.D;
+  return std::max(router, s_.mixture.shared_ffn > 0 ? shared_experts().second_half_of_feed() : 0);
+}
+
+int64_t LayerMemory::second_half_of_experts() const { return expert_rows() * s_.D * s_.element + gradient_of_expert(); }
 
 }  // namespace herd::spec

@@ -99,6 +99,11 @@ class LayerMemory {
   void output_of_heads_backward(HeldBytes& held, Halves halves, bool has_rest) const;
   void heads_forward(HeldBytes& held, int64_t padded_rows) const;
   void heads_backward(HeldBytes& held, int64_t padded_rows) const;
+  // The parts of a mixture whose experts several ranks hold (expert_part_shapes.cpp).
+  void route_forward(HeldBytes& held) const;
+  void route_backward(HeldBytes& held, Halves halves) const;
+  void own_experts_forward(HeldBytes& held) const;
+  void own_experts_backward(HeldBytes& held, Halves halves) const;
   // Attention in a ring of so many ranks; `keys` are the elements of one rank's keys and values. The rank that holds
   // most counts: in later steps some have all queries and half of the keys, others the reverse.
   void ring_forward(HeldBytes& held, int64_t keys, int64_t ranks) const;
@@ -113,19 +118,22 @@ class LayerMemory {
   int64_t gradient_scratch(int64_t rows, int64_t inputs, int64_t outputs, bool has_bias) const;
   int64_t second_half_of_attention() const;
   int64_t second_half_of_feed() const;
+  int64_t second_half_of_route() const;
+  int64_t second_half_of_experts() const;
   // Bytes that a mixture of experts keeps beside its input and the outputs of gates and ups; those of them that the
   // second half of a backward reads, and what it needs while it runs.
   int64_t kept_of_routing() const;
   int64_t pending_of_routing() const;
   // Bytes that it keeps of gates and ups, and of the rows that ranks exchange: those that have come, as many as can
-  // come, and the outputs that have come back. Then those of the second half of a backward, beside pending_of_routing()
-  // and what the layer would have with all experts on this rank.
+  // come, and the outputs that have come back.
   int64_t kept_of_experts() const;
-  int64_t kept_of_exchange() const;
   int64_t kept_of_shared_gate() const;  // of outputs of shared experts, and what scales them
   int64_t kept_of_head_norms() const;   // of queries and keys before their norms, and of these norms
-  int64_t pending_of_exchange() const;
   int64_t head_norm_weights() const { return s_.has_qk_norm ? 2 * s_.A / s_.heads * s_.element : 0; }
+  int64_t rows_of_experts() const;  // rows that the experts of this rank have, at most where ranks exchange them
+  // Bytes of what sorts the rows of a rank's experts.
+  int64_t order_of_rows() const;
+  LayerMemory shared_experts() const;  // as a feed-forward layer
   int64_t norm_weights() const { return (s_.is_layernorm ? 2 : 1) * s_.D * s_.element; }
   int64_t norm_numbers(int64_t rows) const { return rows * (s_.is_layernorm ? 2 * s_.element : 4); }  // that it keeps
 
@@ -135,10 +143,15 @@ class LayerMemory {
   bool copies_queries() const { return s_.heads > 1 && (s_.B > 1 || s_.key_heads < s_.heads); }
   void multiply(HeldBytes& held, int64_t inputs, int64_t outputs) const;
   void multiply_backward(HeldBytes& held, int64_t inputs, int64_t outputs, Halves halves, bool has_bias) const;
-  LayerMemory shared_experts() const;  // as a feed-forward layer
-  int64_t rows_of_experts() const;     // rows that the experts of this rank have, at most where ranks exchange them
   int64_t expert_rows() const;         // rows that an expert multiplies at a time
   int64_t gradient_of_expert() const;  // bytes that the gradient of one of its matrices needs
+  void shared_forward(HeldBytes& held) const;
+  void shared_backward(HeldBytes& held, Halves halves) const;
+  void choose_experts(HeldBytes& held) const;
+  void run_experts(HeldBytes& held) const;                     // ends with gates, ups and the rows' outputs held
+  void choose_backward(HeldBytes& held, Halves halves) const;  // ends with the gradient of the router's input held
+  // Ends with the gradients of rows held, and with the weights of rows and their gradients.
+  void run_experts_backward(HeldBytes& held, Halves halves) const;
   void mixture_forward(HeldBytes& held) const;
   void mixture_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
   void rotate(HeldBytes& held) const;

@@ -114,7 +114,7 @@ struct RunFile {
     std::string direct_host = "none";         // blocks whose passes read weights on the host, with offload = "window"
     int64_t stages_per_rank = kAuto;          // of a pipeline
     std::string order = "micro_batch_major";  // of passes without a pipeline: micro_batch_major, layer_major
-    int64_t interleave_micro_batches = 1;     // with mesh.tp: micro-batches that take turns; 1 = each by itself
+    int64_t interleave_micro_batches = 1;     // with mesh.tp or ep: those that take turns; 1 = each by itself
     int64_t bucket = 25 << 20;                // bytes of gradient reduced at a time
     std::string schedule = "fifo";            // order of reductions: fifo, priority
     int64_t partition_bytes = kAuto;          // priority: bytes of gradient reduced at a time

@@ -150,11 +150,12 @@ void check_rules(const RunFile& run) {
           "mesh.pp must not exceed the blocks of the model: " + std::to_string(run.mesh.pp) + " > " +
               (stacks > 1 ? std::to_string(stacks) + " * " : "") + "layers " + std::to_string(model.layers) + " + 2",
           "mesh.pp = " + std::to_string(blocks) + " or less");
-  require(run.strategy.interleave_micro_batches == 1 || (run.mesh.pp == 1 && run.mesh.tp > 1),
+  require(run.strategy.interleave_micro_batches == 1 || (run.mesh.pp == 1 && (run.mesh.tp > 1 || run.mesh.ep > 1)),
           "strategy.interleave_micro_batches = " + std::to_string(run.strategy.interleave_micro_batches) +
-              " needs mesh.tp > 1, whose collectives it hides, and mesh.pp = 1, since a pipeline has an order of its "
-              "own, got mesh.tp = " +
-              std::to_string(run.mesh.tp) + " and mesh.pp = " + std::to_string(run.mesh.pp),
+              " needs mesh.tp > 1 or mesh.ep > 1, whose collectives it hides, and mesh.pp = 1, since a pipeline has an "
+              "order of its own, got mesh.tp = " +
+              std::to_string(run.mesh.tp) + ", mesh.ep = " + std::to_string(run.mesh.ep) +
+              " and mesh.pp = " + std::to_string(run.mesh.pp),
           "strategy.interleave_micro_batches = 1");
   require(
       run.strategy.order != "layer_major" || run.mesh.pp == 1,

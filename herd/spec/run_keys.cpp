@@ -220,8 +220,8 @@ std::vector<Key> make_keys() {
            "micro-batches"),
       integer(
           "strategy", "interleave_micro_batches", Effect::kLayout, HERD_FIELD(strategy.interleave_micro_batches), 1,
-          "with mesh.tp, so many micro-batches take turns, so that collectives inside the layers of one are on their "
-          "way while another computes; takes the activations of as many; 1 = each by itself",
+          "with mesh.tp or mesh.ep, so many micro-batches take turns, so that collectives inside the layers of one are "
+          "on their way while another computes; takes the activations of as many; 1 = each by itself",
           16),
       Key{"strategy",
           "prefetch",

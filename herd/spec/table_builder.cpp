@@ -331,7 +331,7 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   // The second half reads the inputs and output gradients of matrices, and what autograd returned for the norms.
   block.pending_bytes = R_ * ((2 * attentions + 2) * D_ + attentions * 2 * (A_ + K_) / tp_) * element_ +
                         (1 + ups) * rf * element_ + (attentions + 1) * memory.norm_weights() +
-                        memory.head_norm_weights() + memory.pending_of_routing() + memory.pending_of_exchange();
+                        memory.head_norm_weights() + memory.pending_of_routing();
   const double weights =
       (static_cast<double>(attentions * (2 * A_ + 2 * K_) * D_) + feed_weights(style)) / static_cast<double>(tp_);
   const double rows = static_cast<double>(R_);
@@ -362,7 +362,6 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
       m_.is_moe() ? elements_in_mixture() : 4 * D_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * F_ / tp_;
   block.without_graph = without_graph(block.forward, R_ * std::max({in_attention, in_feed, 5 * D_}));
   add_cache(block, style);
-  if (ep_ > 1) block.without_graph.scratch_bytes += memory.kept_of_exchange();
   block.inner = inner(1 + static_cast<int>(attentions), 1 + static_cast<int>(attentions), &style);
   add_mixture(block, R_);
   if (selective_ && block.score_bytes > 0) {
@@ -484,24 +483,12 @@ std::vector<InnerCollective> TableBuilder::inner(int inputs, int sums, const Lay
 void TableBuilder::add_mixture(BlockShape& block, int64_t rows) const {
   if (!m_.is_moe()) return;
   block.routing_bytes = rows * m_.top_k * 8;
-  block.exchanges_rows = ep_ > 1;
-  if (ep_ > 1) block.inner.push_back(exchange_of_rows(rows));
   block.shares_choices = gathered_choices() > 0;
   if (!block.shares_choices) return;
   block.routing_bytes += B_ * m_.experts * 4 + B_ * 8;  // counts of whole sequences, and their losses
   const std::string axis = cp_ > 1 ? "cp" : "tp";
   block.inner.push_back({.axis = axis, .is_all_reduce = false, .bytes = gathered_choices(), .times_forward = 1});
   if (tp_ > 1 && m_.has_router_losses()) block.inner.push_back({.axis = axis, .bytes = B_ * 2 * 4, .times_forward = 1});
-}
-
-// Rows go to their experts and outputs come back; so do their gradients.
-InnerCollective TableBuilder::exchange_of_rows(int64_t rows) const {
-  return {.axis = "ep",
-          .is_all_reduce = false,
-          .bytes = m_.top_k * rows * D_ * element_,
-          .times_forward = 2,
-          .times_backward = 2,
-          .times_recompute = 2};
 }
 
 }  // namespace herd::spec

@@ -61,13 +61,18 @@ class TableBuilder {
   BlockShape norm(const std::string& name, bool adds) const;
   BlockShape cut_attention(const std::string& name, const LayerStyle& style) const;
   // Where context-parallel ranks share tokens, these stand in its place, with one of the next two between them.
-  BlockShape projection(const std::string& name, const LayerStyle& style) const;
-  BlockShape output(const std::string& name, const LayerStyle& style) const;
+  // The first norm may be joined to the former, and the rest of the layer to the latter.
+  BlockShape projection(const std::string& name, const LayerStyle& style, bool has_norm) const;
+  BlockShape output(const std::string& name, const LayerStyle& style, bool has_rest) const;
   BlockShape head_attention(const std::string& name, const LayerStyle& style) const;
   BlockShape ring_attention(const std::string& name, const LayerStyle& style) const;
   BlockShape add(const std::string& name) const;
   BlockShape cut_feed(const std::string& name, const LayerStyle& style) const;
   BlockShape experts_of_rows(const std::string& name, const LayerStyle& style) const;  // in its place in a mixture
+  // Where expert-parallel ranks share experts, these three stand in its place.
+  BlockShape route(const std::string& name, const LayerStyle& style) const;
+  BlockShape own_experts(const std::string& name, const LayerStyle& style) const;
+  BlockShape combine(const std::string& name) const;
   // Returns the two tensors of a layer that gives the losses of routers beside the activation.
   std::vector<TensorShape> with_router_losses() const;
   // Returns the loss block: final norm, unless it is a block of its own, `dense` more D x D layers, output layer, loss
@@ -106,8 +111,8 @@ class TableBuilder {
   // Returns the bytes of the choices of all tokens of its sequences, where ranks tell them each other; else 0.
   int64_t gathered_choices() const;
   int64_t elements_in_mixture() const;                      // that a token needs while its experts run without a graph
-  InnerCollective exchange_of_rows(int64_t rows) const;     // of so many tokens, among expert-parallel ranks
   void add_mixture(BlockShape& block, int64_t rows) const;  // what a block has that routes so many, if it does
+  LayerSizes sizes_of_mixture(const LayerStyle& style) const;   // of whole experts, for this rank's rows
   BlockShape part(const std::string& name, Split split) const;  // returns a block of rows of D, without costs
   // Sets the scratch bytes of both passes and of backward's first half from what they hold. The gradients of the
   // inputs, of so many bytes, do not count.

@@ -7,7 +7,7 @@ namespace herd::spec {
 // Where ranks of a sequence-parallel axis share rows, each is counted with the longest shard.
 BlockShape TableBuilder::part(const std::string& name, Split split) const {
   BlockShape block{.name = name};
-  block.split = split != Split::kSequence || sequence_ ? split : Split::kNone;
+  if (split == Split::kCut ? tp_ > 1 : sequence_) block.split = split;
   block.input_bytes = block.output_bytes = R_ * D_ * element_;
   return block;
 }
@@ -159,13 +159,12 @@ BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& sty
 // Each rank runs whole experts on its own rows, so ranks of a tensor axis exchange nothing for them.
 BlockShape TableBuilder::experts_of_rows(const std::string& name, const LayerStyle& style) const {
   BlockShape block = part(name, Split::kSequence);
-  LayerSizes sizes = sizes_of(style);
-  sizes.R = rows_of_rank(), sizes.F = F_;
+  const LayerSizes sizes = sizes_of_mixture(style);
   const LayerMemory memory(sizes);
   const int64_t rd = sizes.R * D_ * element_, rf = sizes.R * expert_terms() * F_ * element_;
   block.graph_bytes = rd + feeds(style) * sizes.R * m_.shared_experts * F_ * element_ + memory.kept_of_routing() +
                       memory.kept_of_experts() + memory.kept_of_shared_gate();
-  block.pending_bytes = 2 * rd + 3 * rf + memory.pending_of_routing() + memory.pending_of_exchange();
+  block.pending_bytes = 2 * rd + 3 * rf + memory.pending_of_routing();
   const double products = static_cast<double>(sizes.R) * feed_weights(style);
   block.forward.matmul_flops = 2 * products;
   block.forward.memory_bytes = static_cast<double>((2 + 4 * m_.top_k) * rd + 4 * rf);
@@ -177,7 +176,6 @@ BlockShape TableBuilder::experts_of_rows(const std::string& name, const LayerSty
   block.second_half_scratch_bytes = memory.second_half_of_feed();
   block.without_graph = without_graph(block.forward, sizes.R * elements_in_mixture());
   add_mixture(block, sizes.R);
-  if (ep_ > 1) block.without_graph.scratch_bytes += memory.kept_of_exchange();
   return block;
 }
 

@@ -1,11 +1,20 @@
 // Expert parallel over one axis of P ranks, of which each holds 1/P of every layer's experts. Each rank works on its
-// own samples; inside the passes of a layer rows of tokens go to the ranks of their experts and their outputs come
-// back, so all ranks of the axis run these passes together (spec::BlockShape::exchanges_rows, nn/experts_of_ranks.h).
+// own samples. A layer with experts has three blocks for them (spec/expert_part_shapes.cpp):
+//   route    chooses experts, and gives a row for each token and expert
+//   experts  runs this rank's experts on the rows of all ranks (BlockShape::by_experts)
+//   combine  adds up the rows of each token
+// Between them a step has these ops:
+//   all_gather  routing<b>.m.shard(ep) -> routing<b>.m       each rank learns how many rows each has for each expert
+//   all_to_all  x<b>.m, routing<b>.m -> x<b>.m.shard(ep:experts)   rows go to the ranks of their experts
+//   all_to_all  x<b>.m.shard(ep:experts), routing<b>.m -> x<b>.m   and their outputs back
+// In backward the gradients of the outputs go as rows did, and those of rows come back. What is routed is known only
+// while a step runs: how many rows an exchange moves follows from the counts in the routing that it reads. A pass that
+// is computed again takes over the routing of the first, so counts are told once.
 // For each row whose expert another rank holds, a rank sends 4 * width * bytes of an element: 2 in forward, 2 in
-// backward; a recomputed forward 2 more; less between hosts, to which forward sends each token once. The exchanges are
-// no ops of their own: how many rows each moves is known only while it runs, and their order inside a pass is fixed.
-// What they do with counts is a pure function (nn/expert_exchange.h), whose test follows each token. The gradient of an
-// expert has the contributions of all P ranks at once, so it is summed over the ranks that hold the same experts alone
+// backward; a recomputed forward 2 more; less between hosts, to which each token, and the gradient of its output, goes
+// once. The latter is why an exchange of gradients of outputs also reads that of the tokens' outputs. What exchanges do
+// with counts is a pure function (nn/expert_exchange.h), whose test follows each token. The gradient of an expert has
+// the contributions of all P ranks at once, so it is summed over the ranks that hold the same experts alone
 // (spec::Layout::expert_sum_axis). ZeRO cuts experts over these ranks, all others over the ranks that cut them without
 // experts (ShardAxes in zero1.h). Source: Lepikhin et al. 2020, arXiv:2006.16668; Liu et al. 2025, arXiv:2504.14960.
 // Threads: pure.
@@ -27,9 +36,23 @@ class ExpertParallel final : public Strategy {
   program::Program rewrite(program::Program step) const override;
 
  private:
+  // What the blocks of a mixture do with rows that ranks exchange.
+  enum class Role : uint8_t { kNone, kRoutes, kRunsExperts, kCombines };
+  struct Block {
+    Role role = Role::kNone;
+    int routed_by = -1;  // the block that chooses experts for its rows
+    int combined_by = -1;
+  };
+  class Exchanges;
+
   int axis_;
-  std::vector<bool> exchanges_rows_;  // by block
+  std::vector<Block> blocks_;
+  std::vector<int64_t> routing_bytes_, exchanged_bytes_;  // by block
+  int64_t counts_bytes_ = 0;                              // of all ranks, in the bytes of a routing
 };
+
+// Returns by block which block has chosen experts for the rows that it routes, runs or combines; -1 for all others.
+std::vector<int> routed_by(const spec::ModelTable& model);
 
 // Returns the groups of which ranks of mesh.ep hold parts, ascending.
 std::set<int> groups_of_experts(const spec::ModelTable& model);

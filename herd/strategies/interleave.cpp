@@ -13,7 +13,8 @@ using program::Op;
 
 namespace {
 
-// A pass that ranks share, and a collective of its activations, are assumed to take so many units of time.
+// A pass of attention, of a feed-forward layer or of experts, and a collective of its activations, are assumed to take
+// so many units of time.
 constexpr int kSharedUnits = 2, kCollectiveUnits = 1;
 
 // Holds ops of a micro-batch up to and including a collective of its activations.
@@ -62,7 +63,8 @@ class MicroBatchTurns {
 }  // namespace
 
 Interleave::Interleave(int count, const spec::ModelTable& model) : count_(count) {
-  for (const spec::BlockShape& block : model.blocks) shared_.push_back(block.split == spec::Split::kCut);
+  for (const spec::BlockShape& block : model.blocks)
+    shared_.push_back(block.split == spec::Split::kCut || block.by_experts || block.forward.attention_flops > 0);
 }
 
 program::Program Interleave::rewrite(program::Program step) const {
@@ -93,13 +95,15 @@ Technique interleave_row() {
   return {.name = "interleave",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             const int64_t count = step.run.strategy.interleave_micro_batches;
-            if (!step.split || count == 1) return nullptr;
+            const bool exchanges = step.split || step.layout.expert_axis != kNoAxis;
+            if (!exchanges || count == 1) return nullptr;
             return std::make_unique<Interleave>(static_cast<int>(count), step.model);
           },
           .supports = {{"strategy.interleave_micro_batches", {}}},
           .adapt =
               [](spec::RunFile& run) {
-                if (run.mesh.pp > 1 || run.mesh.tp == 1) run.strategy.interleave_micro_batches = 1;
+                const bool exchanges = run.mesh.tp > 1 || run.mesh.ep > 1;
+                if (run.mesh.pp > 1 || !exchanges) run.strategy.interleave_micro_batches = 1;
               }};
 }
 

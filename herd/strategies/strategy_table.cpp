@@ -81,9 +81,10 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
     expected.block_gives_heads.push_back(block.gives_heads);
     expected.block_by_heads.push_back(block.by_heads);
     expected.block_run_together.push_back(block.in_ring || block.shares_choices);
-    expected.block_exchanges_rows.push_back(block.exchanges_rows);
+    expected.block_by_experts.push_back(block.by_experts);
     expected.block_routes.push_back(block.routing_bytes > 0 && have_backward[static_cast<size_t>(b)]);
   }
+  expected.block_routed_by = routed_by(model);
   expected.has_targets = model.target_bytes > 0;
   expected.tensor_axis = layout.tensor_axis;
   expected.whole_tensors = whole_tensors(model);

@@ -38,7 +38,8 @@ TEST(PlanText, HasTheTableTheVerdictAndTheWayOut) {
 }
 
 // Mixtral 8x7B on 64 ranks of which 8 hold the experts together: 12.9 B of 46.7 B parameters are at work for a token,
-// and 6 FLOP for each of these in training. A rank sends 4 T k h e (P-1)/P bytes of rows for each of 32 layers.
+// and 6 FLOP for each of these in training. A rank sends 4 T k h e (P-1)/P bytes of rows for each of 32 layers, and 8
+// for each expert and other rank.
 TEST(PlanText, CountsWhatATokenUsesOfAMixture) {
   const Plan plan = plan_of("mixtral-8x7b", 64, 0, {"mesh.ep=8", "strategy.zero=1", "train.batch=64"});
   EXPECT_THAT(plan_text(plan), HasSubstr("46.7 B parameters, 12.9 B of which a token uses, "));
@@ -47,7 +48,7 @@ TEST(PlanText, CountsWhatATokenUsesOfAMixture) {
   EXPECT_NEAR(json.at("active_parameters").get<double>(), 12.88e9, 0.01e9);
   const double tokens = 4096;  // of a rank: one sequence
   ASSERT_TRUE(plan.prediction.simulated);
-  EXPECT_DOUBLE_EQ(plan.prediction.sent.at("ep"), 32 * 4 * tokens * 2 * 4096 * 2 * 7 / 8);
+  EXPECT_DOUBLE_EQ(plan.prediction.sent.at("ep"), 32 * (4 * tokens * 2 * 4096 * 2 * 7 / 8 + 8 * 8 * 7));
   // An eighth of the experts, and all else, in bf16; states of both are cut over the ranks that hold the same.
   const double experts = 32.0 * 8 * 3 * 4096 * 14336,
                others = static_cast<double>(plan.prediction.parameters) - experts;

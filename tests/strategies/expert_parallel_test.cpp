@@ -208,13 +208,10 @@ TEST(ExpertParallel, SendsWhatItsEquationSays) {
     for (const bool recomputes : {false, true}) {
       spec::RunFile run = expert_run(ep, 3, ep);
       if (recomputes) run.strategy.recompute = "full";
-      const spec::ModelTable table = spec::program_table(run, 1);
       double sent = 0;
       const Program step = steps_of(run, ep)[0];
       for (const Op& op : step.ops) {
-        if (!is_pass(op)) continue;
-        for (const spec::InnerCollective& inner : table.blocks[static_cast<size_t>(op.block)].inner)
-          sent += runs_of_inner_collective(inner, op) * static_cast<double>(inner.bytes) * (ep - 1) / ep;
+        if (moves_rows_of_experts(op)) sent += static_cast<double>(message_bytes(step, op)) * (ep - 1) / ep;
       }
       EXPECT_DOUBLE_EQ(sent, 2 * 3 * (recomputes ? 6.0 : 4.0) * 2 * 4 * 8 * 4 * (ep - 1) / ep);
     }
@@ -252,7 +249,10 @@ TEST(ExpertParallel, MutantsAreFound) {
       return is_collective(op) && op.writes[0].kind == ValueKind::kGradient && !experts.contains(op.writes[0].index);
     };
     const auto sums_norms = [&](const Op& op) { return is_collective(op) && op.writes[0].kind == ValueKind::kNorm; };
-    const auto runs_together = [](const Op& op) { return is_pass(op) && op.axis != kNoAxis; };
+    const auto moves_rows = [](const Op& op) { return moves_rows_of_experts(op); };
+    const auto exchanges = [&](const Op& op) {  // rows, or what routers have chosen
+      return moves_rows(op) || (is_collective(op) && op.writes[0].kind == ValueKind::kRouting);
+    };
     const int data_axis = trainable_layout(run, 4).data_axis;
     const auto along = [data_axis](const std::string& axis, const auto& applies) {  // "" = alone
       return [=](Program& step, size_t i) {
@@ -293,21 +293,70 @@ TEST(ExpertParallel, MutantsAreFound) {
     EXPECT_GE(as_experts, fsdp == 1 ? 1 : 0);  // copies of shards may be the ranks with the same experts
     EXPECT_GT(expect_mutants_found(run, 4, "norms are summed over too few", true, along("edp", sums_norms)), 0);
     EXPECT_GT(expect_mutants_found(run, 4, "norms are not summed", true, without(sums_norms)), 0);
+    if (zero > 0) continue;  // exchanges are the same with all of them
     for (const bool all_ranks : {true, false}) {
-      EXPECT_GT(expect_mutants_found(run, 4, "a pass is missing", all_ranks, without(runs_together)), 3);
-      EXPECT_GT(expect_mutants_found(run, 4, "a pass is there twice", all_ranks, twice(runs_together)), 3);
-      EXPECT_GT(expect_mutants_found(run, 4, "a rank runs a pass alone", all_ranks, along("", runs_together)), 3);
-      EXPECT_GT(expect_mutants_found(run, 4, "rows go to ranks with the same experts", all_ranks,
-                                     along("edp", runs_together)),
-                3);
+      EXPECT_GT(expect_mutants_found(run, 4, "an exchange is missing", all_ranks, without(exchanges)), 15);
+      EXPECT_GT(expect_mutants_found(run, 4, "an exchange is there twice", all_ranks, twice(exchanges)), 15);
+      EXPECT_GT(expect_mutants_found(run, 4, "a rank exchanges alone", all_ranks, along("", exchanges)), 15);
+      EXPECT_GT(
+          expect_mutants_found(run, 4, "rows go to ranks with the same experts", all_ranks, along("edp", exchanges)),
+          15);
     }
-    EXPECT_GT(expect_mutants_found(run, 4, "ranks run passes of two micro-batches", false,
-                                   [&](Program& step, size_t i) {
-                                     if (!runs_together(step.ops[i])) return false;
-                                     step.ops[i].micro_batch = 1 - step.ops[i].micro_batch;
+    const auto moving = [&](const std::function<bool(Op&)>& change) {
+      return [=](Program& step, size_t i) { return moves_rows(step.ops[i]) && change(step.ops[i]); };
+    };
+    EXPECT_GT(expect_mutants_found(run, 4, "ranks exchange rows of two micro-batches", false, moving([](Op& op) {
+                                     for (auto* side : {&op.reads, &op.writes})
+                                       for (auto& value : *side) value.micro_batch = 1 - value.micro_batch;
                                      return true;
-                                   }),
+                                   })),
+              15);
+    EXPECT_GT(expect_mutants_found(run, 4, "counts are those of another micro-batch", true, moving([](Op& op) {
+                                     op.reads[1].micro_batch = 1 - op.reads[1].micro_batch;
+                                     return true;
+                                   })),
+              15);
+    const int layers_apart = 8;  // blocks of a layer
+    EXPECT_GT(expect_mutants_found(run, 4, "counts are those of another layer", true, moving([&](Op& op) {
+                                     op.reads[1].index +=
+                                         op.reads[1].index > layers_apart ? -layers_apart : layers_apart;
+                                     return true;
+                                   })),
+              15);
+    EXPECT_GT(expect_mutants_found(run, 4, "weights multiply another gradient", true, moving([](Op& op) {
+                                     if (op.reads.size() < 3) return false;
+                                     ++op.reads[2].index;
+                                     return true;
+                                   })),
               3);
+    EXPECT_GT(expect_mutants_found(run, 4, "experts run on the rows of their own rank alone", true,
+                                   [&](Program& step, size_t i) {
+                                     const int ep = step.mesh.find("ep");
+                                     Op& op = step.ops[i];
+                                     bool changed = false;
+                                     for (auto& value : op.reads) {
+                                       if (!is_pass(op) || !value.placement.is_shard(ep)) continue;
+                                       value.placement = value.placement.whole_on(ep);
+                                       changed = true;
+                                     }
+                                     return changed;
+                                   }),
+              7);
+    EXPECT_GT(expect_mutants_found(run, 4, "rows that have not come back are added up", true,
+                                   [&](Program& step, size_t i) {
+                                     const int ep = step.mesh.find("ep");
+                                     Op& op = step.ops[i];
+                                     bool changed = false;
+                                     for (auto& value : op.reads) {
+                                       program::Value there = value;
+                                       there.placement = value.placement.shard_on(ep, program::Dimension::kExperts);
+                                       if (!is_pass(op) || there == value || !step.values.contains(there)) continue;
+                                       value = there;
+                                       changed = true;
+                                     }
+                                     return changed;
+                                   }),
+              7);
   }
 }
 

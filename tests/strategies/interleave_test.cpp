@@ -83,6 +83,19 @@ TEST(Interleave, HidesTheSumsOfOneMicroBatchBehindAnother) {
   EXPECT_GT(hidden(steps_of(run_in_turns(3, 6, true), 2)[0]), 0.8) << "with gathers too";
 }
 
+// Rows of one micro-batch go to their experts, and come back, while another computes.
+TEST(Interleave, HidesTheExchangesOfExperts) {
+  const auto step_in_turns = [](int count) {
+    spec::RunFile run = small_run(3, "none", 2 * 4);
+    run.model.kind = "moe", run.model.norm = "rmsnorm", run.model.experts = 4, run.model.expert_ffn = 4;
+    run.mesh.ep = 2;
+    run.strategy.interleave_micro_batches = count;
+    return steps_of(run, 2)[0];
+  };
+  EXPECT_EQ(hidden(step_in_turns(1)), 0);
+  EXPECT_GE(hidden(step_in_turns(2)), 0.9);
+}
+
 TEST(Interleave, ChangesNothingButTheSequence) {
   const auto apart = steps_of(run_in_turns(1, 5), 2), together = steps_of(run_in_turns(2, 5), 2);
   const auto passes = [](const Program& step) {
@@ -99,7 +112,7 @@ TEST(Interleave, ChangesNothingButTheSequence) {
 TEST(Interleave, IsRefusedInAPipeline) {
   const auto refused = [](const std::string& keys) { return spec::parse_run_text(keys, "test"); };
   EXPECT_ERROR(refused("[mesh]\ntp = 2\npp = 2\n[strategy]\ninterleave_micro_batches = 2\n"), Code::kBadConfig,
-               "strategy.interleave_micro_batches = 2 needs mesh.tp > 1", "mesh.pp = 2", "fix: ");
+               "strategy.interleave_micro_batches = 2 needs mesh.tp > 1 or mesh.ep > 1", "mesh.pp = 2", "fix: ");
   EXPECT_ERROR(refused("[strategy]\ninterleave_micro_batches = 2\n"), Code::kBadConfig, "got mesh.tp = 1");
 }
 

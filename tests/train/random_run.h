@@ -191,7 +191,7 @@ inline spec::RunFile drawn(const Combination& c) {
   run.optimizer.lr = c.lr;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
   draw_kind(c.kind, run.model, c.tp, shared, c.ep, in);
-  if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
+  if ((c.tp > 1 || c.ep > 1) && c.pp == 1 && c.seed % 3 == 1)
     run.strategy.interleave_micro_batches = static_cast<int64_t>(2 + (c.seed / 3) % 2);
   if (c.pp == 1 && run.strategy.interleave_micro_batches == 1 && c.seed % 5 > 2) run.strategy.order = "layer_major";
   if (c.ep == 1 && c.seed % 7 < 4) draw_codec(c, run);  // neither goes with experts on several ranks
