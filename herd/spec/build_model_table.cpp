@@ -75,11 +75,9 @@ void check_experts_of_rows(const RunFile& run) {
     throw Error(Code::kBadConfig, "model.kind = \"moe\" with " + ranks +
                                       " runs experts on each rank's own rows, which strategy.sequence_parallel = false "
                                       "makes all rows\n  fix: strategy.sequence_parallel = true, or mesh.tp = 1");
-  // These ranks tell each other their choices, if one axis has them all and each runs all experts.
-  if (run.mesh.ep == 1 && (run.mesh.tp == 1 || run.mesh.cp == 1)) return;
-  const std::string beside = ranks + (run.mesh.ep > 1 ? " and mesh.ep = " + std::to_string(run.mesh.ep)
-                                                      : " and mesh.cp = " + std::to_string(run.mesh.cp));
-  const std::string other = run.mesh.ep > 1 ? "mesh.ep = 1" : "mesh.tp = 1";
+  // These ranks tell each other their choices, if one axis has them all.
+  if (run.mesh.tp == 1 || run.mesh.cp == 1) return;
+  const std::string beside = ranks + " and mesh.cp = " + std::to_string(run.mesh.cp), other = "mesh.tp = 1";
   if (m.has_router_losses())
     throw Error(Code::kBadConfig, "model.balance_loss and model.z_loss are of whole sequences, of which " + beside +
                                       " gives each rank a part\n  fix: model.balance_loss = 0 and model.z_loss = 0, "

@@ -25,6 +25,7 @@ BlockShape TableBuilder::route(const std::string& name, const LayerStyle& style)
   if (m_.has_router_losses()) block.outputs.push_back(with_router_losses()[1]);
   const int64_t shared_f = R * shared * F_ * element_;
   block.routing_bytes = R * k * (8 + 16 + 4) + (ep_ + 1) * (m_.experts + 1) * 8;  // with rows, tokens, weights, counts
+  share_choices(block);
   block.graph_bytes = rd + feeds(style) * shared_f + memory.kept_of_routing() + memory.kept_of_shared_gate();
   block.pending_bytes = (shared > 0 ? 2 : 1) * rd + 3 * shared_f + memory.pending_of_routing();
   const double matmul = 2.0 * static_cast<double>(R) *

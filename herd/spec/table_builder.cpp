@@ -483,6 +483,10 @@ std::vector<InnerCollective> TableBuilder::inner(int inputs, int sums, const Lay
 void TableBuilder::add_mixture(BlockShape& block, int64_t rows) const {
   if (!m_.is_moe()) return;
   block.routing_bytes = rows * m_.top_k * 8;
+  share_choices(block);
+}
+
+void TableBuilder::share_choices(BlockShape& block) const {
   block.shares_choices = gathered_choices() > 0;
   if (!block.shares_choices) return;
   block.routing_bytes += B_ * m_.experts * 4 + B_ * 8;  // counts of whole sequences, and their losses

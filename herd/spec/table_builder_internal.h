@@ -112,6 +112,7 @@ class TableBuilder {
   int64_t gathered_choices() const;
   int64_t elements_in_mixture() const;                      // that a token needs while its experts run without a graph
   void add_mixture(BlockShape& block, int64_t rows) const;  // what a block has that routes so many, if it does
+  void share_choices(BlockShape& block) const;  // where tensor or context ranks tell each other what a router chooses
   LayerSizes sizes_of_mixture(const LayerStyle& style) const;   // of whole experts, for this rank's rows
   BlockShape part(const std::string& name, Split split) const;  // returns a block of rows of D, without costs
   // Sets the scratch bytes of both passes and of backward's first half from what they hold. The gradients of the

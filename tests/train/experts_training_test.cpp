@@ -307,15 +307,19 @@ TEST(ExpertsTraining, WithNormsOfHeadsGatesAndDenseLayersIsAsOnOneRank) {
 TEST(ExpertsTraining, RanksThatShareTokensHaveRoutersOfWholeSequences) {
   constexpr int kFewSteps = 8;
   for (const char* capacity : {"model.capacity_factor=0.8", "model.capacity_factor=0"}) {
-    const spec::RunFile run =
-        with(moe_run(), {"model.context=7", "model.balance_loss=0.3", "model.z_loss=0.05", capacity});
+    const spec::RunFile run = with(
+        moe_run(), {"model.context=7", "model.experts=4", "model.balance_loss=0.3", "model.z_loss=0.05", capacity});
     const Trained one = train_in_threads(with(run, {"train.micro_batch=12"}), 1, kFewSteps);
     int index = run.model.capacity_factor > 0 ? 0 : 1;
     for (const LayoutCase& layout :
          {LayoutCase{"Ring", 2, {"mesh.cp=2", "strategy.context=ring"}},
           LayoutCase{"RecomputedZero3", 4, {"mesh.cp=2", "strategy.zero=3", "strategy.recompute=full"}},
           LayoutCase{"RingOfThree", 3, {"mesh.cp=3", "strategy.context=ring", "train.micro_batch=3"}},
+          LayoutCase{"ExpertsOfRows", 4, {"mesh.tp=2", "mesh.ep=2", "strategy.zero=3", "strategy.recompute=full"}},
+          LayoutCase{"ExpertsOfRing", 2, {"mesh.cp=2", "mesh.ep=2", "strategy.context=ring"}},
           LayoutCase{"Rows", 2, {"mesh.tp=2"}},
+          LayoutCase{"ExpertsOfHeads", 4, {"mesh.cp=2", "mesh.ep=4", "strategy.recompute=full"}},
+          LayoutCase{"ExpertsOfStages", 8, {"mesh.tp=2", "mesh.ep=2", "mesh.pp=2", "strategy.recompute=every:2"}},
           LayoutCase{"Stages", 4, {"mesh.cp=2", "mesh.pp=2", "strategy.recompute=every:2"}},
           LayoutCase{"RowsZero3", 4, {"mesh.tp=2", "strategy.zero=3", "strategy.recompute=full"}},
           LayoutCase{"RowsOfStages", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1"}},
@@ -349,8 +353,8 @@ TEST(ExpertsTraining, WhatIsOfWholeSequencesIsRefusedWhereTwoAxesHaveParts) {
       {"mesh.tp=2", "mesh.cp=2", "model.z_loss=0.001"}, 4,
       "mesh.tp = 2 and mesh.cp = 2 gives each rank a part\n  fix: model.balance_loss = 0 and model.z_loss = 0, ");
   expect_refused(
-      {"mesh.cp=2", "mesh.ep=2", "model.capacity_factor=1"}, 2,
-      "mesh.cp = 2 and mesh.ep = 2 gives each rank a part\n  fix: model.capacity_factor = 0, or mesh.ep = 1");
+      {"mesh.tp=2", "mesh.cp=2", "model.capacity_factor=1"}, 4,
+      "mesh.tp = 2 and mesh.cp = 2 gives each rank a part\n  fix: model.capacity_factor = 0, or mesh.tp = 1");
   expect_refused({"mesh.tp=2", "strategy.sequence_parallel=false"}, 2, "fix: strategy.sequence_parallel = true");
 }
 

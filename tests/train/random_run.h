@@ -196,8 +196,8 @@ inline spec::RunFile drawn(const Combination& c) {
   if (c.pp == 1 && run.strategy.interleave_micro_batches == 1 && c.seed % 5 > 2) run.strategy.order = "layer_major";
   if (c.ep == 1 && c.seed % 7 < 4) draw_codec(c, run);  // neither goes with experts on several ranks
   if (c.ep == 1 && c.seed % 7 >= 4) draw_servers(c, run);
-  // What is of whole sequences goes with ranks that have parts of them along one axis, where each holds all experts.
-  const bool has_whole = c.tp * c.cp == 1 || (c.ep == 1 && (c.tp == 1 || c.cp == 1));
+  // What is of whole sequences goes with ranks that have parts of them along one axis.
+  const bool has_whole = c.tp == 1 || c.cp == 1;
   if (c.kind == "moe" && !has_whole) run.model.balance_loss = run.model.z_loss = 0;
   if (c.kind == "moe" && c.tp > 1) run.strategy.sequence_parallel = true;
   // In 16 bits choices differ between layouts, and what follows from them more.
