@@ -14,6 +14,7 @@ namespace herd::train {
 namespace {
 
 constexpr uint64_t kMeshes = 200;
+constexpr int kMeshesOfExperts = 60;
 
 Combination mesh_drawn(uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -86,6 +87,21 @@ TEST(RandomMeshes, TrainAsOneRankDoes) {
     RecordProperty(precision + " worst", std::to_string(worst[precision] * 1e9) + "e-9");
     std::printf("%d meshes in %s, losses %.2g apart at most\n", meshes, precision.c_str(), worst[precision]);
   }
+}
+
+// Experts that two ranks or all of them share, with attention, tokens or stages that ranks share.
+TEST(RandomMeshes, RanksThatShareExpertsTrainAsOneRankDoes) {
+  std::map<int64_t, int> count;  // of meshes, by mesh.ep
+  double worst = 0;
+  const int stride = one_in(20, 30);
+  for (int i = 1; i <= kMeshesOfExperts; i += stride) {
+    const Combination c = mesh_drawn(7004 + 8 * static_cast<uint64_t>(i));
+    worst = std::max(worst, expect_trains_as_one_rank(c));
+    ++count[c.ep];
+  }
+  EXPECT_EQ(count.count(1), 0);
+  for (const auto& [ep, meshes] : count)
+    std::printf("%d meshes of mesh.ep = %d, losses %.2g apart at most\n", meshes, static_cast<int>(ep), worst);
 }
 
 // Every number of ranks that share tokens, whatever heads there are; beside data ranks and stages where they fit.
