@@ -1,6 +1,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -10,6 +11,33 @@
 #include "herd/nn/router.h"
 
 namespace herd::nn {
+namespace {
+
+// By operators of torch, which every device has. A choice that is dropped goes to a row of its own, after the others.
+at::Tensor by_rows_on_device(const at::Tensor& values_Nk, const at::Tensor& rows_Nk, int64_t P) {
+  const at::Tensor rows = at::where(rows_Nk.lt(0), P, rows_Nk).flatten();
+  return at::empty({P + 1}, values_Nk.options()).scatter_(0, rows, values_Nk.flatten()).narrow(0, 0, P);
+}
+
+at::Tensor by_choices_on_device(const at::Tensor& values_P, const at::Tensor& rows_Nk) {
+  if (values_P.numel() == 0) return at::zeros(rows_Nk.sizes(), values_P.options());
+  return values_P.index_select(0, rows_Nk.clamp_min(0).flatten()).view(rows_Nk.sizes()).mul_(rows_Nk.ge(0));
+}
+
+at::Tensor sum_of_tokens_on_device(const at::Tensor& values_PD, const at::Tensor& rows_Nk,
+                                   const at::Tensor& weights_Nk) {
+  const at::Tensor sums = at::zeros({rows_Nk.size(0), values_PD.size(1)}, values_PD.options().dtype(at::kFloat));
+  if (values_PD.size(0) == 0) return sums.to(values_PD.scalar_type());
+  for (int64_t j = 0; j < rows_Nk.size(1); ++j) {
+    const at::Tensor rows = rows_Nk.select(1, j);
+    at::Tensor weights = rows.ge(0).to(at::kFloat);
+    if (weights_Nk.defined()) weights.mul_(weights_Nk.select(1, j));
+    sums.addcmul_(values_PD.index_select(0, rows.clamp_min(0)).to(at::kFloat), weights.unsqueeze(1));
+  }
+  return sums.to(values_PD.scalar_type());
+}
+
+}  // namespace
 
 RowOrder order_rows(const at::Tensor& experts_Nk, int64_t E) {
   const int64_t N = experts_Nk.size(0), k = experts_Nk.size(1);
@@ -33,6 +61,7 @@ RowOrder order_rows(const at::Tensor& experts_Nk, int64_t E) {
 }
 
 at::Tensor by_rows(const at::Tensor& values_Nk, const at::Tensor& rows_Nk, int64_t P) {
+  if (!values_Nk.is_cpu()) return by_rows_on_device(values_Nk, rows_Nk, P);
   const at::Tensor out = at::empty({P}, values_Nk.options()), values = values_Nk.contiguous();
   const int64_t* rows = rows_Nk.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < rows_Nk.numel(); ++i)
@@ -41,6 +70,7 @@ at::Tensor by_rows(const at::Tensor& values_Nk, const at::Tensor& rows_Nk, int64
 }
 
 at::Tensor by_choices(const at::Tensor& values_P, const at::Tensor& rows_Nk) {
+  if (!values_P.is_cpu()) return by_choices_on_device(values_P, rows_Nk);
   const at::Tensor out = at::empty(rows_Nk.sizes(), values_P.options());
   const int64_t* rows = rows_Nk.const_data_ptr<int64_t>();
   const float* values = values_P.const_data_ptr<float>();
@@ -49,6 +79,7 @@ at::Tensor by_choices(const at::Tensor& values_P, const at::Tensor& rows_Nk) {
 }
 
 at::Tensor sum_of_tokens(const at::Tensor& values_PD, const at::Tensor& rows_Nk, const at::Tensor& weights_Nk) {
+  if (!values_PD.is_cpu()) return sum_of_tokens_on_device(values_PD, rows_Nk, weights_Nk);
   const int64_t N = rows_Nk.size(0), k = rows_Nk.size(1), D = values_PD.size(1);
   const at::Tensor out = at::empty({N, D}, values_PD.options());
   const int64_t* rows = rows_Nk.const_data_ptr<int64_t>();

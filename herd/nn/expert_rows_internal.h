@@ -1,4 +1,4 @@
-// Orders rows of a token and an expert by expert, and adds up the rows of each token.
+// Orders rows of a token and an expert by expert, and adds up the rows of each token, on a CPU or another device.
 //   N tokens, k experts of each, E experts, P rows: N*k, less those of choices that are dropped (router.h).
 // Threads: torch's; pure.
 #pragma once
@@ -15,9 +15,12 @@ inline constexpr int64_t kTokensOfThread = 64;  // so many tokens at least make 
 struct RowOrder {
   at::Tensor tokens_P;  // int64: token of each row
   at::Tensor rows_Nk;   // int64: row of each choice; -1 = it is dropped
-  at::Tensor begins;    // int64, E + 1: first row of each expert, and the number of rows
+  at::Tensor begins;    // int64, E + 1, on the host: first row of each expert, and the number of rows
+  // Returns it with the tokens and the rows on a device, where these are read.
+  RowOrder on(at::Device device) const { return {tokens_P.to(device), rows_Nk.to(device), begins}; }
 };
 
+// REQUIRES choices on the host.
 RowOrder order_rows(const at::Tensor& experts_Nk, int64_t E);
 
 // Orders numbers of choices, fp32, as their P rows, and back; a choice that is dropped gets 0.

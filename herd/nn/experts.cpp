@@ -87,7 +87,7 @@ struct ExpertsFunction : torch::autograd::Function<ExpertsFunction> {
                             const at::Tensor& down, const ExpertParameters* parameters, bool keeps_graph) {
     const int64_t E = gate.size(0), F = gate.size(1), D = gate.size(2);
     const at::Tensor x_ND = x.reshape({-1, D});
-    const RowOrder order = order_rows(experts_Nk, E);
+    const RowOrder order = order_rows(experts_Nk, E).on(x.device());
     const int64_t P = order.tokens_P.numel();
     const int64_t kept_rows = keeps_graph ? P : std::min(kExpertRows, experts_Nk.size(0));
     const at::Tensor gates = at::empty({kept_rows, F}, x.options()), ups = at::empty_like(gates);

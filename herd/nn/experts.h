@@ -7,8 +7,8 @@
 // its gradient is zero.
 //   Forward takes 6*P*D*F FLOP, backward twice that. The graph keeps x, P*F outputs of gate and of up, and 16 bytes of
 //   each row.
-// Gradients are written straight into the flat ones, as those of linear.h.
-// REQUIRES a CPU. Threads: one at a time.
+// Gradients are written straight into the flat ones, as those of linear.h. Choices are on the host; x may be on a
+// device. Threads: one at a time.
 #pragma once
 
 #include <string>

@@ -49,8 +49,8 @@ LossResult LanguageModelHead::loss(const Tuple& x_BTD, const at::Tensor& targets
   const at::Tensor& losses_B2 = x_BTD[1];
   if (with_gradients) result.dx.resize(2);
   if (!context.training) return result;
-  const at::Tensor counted_B1 =
-      context.counted_B1.defined() ? context.counted_B1 : targets_BT.ge(0).to(at::kDouble).mean(1, true);
+  const at::Tensor counted_B1 = context.counted_B1.defined() ? context.counted_B1.to(targets_BT.device())
+                                                             : targets_BT.ge(0).to(at::kDouble).mean(1, true);
   const at::Tensor weights_B2 = at::cat({counted_B1 * router_losses_.balance, counted_B1 * router_losses_.z}, 1);
   const at::Tensor router_loss = (losses_B2.to(at::kDouble) * weights_B2).sum();
   if (result.on_device.defined())

@@ -81,19 +81,20 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
     const bool shares = sequences->ranks != nullptr;
     const int64_t B = shares ? sequences->sequences : x_BTD.size(0), E = weight.size(0);
     const int64_t T = shares ? sequences->tokens : x_BTD.size(1);
-    const at::Tensor of_sequence = shares ? sequences_of_rows(*sequences) : at::Tensor();
+    const at::Device device = x_BTD.device();
+    const at::Tensor of_sequence = shares ? sequences_of_rows(*sequences).to(device) : at::Tensor();
     const at::Tensor x = x_BTD.reshape({-1, x_BTD.size(-1)});
     const at::Tensor logits = at::mm(x.to(at::kFloat), weight.to(at::kFloat).t());
     at::Tensor experts, weights, losses, all, counts;
     {
       const at::Tensor scores = scores_of(kind, logits);
-      experts =
-          chosen->defined() ? undropped(*chosen) : largest_of_rows(bias->defined() ? scores : logits, top_k, *bias);
-      weights = scores.gather(1, experts);
+      experts = chosen->defined() ? undropped(*chosen)
+                                  : largest_of_rows((bias->defined() ? scores : logits).cpu(), top_k, *bias);
+      weights = scores.gather(1, experts.to(device));
       if (normalizes) weights.div_(weights.sum(1, true));
       all = shares && !chosen->defined() ? choices_of_all(experts, *sequences) : experts;
       if (with_losses) {
-        counts = shares && chosen->defined() ? sequences->whole->counts_BE : count_choices(all, B, E);
+        counts = shares && chosen->defined() ? sequences->whole->counts_BE : count_choices(all, B, E).to(device);
         const at::Tensor factors = counts * balance_factor(top_k * T, E);
         const at::Tensor parts = kind == RouterKind::kSoftmax ? scores : scores / scores.sum(1, true);
         const at::Tensor z = logits.logsumexp(1, true).square_();
@@ -132,7 +133,8 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
     const auto kind = static_cast<RouterKind>(context->saved_data["kind"].toInt());
     const std::vector<int64_t> sizes = context->saved_data["sizes"].toIntVector();
     const at::Tensor scores = scores_of(kind, logits);
-    const at::Tensor chosen = context->saved_data["drops"].toBool() ? undropped(experts) : experts;
+    const at::Tensor chosen =
+        (context->saved_data["drops"].toBool() ? undropped(experts) : experts).to(scores.device());
     at::Tensor dscores = at::zeros_like(scores);
     if (gradients[0].defined()) {
       const bool normalizes = context->saved_data["normalizes"].toBool();
@@ -146,7 +148,8 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
     const at::Tensor of_sequence = saved_tensor("of_sequence");
     if (has_losses) {
       at::Tensor counts = saved_tensor("counts");
-      if (!counts.defined()) counts = count_choices(experts, context->saved_data["sequences"].toInt(), scores.size(1));
+      if (!counts.defined())
+        counts = count_choices(experts, context->saved_data["sequences"].toInt(), scores.size(1)).to(scores.device());
       counts = counts * balance_factor(context->saved_data["choices"].toInt(), scores.size(1));
       add_balance_gradient(dscores, gradients[2].narrow(1, 0, 1) * counts, kind, scores, of_sequence);
     }

@@ -17,7 +17,7 @@
 // (mixture.h).
 // Sources: Lepikhin et al. 2020, arXiv:2006.16668 (capacity); Fedus et al. 2021, arXiv:2101.03961 (balance); Zoph et
 // al. 2022, arXiv:2202.08906 (z); DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2 (sigmoid, losses of sequences,
-// bias). REQUIRES a CPU. Threads: one at a time.
+// bias). Choices are made on the host, which a device waits for. Threads: one at a time.
 #pragma once
 
 #include <vector>

@@ -231,6 +231,11 @@ int64_t LayerMemory::kept_of_experts() const {
   return products + rows_of_experts() * s_.D * s_.element + order_of_rows() + s_.mixture.top_k * rows(s_.D);
 }
 
+// A CPU adds up a token's rows without a buffer.
+int64_t LayerMemory::sums_of_tokens() const {
+  return s_.on_device ? s_.R * s_.D * (4 + s_.element + (s_.element == 4 ? 0 : 4)) : 0;
+}
+
 int64_t LayerMemory::kept_of_shared_gate() const { return s_.has_shared_gate ? rows(s_.D) + rows(1) : 0; }
 
 LayerMemory LayerMemory::shared_experts() const {
@@ -279,6 +284,7 @@ void LayerMemory::mixture_forward(HeldBytes& held) const {
   const int64_t d = rows(s_.D);
   choose_experts(held);
   run_experts(held);
+  held.take_briefly(sums_of_tokens());
   held.take(d);
   held.give(rows_of_experts() * s_.D * s_.element);
   if (s_.mixture.shared_ffn == 0) return;
@@ -333,6 +339,7 @@ void LayerMemory::mixture_backward(HeldBytes& held, Halves halves, const PartEnd
   const int64_t d = rows(s_.D), choices = s_.R * top_k, of_rows = rows_of_experts();
   if (shared > 0) shared_backward(held, halves);
   run_experts_backward(held, halves);
+  held.take_briefly(sums_of_tokens());
   held.take(choices * 4 + d);
   held.give(2 * of_rows * 4 + of_rows * s_.D * s_.element);
   if (together) held.give(2 * of_rows * s_.F * s_.element + choices * 8 + (experts + 1) * 8 + (ends.owns_dy ? d : 0));

@@ -31,12 +31,13 @@ std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
 }
 
 void refuse_on_device(const RunFile& run) {
-  static const std::vector<SupportedValues> rules = {
-      {"model.kind", {"gpt", "llama"}},     {"data.packing", {"none"}},
-      {"strategy.context", {"all_to_all"}}, {"strategy.compression", {"none", "bf16"}},
-      {"strategy.gather_codec", {"none"}},  {"strategy.direct_host", {"none"}}};
+  static const std::vector<SupportedValues> rules = {{"mesh.ep", {1}},
+                                                     {"data.packing", {"none"}},
+                                                     {"strategy.context", {"all_to_all"}},
+                                                     {"strategy.compression", {"none", "bf16"}},
+                                                     {"strategy.gather_codec", {"none"}},
+                                                     {"strategy.direct_host", {"none"}}};
   for (const SupportedValues& rule : rules) {
-    if (rule.key == "model.kind" && run.chain) continue;
     if (const auto refused = unsupported(run, rule)) {
       throw Error(Code::kBadConfig, refused->setting + " works on CPUs alone so far\n  fix: " + refused->fix +
                                         ", or device.kind = \"cpu\"");

@@ -29,6 +29,14 @@ std::vector<std::string> llama(std::vector<std::string> more) {
   return more;
 }
 
+std::vector<std::string> experts(std::vector<std::string> more) {
+  std::vector<std::string> keys = {"model.kind=moe",         "model.norm=rmsnorm",  "model.experts=4",
+                                   "model.top_k=2",          "model.expert_ffn=24", "model.shared_experts=1",
+                                   "model.shared_gate=true", "model.z_loss=0.01",   "model.dropout=0"};
+  keys.insert(keys.end(), more.begin(), more.end());
+  return keys;
+}
+
 constexpr int kSteps = 4;
 constexpr int kMoreSeeds = 8;
 
@@ -75,19 +83,24 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"recompute", 1, {"strategy.recompute=full"}}, Case{"fp16", 1, {"strategy.precision=fp16"}},
                     Case{"sgd_bf16", 1, {"optimizer.kind=sgd", "strategy.precision=bf16"}},
                     Case{"states_on_host", 1, {"strategy.offload=states"}},
-                    Case{"window", 1, {"strategy.offload=window"}}),
+                    Case{"window", 1, {"strategy.offload=window"}}, Case{"experts", 1, experts({})},
+                    Case{"experts_bf16", 1, experts({"strategy.precision=bf16", "strategy.recompute=full"})},
+                    Case{"experts_dropped", 1, experts({"model.capacity_factor=0.8", "model.bias_balancing=0.01"})}),
     [](const auto& one) { return one.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(SeveralRanks, DeviceTraining,
-                         testing::Values(Case{"dp2", 2, {}}, Case{"zero1", 3, {"strategy.zero=1"}},
-                                         Case{"zero2", 2, {"strategy.zero=2"}},
-                                         Case{"zero3", 2, {"mesh.fsdp=2", "strategy.zero=3"}},
-                                         Case{"window_zero1", 2, {"strategy.offload=window", "strategy.zero=1"}},
-                                         Case{"window_zero3", 2, {"strategy.offload=window", "strategy.zero=3"}},
-                                         Case{"tp2", 2, llama({"mesh.tp=2"})}, Case{"pp2", 2, {"mesh.pp=2"}},
-                                         Case{"tp2_pp2", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.recompute=full"}},
-                                         Case{"cp2", 2, llama({"mesh.cp=2"})}),
-                         [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    SeveralRanks, DeviceTraining,
+    testing::Values(Case{"dp2", 2, {}}, Case{"zero1", 3, {"strategy.zero=1"}}, Case{"zero2", 2, {"strategy.zero=2"}},
+                    Case{"zero3", 2, {"mesh.fsdp=2", "strategy.zero=3"}},
+                    Case{"window_zero1", 2, {"strategy.offload=window", "strategy.zero=1"}},
+                    Case{"window_zero3", 2, {"strategy.offload=window", "strategy.zero=3"}},
+                    Case{"tp2", 2, llama({"mesh.tp=2"})}, Case{"pp2", 2, {"mesh.pp=2"}},
+                    Case{"tp2_pp2", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.recompute=full"}},
+                    Case{"cp2", 2, llama({"mesh.cp=2"})}, Case{"experts_zero3", 2, experts({"strategy.zero=3"})},
+                    Case{"experts_tp2", 2, experts({"mesh.tp=2"})},
+                    Case{"experts_cp2", 2, experts({"mesh.cp=2", "model.capacity_factor=1"})},
+                    Case{"experts_pp2", 2, experts({"mesh.pp=2", "strategy.pipeline=zero_bubble_h1"})}),
+    [](const auto& one) { return one.param.name; });
 
 TEST(DeviceSteps, WhoseGradientsOverflowAreSkipped) {
   later::install(/*seed=*/3);
@@ -164,6 +177,7 @@ Combination layout_drawn(uint64_t seed) {
   c.kind = one_of("gpt", "llama");
   c.dropout = one_of(true, false);
   c.offload = c.pp > 1 ? "none" : one_of("none", "none", "states", "nvme", "window");
+  if (seed % 4 == 0) c.kind = "moe";
   return c;
 }
 
