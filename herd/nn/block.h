@@ -49,7 +49,8 @@ struct Context {
   // sequence is one document.
   std::vector<int64_t> document_begins = {};
   TokenCut cut = {};  // which tokens of its sequences x holds, where ranks share them; whole ones without it
-  comm::Communicator* tensor_ranks = nullptr;  // ranks that run the block together: a loss, a ring, experts
+  comm::Communicator* tensor_ranks =
+      nullptr;  // ranks that run the block together: a loss, a ring, a router of parts of sequences
   at::Tensor counted_B1 =
       {};  // LossBlock: share of each whole sequence's tokens that count; undefined = of the targets
   // Where passes over a micro-batch share what a router chooses: the first one fills it, later ones take it over.

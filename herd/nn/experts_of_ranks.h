@@ -13,7 +13,8 @@
 // row, and the gradient of an output, is sent once for a token and a host, whatever experts it has there; a rank of
 // that host makes the rows of it. Under a uniform router that is 1 less C(E - E/H, k)/C(E, k) of D e bytes for a token
 // and each of the other H - 1 hosts, in place of k/H. The values are those of rows that go straight, to the bit.
-// Messages of uneven sizes carry the rows, in steps that are the same for any routing (row_steps.h). So are the bits. A
+// Messages of uneven sizes carry the rows, inside a host and back in steps that are the same for any routing
+// (row_steps.h). The bits are the same in every run. A
 // rank without tokens, and one whose experts get none, takes part like any other. REQUIRES a CPU. Threads: one at a
 // time. What has a communicator is collective over its ranks.
 #pragma once

@@ -689,10 +689,12 @@ std::vector<std::vector<Symbol>> run_routing(const Model& model, std::vector<OpC
   const Mesh& mesh = model.expected().mesh;
   auto& wrong = contexts[0].wrong;
   std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
-  const bool is_gather = op.kind == OpKind::kAllGather && op.axis == model.expected().expert_axis;
+  // The lane of all exchanges of rows, since these use the communicator with which ranks meet here.
+  const bool is_gather =
+      op.kind == OpKind::kAllGather && op.axis == model.expected().expert_axis && op.lane == Lane::kActivations;
   if (!is_gather || op.reads.size() != 1 || op.writes.size() != 1 ||
       op.reads[0] != placed(op.writes[0], kWhole.shard_on(op.axis)) || !op.writes[0].placement.is_whole()) {
-    wrong.push_back("must gather what the routers of ranks that share experts have chosen");
+    wrong.push_back("must gather what the routers of ranks that share experts have chosen, on lane activations");
     return out;
   }
   Symbol all = contexts[0].reads[0];
@@ -723,9 +725,10 @@ std::vector<std::vector<Symbol>> run_rows(const Model& model, std::vector<OpCont
   const Value at_home = placed(from, from.placement.whole_on(op.axis)),
               at_experts = placed(from, from.placement.shard_on(op.axis, Dimension::kExperts));
   const bool reads_gradient = to_experts && from.kind == ValueKind::kActivationGradient;  // of the tokens' outputs
-  if (op.axis != model.expected().expert_axis || op.writes.size() != 1 || op.reads.size() != (reads_gradient ? 3 : 2) ||
-      from != (to_experts ? at_home : at_experts) || op.writes[0] != (to_experts ? at_experts : at_home)) {
-    wrong.push_back("must give rows to the ranks of their experts, or bring them back");
+  if (op.lane != Lane::kActivations || op.axis != model.expected().expert_axis || op.writes.size() != 1 ||
+      op.reads.size() != (reads_gradient ? 3 : 2) || from != (to_experts ? at_home : at_experts) ||
+      op.writes[0] != (to_experts ? at_experts : at_home)) {
+    wrong.push_back("must give rows to the ranks of their experts, or bring them back, on lane activations");
     return out;
   }
   const int routes = model.routed_by(from.index - 1);
@@ -764,7 +767,8 @@ std::vector<std::vector<Symbol>> run_rows(const Model& model, std::vector<OpCont
       const auto& readers = model.readers_of(tensor_of(from));
       const bool fits = op.reads[2].kind == from.kind && op.reads[2].tensor == 0 && readers.size() == 1 &&
                         op.reads[2].index == readers[0] + 1 && op.reads[2].micro_batch == from.micro_batch &&
-                        of_tokens.version == rows.version && op.reads[2].placement == from.placement;
+                        of_tokens.version == rows.version && op.reads[2].placement == from.placement &&
+                        !of_tokens.partial && of_tokens.cuts == rows.cuts;
       if (!fits) wrong.push_back("reads " + value_name(mesh, op.reads[2]) + " for the outputs of its tokens");
     }
   }

@@ -323,7 +323,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) {
   context.past = input_.cached_tokens;
   if (contains(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
   for (const program::Value& value : op.writes) {
-    if (value.kind == ValueKind::kRouting) context.routing = &(routing_of(value) = {});
+    if (value.kind == ValueKind::kRouting) context.routing = &new_routing(value);
   }
   for (const program::Value& value : op.reads) {
     if (value.kind == ValueKind::kRouting) context.routing = &routing_of(value);
@@ -521,9 +521,16 @@ void ModelBindings::backward_weight(const Op& op) {
   pending.mapped().run();
 }
 
+nn::KeptRouting& ModelBindings::new_routing(const program::Value& value) {
+  const std::lock_guard lock(mutex_);
+  return routings_[program::routing(value.index, value.micro_batch)] = {};
+}
+
 nn::KeptRouting& ModelBindings::routing_of(const program::Value& value) {
   const std::lock_guard lock(mutex_);
-  return routings_[program::routing(value.index, value.micro_batch)];
+  const auto found = routings_.find(program::routing(value.index, value.micro_batch));
+  HERD_CHECK(found != routings_.end(), program::value_name({}, value) + " is read before a router has chosen");
+  return found->second;
 }
 
 const std::vector<int>& ModelBindings::hosts_of(int axis, const Communicator& comm) {
@@ -997,7 +1004,9 @@ void ModelBindings::release(const Op& op) {
     if (is_gathered) parameters_.detach(value.index);
     if (value.kind == ValueKind::kRouting) {
       const std::lock_guard lock(mutex_);
-      routings_.erase(value);  // a shard is the same memory, which the gathered one has taken over
+      // A shard is the same entry. No lane reads it any more: what each exchange gives is read on the compute lane,
+      // which runs releases before its next pass.
+      routings_.erase(value);
     }
     if (value.kind == ValueKind::kGraph) graphs_.erase(program::graph(value.index, value.micro_batch));
     if (program::is_activation_or_gradient(value) || value.kind == ValueKind::kTarget) set_tensor(value, {});

@@ -176,7 +176,9 @@ class ModelBindings {
   EventPtr exchange_terms(const program::Op& op);
   EventPtr exchange_rows(const program::Op& op);
   EventPtr tell_counts(const program::Op& op);
-  nn::KeptRouting& routing_of(const program::Value& value);  // one for each block and micro-batch.   Threads: any.
+  // One for each block and micro-batch, whatever its placement.   Threads: any.
+  nn::KeptRouting& new_routing(const program::Value& value);
+  nn::KeptRouting& routing_of(const program::Value& value);
   // Returns the host of each rank of an axis (nn::hosts_of_ranks()); used by the lane of activations alone.
   const std::vector<int>& hosts_of(int axis, const Communicator& comm);
   EventPtr reduce(const program::Op& op, int64_t step);

@@ -63,7 +63,7 @@ struct BlockShape {
   int64_t logits_bytes = 0;     // bytes of fp32 logits, one row a sequence; 0 for all but the loss block
   bool is_loss() const { return output_bytes == 0; }
   std::vector<InnerCollective> inner = {};
-  // Number of blocks into which program_table() (build_model_table.h) cuts this one for tensor parallelism; each has
+  // Number of blocks into which program_table() (build_model_table.h) cuts this one where ranks share it; each has
   // passes of its own.
   int num_program_blocks = 1;
   // Index of its layer in the chain of whole layers: embedding 0, h.0 1, .., head last; not the number in its name.

@@ -94,7 +94,6 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   const bool is_cut = join == Join::kNone || (join == Join::kBetweenRanks && tp);
   const bool has_losses = m.has_router_losses() && (!is_cut || tp);  // of routers
   const bool splits_experts = join == Join::kBetweenRanks && run.mesh.ep > 1;
-  const int program_blocks = static_cast<int>(blocks_of_layer(run, Join::kBetweenRanks).size());
   int blocks = 0;  // that have been added: the number of the activation that the last one gives
   const auto add = [&](BlockShape block, Parts parts, int64_t layer, std::vector<int> groups, int in_program = 1) {
     block.parts = std::move(parts);
@@ -148,6 +147,7 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
     if (run.mesh.cp == 1) groups["attention"] = groups["qkv"];
     if (has_experts)
       groups["experts"].push_back(table.add_experts(name + ".experts", table.expert_parameters(name + ".")));
+    const int program_blocks = static_cast<int>(blocks_of_layer(of_layer, Join::kBetweenRanks).size());
     for (const Parts& parts : blocks_of_layer(of_layer, join)) {
       BlockShape block = layer_block(shapes, of_layer, name, parts);
       std::set<int> read;

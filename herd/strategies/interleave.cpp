@@ -13,7 +13,7 @@ using program::Op;
 
 namespace {
 
-// A pass of attention, of a feed-forward layer or of experts, and a collective of its activations, are assumed to take
+// A pass of attention, of a block that ranks share or of experts, and a collective of activations, are assumed to take
 // so many units of time.
 constexpr int kSharedUnits = 2, kCollectiveUnits = 1;
 

@@ -1,8 +1,8 @@
 // Lets micro-batches take turns, so that the collectives inside the layers of one run while another computes. It has
 // nothing to do with interleaved pipeline stages.
 //   Each of `count` micro-batches runs until it has issued a collective of activations. Then the micro-batch
-//   whose collective ends first runs, by estimated times: 2 units for attention, a feed-forward layer or experts, 1 for
-//   a collective, 0 for any other op. All ranks have the same sequence. Memory holds the activations of `count`
+//   whose collective ends first runs, by estimated times: 2 units for attention, a block that ranks share or experts, 1
+//   for a collective, 0 for any other op. All ranks have the same sequence. Memory holds the activations of `count`
 //   micro-batches. With all-reduces, two micro-batches hide all collectives but the first and the last. With sequence
 //   parallel a gather follows a reduce-scatter with next to nothing to compute between: two micro-batches hide half of
 //   the gathers and of the reduce-scatters, three nearly all. Where ranks share experts, rows of one micro-batch go to

@@ -1,5 +1,7 @@
 #include "herd/train/block_timer.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <algorithm>
 #include <map>
 
@@ -18,6 +20,7 @@ using runtime::Clock;
 
 constexpr int kLayers = 2;  // layers that are timed in turn, so that the weights of one don't stay in the cache
 constexpr double kActivation = 1e-2, kWeight = 1e-3;
+constexpr uint64_t kSeed = 1;
 
 // Returns the blocks of the first and the last layer, and of kLayers layers between.
 std::set<int> chosen_blocks(const program::Program& step, const spec::ModelTable& table, bool is_own_chain) {
@@ -60,7 +63,12 @@ BlockTimer::BlockTimer(const spec::RunFile& run, const spec::Layout& layout, con
 runtime::BindingTable BlockTimer::bindings() {
   runtime::BindingTable table = bindings_.table();
   table[OpKind::kReceive] = [this](const program::Op& op, int64_t) -> runtime::EventPtr {
-    bindings_.set_tensor(op.writes[0], bindings_.empty(op.writes[0]).fill_(kActivation));
+    const at::Tensor activation = bindings_.empty(op.writes[0]);
+    if (activation.is_cpu())  // rows that differ, so that a router does not send all of them to the same experts
+      activation.normal_(0, kActivation, at::make_generator<at::CPUGeneratorImpl>(kSeed));
+    else
+      activation.fill_(kActivation);
+    bindings_.set_tensor(op.writes[0], activation);
     return nullptr;
   };
   return table;

@@ -302,6 +302,17 @@ TEST(ExpertParallel, MutantsAreFound) {
           expect_mutants_found(run, 4, "rows go to ranks with the same experts", all_ranks, along("edp", exchanges)),
           15);
     }
+    EXPECT_GT(expect_mutants_found(run, 4, "an exchange is on another lane", true,
+                                   [&](Program& step, size_t i) {
+                                     if (!exchanges(step.ops[i])) return false;
+                                     step.ops[i].lane = Lane::kGather;
+                                     return true;
+                                   }),
+              15);
+    spec::RunFile recomputed = run;
+    recomputed.strategy.recompute = "full";
+    EXPECT_GT(expect_mutants_found(recomputed, 4, "an exchange is missing", true, without(exchanges)), 20);
+    EXPECT_GT(expect_mutants_found(recomputed, 4, "an exchange is there twice", true, twice(exchanges)), 20);
     const auto moving = [&](const std::function<bool(Op&)>& change) {
       return [=](Program& step, size_t i) { return moves_rows(step.ops[i]) && change(step.ops[i]); };
     };
