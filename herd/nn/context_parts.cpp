@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "herd/base/check.h"
@@ -34,6 +35,14 @@ struct Reorder : torch::autograd::Function<Reorder> {
 };
 
 at::Tensor reordered(const at::Tensor& x, std::vector<int64_t> order) { return Reorder::apply(x, std::move(order)); }
+
+// As above, of the input of a block. Its graph then holds the result alone: run_forward() gives a block a leaf of its
+// own, whose memory goes here. Without a graph the tensor is the caller's.
+at::Tensor reordered_input(const at::Tensor& x, std::vector<int64_t> order) {
+  at::Tensor y = reordered(x, std::move(order));
+  if (x.requires_grad() && x.is_leaf()) x.set_data(at::empty({0}, x.options().requires_grad(false)));
+  return y;
+}
 
 // Returns (P, B, S, W) of q, k and v, each (B, S, heads * d): what the heads of each rank need of them.
 at::Tensor by_rank(const Tuple& q_k_v, int64_t P, int64_t d) {
@@ -84,7 +93,7 @@ HeadOutput::HeadOutput(std::string name, GroupList groups, Parameter& weight, Pa
     : Block(std::move(name), std::move(groups)), weight_(weight), bias_(bias), gives_rows_(gives_rows) {}
 
 Tuple HeadOutput::forward(const Tuple& y_PBSA, const Context&) {
-  const at::Tensor y = reordered(y_PBSA.at(0), {1, 2, 0, 3});
+  const at::Tensor y = reordered_input(y_PBSA.at(0), {1, 2, 0, 3});
   const int64_t B = y.size(0), S = y.size(1), A = y.size(2) * y.size(3);
   return {linear(gives_rows_ ? y.view({B * S, A}) : y.view({B, S, A}), weight_, bias_)};
 }
@@ -99,7 +108,8 @@ Tuple HeadAttention::forward(const Tuple& qkv_PBSW, const Context& context) {
   const int64_t P = qkv.size(0), B = qkv.size(1), S = qkv.size(2), W = qkv.size(3), T = context.cut.tokens;
   HERD_CHECK_EQ(P, context.cut.parts);
   const int64_t H = attention_.heads, K = attention_.kv_heads, d = head_width_;
-  Tuple heads = reordered(qkv, {1, 0, 2, 3})
+  const at::ScalarType type = qkv.scalar_type();
+  Tuple heads = reordered_input(qkv, {1, 0, 2, 3})
                     .view({B, P * S, W})
                     .narrow(1, 0, T)  // without padding
                     .split_with_sizes({H * d, K * d, K * d}, -1);
@@ -108,7 +118,7 @@ Tuple HeadAttention::forward(const Tuple& qkv_PBSW, const Context& context) {
   shape.first_head += context.cut.place * H;
   at::Tensor y = attend(heads[0], heads[1], heads[2], shape, context).transpose(1, 2).reshape({B, T, H * d});
   heads.clear();
-  y = y.to(qkv.scalar_type());
+  y = y.to(type);
   if (P * S > T) y = at::constant_pad_nd(y, {0, 0, 0, P * S - T});
   return {reordered(y.view({B, P, S, H * d}), {1, 0, 2, 3})};
 }

@@ -70,7 +70,7 @@ BlockShape TableBuilder::output(const std::string& name, const LayerStyle& style
   const int64_t rd = R_ * D_, ra = R_ * A_ / tp_, rf = has_rest ? R_ * expert_terms() * F_ : 0;
   const int64_t products = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2;  // of the feed-forward part
   block.input_bytes = ra * element_;  // the tensor before it; the layer's input is that of the projection
-  block.graph_bytes = (table_.ring ? 1 : 2) * ra * element_;  // in both orders, where these differ
+  block.graph_bytes = ra * element_;
   block.pending_bytes = (ra + rd + products * rf) * element_;
   if (has_rest) {
     const int64_t kept_rf = m_.is_moe() ? R_ * m_.shared_experts * F_ : rf;  // of what is no expert
@@ -120,9 +120,7 @@ BlockShape TableBuilder::head_attention(const std::string& name, const LayerStyl
   block.output_bytes = padded * sizes.A * element_;
   block.outputs = by_rank(sizes.A);
   block.backward_reads_weights = false;
-  // The graph holds its input, and queries, keys and values in another order or type.
-  const bool copies = in_fp32_ || B_ > 1 || m_.dropout > 0;
-  block.graph_bytes = (in_fp32_ ? sizes.R : padded) * width * in_attention + (copies ? block.input_bytes : 0);
+  block.graph_bytes = (in_fp32_ ? sizes.R : padded) * width * in_attention;  // in their order and type, not as read
   if (flash) block.graph_bytes += sizes.R * (sizes.A * in_attention + sizes.heads * 4);
   block.score_bytes = flash ? 0 : matrices;
   const double scores = 4.0 * static_cast<double>(sizes.R) * static_cast<double>(S_) * static_cast<double>(sizes.A);

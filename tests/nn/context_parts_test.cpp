@@ -192,6 +192,24 @@ TEST_P(OnRanks, AttentionOfTheirHeadsIsThePlainEquation) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, OnRanks, testing::Values(1, 2, 3, 4, 5, 6, 7));
 
+// What has come by an all-to-all goes once attention or the projection has it in the order of its tokens.
+TEST(ContextParts, DontHoldWhatTheyReadInTheOrderOfRanks) {
+  constexpr int P = 2;
+  const TransformerShape shape = shape_of(2 * P, P, false, 0);
+  OwnedGroup group(transformer_parameters("h.", shape, 2));
+  LayerParts layer{.shape = shape, .context_ranks = P};
+  const auto output = layer.make("h.output", "h.", {"projection", "add_1", "norm_2", "mlp", "add_2"}, {group.group});
+  HeadAttention attention("h.attention", shape, P);
+  const Context context = context_of(6, 0, P);
+  const at::Tensor qkv = wave({P, 2, 3, 16}, 0.3).clone(), attended = wave({P, 2, 3, 8}, 0.4).clone(),
+                   rows = wave({2, 3, 24}, 0.5).clone();
+  const Graph of_attention = run_forward(attention, {qkv}, context),
+              of_output = run_forward(*output, {rows, attended}, context);
+  EXPECT_EQ(qkv.storage().use_count(), 1);
+  EXPECT_EQ(attended.storage().use_count(), 1);
+  EXPECT_GT(rows.storage().use_count(), 1) << "an input that the graph refers to";
+}
+
 TEST(TokenCut, GivesEachTokenToOneRank_AndPaddingBehindTheLast) {
   const at::Tensor ids = at::arange(20, at::kLong).view({2, 10});
   for (const int parts : {1, 2, 3, 4, 7}) {

@@ -250,6 +250,25 @@ TEST(ContextParallel, HoldsAPartOfTheActivations_InARing) {
   EXPECT_NEAR(graphs(4), whole / 4, 0.1 * whole);
 }
 
+// By all-to-all a rank keeps what a ring keeps, and attention's output twice: of all tokens of its heads, from which
+// attention's backward starts, and of its tokens of all heads, which the projection multiplies.
+TEST(ContextParallel, HoldsOneOutputMoreThanARing_ByAllToAll) {
+  for (const int64_t micro_batch : {1, 2}) {
+    for (const int cp : {2, 3, 6}) {
+      spec::RunFile run = context_run(cp);
+      run.model.context = 24 * cp;
+      const auto graphs = [&](const char* context) {
+        run.strategy.context = context;
+        int64_t bytes = 0;
+        for (const spec::BlockShape& block : spec::program_table(run, micro_batch).blocks) bytes += block.graph_bytes;
+        return bytes;
+      };
+      const int64_t output = micro_batch * 24 * run.model.width * 4;
+      EXPECT_EQ(graphs("all_to_all"), graphs("ring") + run.model.layers * output) << cp << " ranks of " << micro_batch;
+    }
+  }
+}
+
 // Where one op stands, the timeline shows a span for the keys of each rank, the message that brings them before it, and
 // the gradients behind it.
 TEST(ContextParallel, StepsOfARingAreDrawn) {

@@ -57,6 +57,7 @@ DrawnRun drawn_run(uint64_t seed) {
   m.tie_embeddings = in(0, 1) == 1;
   m.norm = m.kind == "llama" || in(0, 1) == 1 ? "rmsnorm" : "layernorm";
   m.dropout = in(0, 1) == 1 ? 0.1 : 0;
+  if (m.kind == "llama") m.qk_norm = seed % 2 == 0, m.qkv_bias = seed % 3 == 0;
   run.strategy.recompute = one_of("none", "none", "selective", "full", "sqrt");
   run.strategy.precision = one_of("fp32", "fp32", "bf16", "fp16");
   run.strategy.gradient_precision = run.strategy.precision != "fp32" && in(0, 1) == 1 ? "fp32" : "same";
@@ -106,14 +107,14 @@ DrawnRun drawn_run(uint64_t seed) {
     m.context |= 1;
   }
   if (seed % 4 == 3) run.data.packing = "documents";
-  char text[560];
+  char text[600];
   std::snprintf(
       text, sizeof text,
       "seed %lu: %d ranks tp%ld cp%ld %s pp%ld %s zero%d %s seq%d keep%d %s %s/%s off %s %s codec %s gathers %s "
       "sync %s | %s L%ld D%ld "
       "H%ld K%ld d%ld "
       "F%ld T%ld V%ld mb%ld "
-      "batch%ld drop%g tied%d %s packing %s",
+      "batch%ld drop%g tied%d %s packing %s head norms %d qkv biases %d",
       seed, out.ranks, run.mesh.tp, run.mesh.cp, run.strategy.context.c_str(), run.mesh.pp,
       run.mesh.pp > 1 ? run.strategy.pipeline.c_str() : "-", static_cast<int>(run.strategy.zero),
       run.strategy.shard.c_str(), run.strategy.sequence_parallel, run.strategy.keep_gathered,
@@ -121,7 +122,7 @@ DrawnRun drawn_run(uint64_t seed) {
       run.strategy.offload.c_str(), run.strategy.offload_activations.c_str(), run.strategy.compression.c_str(),
       run.strategy.gather_codec.c_str(), run.strategy.sync.c_str(), m.kind.c_str(), m.layers, m.width, m.heads,
       m.kv_heads, m.head_width, m.ffn, m.context, m.vocab, run.train.micro_batch, run.train.batch, m.dropout,
-      m.tie_embeddings, m.norm.c_str(), run.data.packing.c_str());
+      m.tie_embeddings, m.norm.c_str(), run.data.packing.c_str(), m.qk_norm, m.qkv_bias);
   out.text = text;
   return out;
 }
@@ -280,7 +281,9 @@ TEST(PredictedMemory, OfExpertsOfSeveralRanksIsNeverBelowWhatARankHolds) {
                                                       {2, 1, 1, 0, 1, 2},
                                                       {4, 2, 1, 3, 1, 2}}) {
     run.mesh.tp = tp, run.mesh.cp = cp;
-    if (tp * cp > 1) run.model.balance_loss = 0, run.model.shared_experts = ep - 1;
+    run.model.shared_experts = tp * cp > 1 ? ep - 1 : 0;
+    // Parts of sequences and several ranks with experts: no router losses.
+    run.model.balance_loss = tp * cp > 1 && ep > 1 ? 0 : 0.01;
     run.strategy.recompute = zero == 3 ? "full" : "none";
     run.mesh.ep = ep, run.mesh.fsdp = fsdp, run.strategy.zero = zero;
     run.model.experts = 4 * ep;
@@ -309,7 +312,8 @@ TEST(PredictedMemory, FallsByWhatWaitsOnTheHostOrInFiles) {
 }
 
 // Of P ranks that share tokens each holds what is predicted, within 3 %, and beside what all have, of weights,
-// gradients and states, 1/P of the activations. Between all-to-alls a layer has what they trade twice.
+// gradients and states, 1/P of the activations. By all-to-all a layer keeps attention's output twice, 1/16 of the
+// layer.
 TEST(PredictedMemory, OfActivationsFallsAsTheRanksThatShareTokens) {
   setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
   for (const char* context : {"all_to_all", "ring"}) {
@@ -329,7 +333,7 @@ TEST(PredictedMemory, OfActivationsFallsAsTheRanksThatShareTokens) {
     }
     std::printf("%s: %.0f bytes of activations alone, %.0f of two ranks, %.0f of four\n", context, activations[1],
                 activations[2], activations[4]);
-    const double bound = (std::string_view(context) == "ring" ? 1.03 : 1.15) * activations[1];
+    const double bound = (std::string_view(context) == "ring" ? 1.03 : 1.08) * activations[1];
     EXPECT_LE(2 * activations[2], bound) << context;
     EXPECT_LE(4 * activations[4], bound) << context;
   }
