@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "herd/nn/documents.h"
@@ -208,16 +209,39 @@ TEST(RingSteps, MutantsDoNotProve) {
   }
 }
 
+int64_t num_pairs(const RingStep& step) {
+  int64_t pairs = 0;
+  for (const RingPairs& range : step.pairs)
+    pairs += range.causal ? range.queries * (range.queries + 1) / 2 : range.queries * range.keys;
+  return pairs;
+}
+
 TEST(RingSteps, GiveAllRanksAsMuchInEveryStep_UnderTheCausalMask) {
   for (const int parts : {2, 3, 4, 8}) {
     const int64_t tokens = 16 * parts, own = tokens / parts;
     for (const auto& steps : steps_of_all(tokens, parts, true)) {
       for (size_t step = 0; step < steps.size(); ++step) {
-        int64_t pairs = 0;
-        for (const RingPairs& range : steps[step].pairs)
-          pairs += range.causal ? range.queries * (range.queries + 1) / 2 : range.queries * range.keys;
-        EXPECT_EQ(pairs, step == 0 ? own * (own + 1) / 2 : own * own / 2);
+        EXPECT_EQ(num_pairs(steps[step]), step == 0 ? own * (own + 1) / 2 : own * own / 2);
       }
+    }
+  }
+}
+
+// FLOPs of attention go by pairs: whatever the tokens, no rank has more than the mean. A range of tokens each, in
+// order, would leave the last rank with S(S+1)/2 + (P-1) S^2 pairs, (2P-1)/P of the mean.
+TEST(RingSteps, GiveTheSlowestRankTheMeanOfAllRanks) {
+  for (const int parts : {2, 3, 4, 7}) {
+    for (const int64_t tokens : {int64_t{512}, int64_t{512} + parts, int64_t{509}}) {
+      const int64_t S = cut_at(0, tokens, parts).size();
+      std::vector<double> of_ranks;
+      for (const auto& steps : steps_of_all(tokens, parts, true)) {
+        of_ranks.push_back(0);
+        for (const RingStep& step : steps) of_ranks.back() += static_cast<double>(num_pairs(step));
+      }
+      const double all = std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
+      EXPECT_EQ(*std::max_element(of_ranks.begin(), of_ranks.end()) * parts, all) << parts << " ranks, " << tokens;
+      const auto last_in_order = static_cast<double>(S * (S + 1) / 2 + (parts - 1) * S * S);
+      EXPECT_NEAR(last_in_order * parts / all, (2.0 * parts - 1) / parts, 2.0 / static_cast<double>(S));
     }
   }
 }
