@@ -52,12 +52,20 @@ void check_sizes(const RunFile& run) {
           "model.context = 1024, train.micro_batch = 1, or a smaller model");
 }
 
+// Refuses a key that models of another kind have. `stated` is the key with its value, `without` the key's default.
+void require_kind(bool holds, const RunFile::Model& model, const std::string& stated, const std::string& kinds,
+                  const std::string& without) {
+  require(holds, stated + " is of " + kinds + ", but model.kind = \"" + model.kind + "\"",
+          without + ", or model.kind = \"" + kinds.substr(0, kinds.find(' ')) + "\"");
+}
+
 void check_rotary(const RunFile::Model& model) {
   if (!model.is_rotary()) {
-    require(model.rope_scaling == "none",
-            "model.rope_scaling = \"" + model.rope_scaling + "\" is of llama and moe, but model.kind = \"" +
-                model.kind + "\"",
-            "model.rope_scaling = \"none\"");
+    const std::string kinds = "llama and moe";
+    require_kind(model.rope_scaling == "none", model, "model.rope_scaling = \"" + model.rope_scaling + "\"", kinds,
+                 "model.rope_scaling = \"none\"");
+    require_kind(!model.qkv_bias, model, "model.qkv_bias = true", kinds, "model.qkv_bias = false");
+    require_kind(!model.qk_norm, model, "model.qk_norm = true", kinds, "model.qk_norm = false");
     return;
   }
   require(model.head_width % 2 == 0,
@@ -72,7 +80,12 @@ void check_rotary(const RunFile::Model& model) {
 
 void check_experts(const RunFile& run) {
   const RunFile::Model& model = run.model;
-  if (!model.is_moe()) return;
+  if (!model.is_moe()) {
+    require_kind(!model.shared_gate, model, "model.shared_gate = true", "moe", "model.shared_gate = false");
+    require_kind(model.dense_layers == 0, model, "model.dense_layers = " + std::to_string(model.dense_layers), "moe",
+                 "model.dense_layers = 0");
+    return;
+  }
   require(model.top_k <= model.experts,
           "model.top_k must not exceed model.experts: " + std::to_string(model.top_k) + " > " +
               std::to_string(model.experts),
@@ -80,7 +93,7 @@ void check_experts(const RunFile& run) {
   require(model.dense_layers < model.layers,
           "model.dense_layers must be less than model.layers, of which at least one has experts: " +
               std::to_string(model.dense_layers) + " and " + std::to_string(model.layers),
-          "model.dense_layers = " + std::to_string(model.layers - 1) + ", or model.kind = \"llama\"");
+          "model.dense_layers = " + std::to_string(model.layers - 1) + ", or model.kind = \"llama\" without it");
   require(!model.shared_gate || model.shared_experts > 0,
           "model.shared_gate is of shared experts, and model.shared_experts = 0",
           "model.shared_experts = 1, or model.shared_gate = false");

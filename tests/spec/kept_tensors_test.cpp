@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "herd/base/error.h"
@@ -51,6 +52,8 @@ TEST(KeptTensors, SumToTheGraphOfALayerInTheTable) {
                                                  {"mesh.tp=4", "model.qk_norm=true", "model.qkv_bias=true"},
                                                  {"model.dropout=0.1", "strategy.recompute=selective"},
                                                  {"mesh.tp=2", "model.dropout=0.1", "strategy.precision=fp16"}}) {
+      const bool is_rotary = std::string_view(name) == "llama3-8b";
+      if (!is_rotary && std::ranges::count(keys, "model.qk_norm=true") > 0) continue;
       const RunFile run = known_model(name, keys);
       EXPECT_EQ(sum_of(kept_tensors(run, 2)), static_cast<double>(model_table(run, 2).blocks[1].graph_bytes))
           << name << " " << (keys.empty() ? "" : keys.back());

@@ -199,6 +199,19 @@ TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
       refusal("[model]\nkind = \"moe\"\nshared_gate = true\n"),
       HasSubstr(
           "model.shared_gate is of shared experts, and model.shared_experts = 0\n  fix: model.shared_experts = 1"));
+  for (const char* of_rotary : {"qkv_bias", "qk_norm"}) {
+    const std::string key = std::string("model.") + of_rotary;
+    EXPECT_EQ(refusal("[model]\n" + std::string(of_rotary) + " = true\n"),
+              key + " = true is of llama and moe, but model.kind = \"gpt\"\n  fix: " + key +
+                  " = false, or model.kind = \"llama\"");
+    EXPECT_THAT(refusal("[model]\nkind = \"bert\"\n" + std::string(of_rotary) + " = true\n"), HasSubstr(key));
+  }
+  EXPECT_EQ(refusal("[model]\nkind = \"llama\"\nshared_gate = true\nshared_experts = 1\n"),
+            "model.shared_gate = true is of moe, but model.kind = \"llama\"\n  fix: model.shared_gate = false, or "
+            "model.kind = \"moe\"");
+  EXPECT_EQ(refusal("[model]\ndense_layers = 2\n"),
+            "model.dense_layers = 2 is of moe, but model.kind = \"gpt\"\n  fix: model.dense_layers = 0, or "
+            "model.kind = \"moe\"");
   EXPECT_THAT(refusal("[model]\nkind = \"moe\"\nbias_balancing = 0.1\n[strategy]\nsync = \"server_async\"\n"),
               HasSubstr("never waits for\n  fix: strategy.sync = \"server\", or model.bias_balancing = 0"));
   EXPECT_THAT(refusal("[model]\nkind = \"bert\"\n[data]\npacking = \"documents\"\n"),
