@@ -43,14 +43,14 @@ std::vector<double> shares(Steps::const_iterator begin, Steps::const_iterator en
 
 }  // namespace
 
-std::string expert_load_figure(const std::vector<StepMetrics>& metrics) {
+std::string expert_load_figure(const std::vector<StepMetrics>& metrics, int64_t first_layer) {
   const Steps steps = steps_with_load(metrics);
   if (steps.empty()) return "";
   const auto& shape = steps[0]->expert_load;
   const bool by_expert = shape.size() * shape[0].size() <= kMostRows;
   draw::HeatMap map{.x_label = "step", .rows = {}, .columns = {}, .values = {}, .darkest = kDarkest};
   for (size_t layer = 0; layer < shape.size(); ++layer) {
-    const std::string name = "layer " + std::to_string(layer);
+    const std::string name = "layer " + std::to_string(first_layer + static_cast<int64_t>(layer));
     if (!by_expert) map.rows.push_back(name);
     for (size_t e = 0; by_expert && e < shape[layer].size(); ++e)
       map.rows.push_back(name + " expert " + std::to_string(e));

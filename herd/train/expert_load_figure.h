@@ -9,7 +9,7 @@
 namespace herd::train {
 
 // Returns HTML: a row for each expert of each layer, or for each layer where these would be too many; a column for one
-// or several steps. Empty where no step has a load.
-std::string expert_load_figure(const std::vector<StepMetrics>& metrics);
+// or several steps. Empty where no step has a load. The loads are of the model's layers from `first_layer` on.
+std::string expert_load_figure(const std::vector<StepMetrics>& metrics, int64_t first_layer);
 
 }  // namespace herd::train

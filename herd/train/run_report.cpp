@@ -173,7 +173,8 @@ std::vector<draw::Section> experts(const RunReport& report) {
   if (worst.empty()) return {};
   draw::Chart chart{.x_label = "step", .y_label = "tokens of the busiest expert over the mean"};
   chart.series.push_back({"in the least balanced layer", std::move(worst)});
-  return {{"Load of the experts", draw::line_chart(chart) + expert_load_figure(report.metrics)}};
+  return {
+      {"Load of the experts", draw::line_chart(chart) + expert_load_figure(report.metrics, report.first_expert_layer)}};
 }
 
 draw::Section memory(const RunReport& report) {

@@ -22,6 +22,7 @@ struct RunReport {
   std::vector<program::OpMemory> predicted_memory = {}, measured_memory = {};  // memory of rank 0; empty = not known
   std::vector<program::TierTraffic> predicted_traffic = {}, measured_traffic = {};  // of rank 0; empty = not known
   int64_t device_budget = 0;                                                        // bytes, 0 = none
+  int64_t first_expert_layer = 0;  // the model's first layer with experts; layers before it have none
   std::optional<sim::Timeline> predicted_step = {};
   double predicted_step_ms = 0;  // prediction before the first step since the run was started or resumed; 0 = not known
   std::optional<sim::Timeline> measured_step = {};

@@ -41,12 +41,22 @@ TEST(ExpertLoadFigure, HasARowForEachExpert_WhereThereAreFew) {
     metrics.back().expert_load.back().back() = 9;
     return metrics;
   };
-  const std::string few = expert_load_figure(steps(2, 4, 3));
+  const std::string few = expert_load_figure(steps(2, 4, 3), 0);
   EXPECT_EQ(count(few, "<title>layer "), 2 * 4 * 3);
   EXPECT_EQ(count(few, "<title>layer 1 expert 3, step 3: 2.00</title>"), 1);
-  const std::string many = expert_load_figure(steps(3, 64, 250));
+  const std::string many = expert_load_figure(steps(3, 64, 250), 0);
   EXPECT_EQ(count(many, "<title>layer 2, step"), 84);  // three steps a column
-  EXPECT_EQ(expert_load_figure({StepMetrics{}}), "");
+  EXPECT_EQ(expert_load_figure({StepMetrics{}}, 0), "");
+}
+
+TEST(ExpertLoadFigure, NumbersLayersAsTheModelDoes_WhereTheFirstOnesHaveNoExperts) {
+  for (const size_t experts : {2, 200}) {  // a row for each expert, or for each layer
+    const std::string figure =
+        expert_load_figure({{.step = 1, .expert_load = {2, std::vector<int64_t>(experts, 3)}}}, 3);
+    EXPECT_EQ(count(figure, "<title>layer 0"), 0);
+    EXPECT_GT(count(figure, "<title>layer 3"), 0);
+    EXPECT_GT(count(figure, "<title>layer 4"), 0);
+  }
 }
 
 }  // namespace
