@@ -1,6 +1,8 @@
 #include "herd/strategies/strategy_table.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
@@ -185,6 +187,49 @@ bool proves_run_itself(const Program& step, const spec::Layout& layout) {
          step.ops.size() * static_cast<size_t>(layout.world_size) <= kMaxProvedOps;
 }
 
+namespace {
+
+// Says what layers a stage has: bit 0 layers with experts, bit 1 layers without, or neither.
+using KindOfStage = unsigned;
+std::set<KindOfStage> kinds_of_stages(const spec::RunFile& run, const spec::Layout& layout) {
+  const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
+  const std::vector<int> stages = spec::stage_of_blocks(model, layout.pp, layout.pipeline);
+  const int embedding = model.blocks.front().layer, head = model.blocks.back().layer;
+  std::set<int> with_experts;
+  std::map<int, KindOfStage> kinds;  // by stage
+  for (const spec::BlockShape& block : model.blocks) {
+    if (block.routing_bytes > 0) with_experts.insert(block.layer);
+  }
+  for (size_t b = 0; b < model.blocks.size(); ++b) {
+    const int layer = model.blocks[b].layer;
+    KindOfStage& kind = kinds[stages[b]];
+    if (layer != embedding && layer != head) kind |= with_experts.contains(layer) ? 1U : 2U;
+  }
+  std::set<KindOfStage> out;
+  for (const auto& [stage, kind] : kinds) out.insert(kind);
+  return out;
+}
+
+// Returns how many layers of a quotient have no experts: the fewest with which it has a stage of each kind that the run
+// has, or else of most kinds.
+int64_t dense_layers_of_quotient(const spec::RunFile& run, const spec::Layout& layout, Quotient quotient) {
+  if (!run.model.is_moe() || run.model.dense_layers == 0 || quotient.run.model.layers == 1) return 0;
+  if (layout.pp == 1) return 1;
+  const std::set<KindOfStage> kinds = kinds_of_stages(run, layout);
+  int64_t best = 1;
+  size_t most = 0;
+  for (int64_t dense = 1; dense < quotient.run.model.layers; ++dense) {
+    quotient.run.model.dense_layers = dense;
+    const std::set<KindOfStage> found = kinds_of_stages(quotient.run, spec::resolve_mesh(quotient.run, quotient.ranks));
+    const auto common =
+        static_cast<size_t>(std::ranges::count_if(kinds, [&](const KindOfStage kind) { return found.contains(kind); }));
+    if (common > most) most = common, best = dense;
+  }
+  return best;
+}
+
+}  // namespace
+
 Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool is_chain) {
   const auto at_most_two = [](int size) { return std::min(size, 2); };
   // Where ranks hold copies of keys, the tensor axis is made of two: ranks with other keys, and ranks with copies.
@@ -228,11 +273,11 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
   if (!names_layers && !is_chain) {
     out.run.model.layers =
         std::min<int64_t>(run.model.layers, std::max(2 * stages * layout.pipeline.stages_per_rank, 4));
-    out.run.model.dense_layers = std::min<int64_t>(run.model.dense_layers, out.run.model.layers > 1 ? 1 : 0);
     const bool all_in_files = run.strategy.file_layers >= run.model.layers;
     if (run.strategy.file_layers > 0)
       out.run.strategy.file_layers =
           all_in_files ? out.run.model.layers : std::min<int64_t>(run.strategy.file_layers, 2);
+    out.run.model.dense_layers = dense_layers_of_quotient(run, layout, out);
   }
   out.run.memory = {};
   return out;

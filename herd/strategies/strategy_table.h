@@ -62,7 +62,8 @@ bool proves_run_itself(const program::Program& step, const spec::Layout& layout)
 //   pp             a first, a middle and a last stage at most
 //   micro-batches  max(2 * stages, strategy.interleave_micro_batches) + 1 at most
 //   layers         two a pipeline stage at most, or 4 if that is more; all of them where model.frozen or
-//                  strategy.direct_host names any
+//                  strategy.direct_host names any. Of the first ones, which have no experts, as many as it takes for a
+//                  stage of each kind that the run has: with experts in all layers, in none, or in some
 // With an order from a file it keeps all stages and micro-batches. The quotient of a chain keeps its table, and so all
 // stages. It stands for the run since rewrites ask whether
 // there are other ranks, micro-batches, layers or stages before and after, not how many.

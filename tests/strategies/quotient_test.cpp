@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "tests/strategies/small_run.h"
@@ -52,6 +55,47 @@ TEST(Quotient, ProvesALargeRun) {
     }
   }
   EXPECT_GT(copied, 0);
+}
+
+// Layers without experts come first, so stages may have these alone, some of both, or experts in all layers.
+TEST(Quotient, HasAStageOfEachKindThatTheRunHas) {
+  const auto kinds = [](const spec::RunFile& run, const spec::Layout& layout) {
+    const spec::ModelTable model = spec::program_table(run, 1);
+    const std::vector<int> stages = spec::stage_of_blocks(model, layout.pp, layout.pipeline);
+    std::map<int, std::set<bool>> has_experts;  // by stage: of its layers
+    for (size_t b = 1; b + 1 < model.blocks.size(); ++b)
+      has_experts[stages[b]].insert(model.blocks[b].routing_bytes > 0);
+    std::set<std::set<bool>> out;
+    for (const auto& [stage, kind] : has_experts) out.insert(kind);
+    return out;
+  };
+  std::set<std::set<std::set<bool>>> seen;
+  for (const char* order : {"1f1b", "interleaved"}) {
+    for (const int pp : {1, 2, 4, 8}) {
+      for (const int64_t dense : {1, 4, 5, 16, 27, 31}) {
+        spec::RunFile run = small_run(32, "none", 128);
+        run.model.kind = "moe", run.model.norm = "rmsnorm", run.model.kv_heads = 2, run.model.head_width = 4;
+        run.model.ffn = 16, run.model.expert_ffn = 8, run.model.experts = 4, run.model.top_k = 2;
+        run.model.dense_layers = dense;
+        run.mesh.pp = pp, run.mesh.ep = 2;
+        run.strategy.pipeline = order;
+        const spec::Layout layout = trainable_layout(run, 32);
+        const Quotient quotient = quotient_of(run, layout);
+        const spec::Layout small = trainable_layout(quotient.run, quotient.ranks);
+        const auto of_run = kinds(run, layout), of_quotient = kinds(quotient.run, small);
+        seen.insert(of_run);
+        for (const std::set<bool>& kind : of_run) {
+          EXPECT_EQ(of_quotient.count(kind), 1U)
+              << order << ", " << pp << " stages, " << dense << " of 32 layers without experts, "
+              << quotient.run.model.dense_layers << " of " << quotient.run.model.layers;
+        }
+        if (pp == 4 && dense == 16) {
+          EXPECT_EQ(programs_of_run(run, spec::program_table(run, 1), layout, {0}).size(), 1U);
+        }
+      }
+    }
+  }
+  EXPECT_GT(seen.size(), 3U);
 }
 
 }  // namespace
