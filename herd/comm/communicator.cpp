@@ -407,6 +407,7 @@ std::string Communicator::topology() const {
 
 void Communicator::abort(const std::string& reason) {
   GroupState& group = state().member();
+  group.let_peers_finish();
   group.engine().locked([&] {
     group.fail(Code::kAborted, "rank " + std::to_string(group.job_rank(group.rank())) + " aborted: " + reason);
   });

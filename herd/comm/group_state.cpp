@@ -84,21 +84,32 @@ GroupState::~GroupState() {
 void GroupState::leave_devices() {
   if (device_collectives_ == nullptr) return;
   const auto until = steady_clock::now() + std::min<std::chrono::milliseconds>(settings_.deadline, 10s);
-  const auto is_done = [&](Rank peer) {
-    return peer == rank() || channel_->board(peer).finished.load(std::memory_order_acquire) >= last_on_device_ ||
-           channel_->board(peer).left.load(std::memory_order_acquire) != 0;
-  };
-  bool all_done = false;
-  while (!all_done && steady_clock::now() < until && !channel_->failure_board().ready()) {
-    all_done = true;
-    for (Rank peer = 0; peer < size(); ++peer) all_done &= is_done(peer);
-    if (!all_done) std::this_thread::sleep_for(100us);
-  }
+  const bool all_done = wait_for_peers(last_on_device_, until);
   const bool failed_now = engine_->locked([&] { return failure_.has_value() || !idle(); });
   if (all_done && !failed_now && !channel_->failure_board().ready())
     device_collectives_->drain();
   else
     device_collectives_->leave_open();
+}
+
+bool GroupState::wait_for_peers(uint64_t sequence, SteadyTime until) {
+  const auto is_done = [&](Rank peer) {
+    return peer == rank() || channel_->board(peer).finished.load(std::memory_order_acquire) >= sequence ||
+           channel_->board(peer).left.load(std::memory_order_acquire) != 0;
+  };
+  while (!channel_->failure_board().ready()) {
+    bool all_done = true;
+    for (Rank peer = 0; peer < size(); ++peer) all_done &= is_done(peer);
+    if (all_done || steady_clock::now() >= until) return all_done;
+    if (!same_host_) engine_->locked([&] { channel_->refresh_boards(0ms); });
+    std::this_thread::sleep_for(100us);
+  }
+  return false;
+}
+
+void GroupState::let_peers_finish() {
+  const uint64_t finished = channel_->board(rank()).finished.load(std::memory_order_acquire);
+  wait_for_peers(finished, steady_clock::now() + 200ms);
 }
 
 void GroupState::set_deadline(std::chrono::milliseconds deadline) {

@@ -76,6 +76,9 @@ class GroupState {
   // check again.
   SteadyTime check_health();
   void fail(Code code, const std::string& text);  // fails on all ranks, with all groups of the domain
+  // Waits, for 200 ms at most, until the peers have finished what this rank has finished: a failure that it causes now
+  // takes no collective from them that has ended here.
+  void let_peers_finish();
 
   // FailureDomain calls the next three. publish_failure() writes the cause on the group's failure board, and returns
   // what stands there: another rank's cause where that came first.
@@ -89,6 +92,8 @@ class GroupState {
   bool post_loaded();      // posts the sends whose messages have come from the device, in order
   bool complete_stored();  // ends the operations whose results are on the device, in order
   void leave_devices();
+  // Waits until all peers have finished this collective or left. Returns false where it is late, or the group fails.
+  bool wait_for_peers(uint64_t sequence, SteadyTime until);
   void check_devices(SteadyTime now, SteadyTime& wake_at);
   bool advance_current();
   bool try_begin(PendingOp& pending);

@@ -306,6 +306,25 @@ TEST(Abort, ReachesEveryRankAndEveryLaterOperation) {
   }
 }
 
+// The rank that comes last has its sum while the others still wake up.
+TEST(Abort, TakesNoCollectiveThatHasEndedHereFromTheOthers) {
+  for (const char* algorithm : {"staged", "ring", "recursive_doubling"}) {
+    for (int round = 0; round < 8; ++round) {
+      std::atomic<int> sums{0};
+      const auto errors = errors_of(3, [&](Communicator& comm) {
+        std::vector<float> x(16, 1);
+        if (comm.rank() == 1) std::this_thread::sleep_for(2ms);
+        comm.all_reduce(x, {.algorithm = algorithm});
+        if (x == std::vector<float>(16, 3)) ++sums;
+        if (comm.rank() == 1) comm.abort("no more data");
+        comm.barrier();
+      });
+      for (const Error& error : errors) EXPECT_EQ(error.code(), Code::kAborted);
+      EXPECT_EQ(sums, 3) << algorithm;
+    }
+  }
+}
+
 TEST(PointToPointFaults, NamesBothSides_WhenCountsDiffer) {
   const auto errors = errors_of(2, [](Communicator& comm) {
     std::vector<float> four(4);
