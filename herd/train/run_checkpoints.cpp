@@ -9,12 +9,14 @@
 #include "herd/base/units.h"
 #include "herd/base/version.h"
 #include "herd/checkpoint/loader.h"
+#include "herd/convert/cast.h"
 #include "herd/convert/companions.h"
 #include "herd/convert/text_ends.h"
 #include "herd/convert/weight_source.h"
 #include "herd/data/token_folder.h"
 #include "herd/spec/same_model.h"
 #include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/checkpoint_reader.h"
 #include "herd/storage/residual_name.h"
 #include "herd/storage/waiting_gradient_name.h"
 #include "herd/train/check_finite.h"
@@ -132,8 +134,24 @@ void RunCheckpoints::begin_with_weights() {
   for (const convert::Weight& weight : source->weights()) available.insert(weight.name);
   add_buffers(available, tensors, names);
   take_weights(*source, tensors);
+  take_counts(source->path());
   states_.weights.refresh();
   say("starts with the weights of " + source->path().string());
+}
+
+// Takes the buffers that weights are no source of, since they are integers or fp64, as the checkpoint has them.
+void RunCheckpoints::take_counts(const fs::path& checkpoint) const {
+  if (states_.buffers == nullptr || !fs::exists(checkpoint / kManifestName)) return;
+  CheckpointReader reader(checkpoint);
+  const auto& saved = reader.manifest().tensors;
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : saved) names.insert(name);
+  std::vector<NamedTensor> tensors = states_.buffers->own();
+  std::erase_if(tensors, [&](const NamedTensor& tensor) {
+    const auto found = saved.find(tensor.name);
+    return found == saved.end() || convert::is_weight_type(found->second.dtype);
+  });
+  load_tensors(reader, tensors, names);
 }
 
 Position RunCheckpoints::resume_from(const fs::path& checkpoint, const std::string& changes) {

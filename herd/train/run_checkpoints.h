@@ -75,6 +75,7 @@ class RunCheckpoints {
                    std::set<std::string>& names) const;
   std::string add_residuals(const Manifest& manifest, std::vector<NamedTensor>& tensors) const;
   void begin_with_weights();
+  void take_counts(const std::filesystem::path& checkpoint) const;
   Position load(const std::string& changes);
   // Adds the gradients that wait for a delayed update to what is read, and the factor that clips them. Returns what to
   // say where the run does not delay updates.
