@@ -161,8 +161,8 @@ struct Trainer::State {
   std::unique_ptr<runtime::AxisGroups> groups;
   std::unique_ptr<runtime::FlatParameters> parameters;
   std::unique_ptr<runtime::WeightRefresher> weights;
-  std::unique_ptr<runtime::EncodedGradients> encoded;  // null where gradients are summed without residuals
   std::unique_ptr<runtime::ServedParameters> served;   // null where ranks update by themselves
+  std::unique_ptr<runtime::EncodedGradients> encoded;  // null where none are; borrows `served`
   std::unique_ptr<ModelBuffers> buffers;
   std::unique_ptr<runtime::ModelBindings> bindings;
   MeasuredMemory memory;  // outlives the executor, which calls it
@@ -642,6 +642,7 @@ void Trainer::State::write_report(const std::string& failure) {
   if (resumed.step > 0) report.facts.push_back({"resumed at step", std::to_string(resumed.step)});
   if (num_restarts > 0) report.facts.push_back({"restarts of the job", std::to_string(num_restarts)});
   report.device_budget = run.memory.device_budget;
+  report.first_expert_layer = run.model.dense_layers;
   if (!predicted.timeline.spans.empty()) {
     write("predicted_trace.json", draw::timeline_trace(predicted.timeline));
     report.facts.push_back({"predicted step", format_us(predicted.step_us)});

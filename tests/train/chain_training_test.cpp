@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "herd/checkpoint/loader.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_reader.h"
@@ -251,6 +252,52 @@ TEST(ChainTraining, ResumesWithItsRunningStatistics) {
   EXPECT_GT(std::abs(*whole.back().val_loss - whole.back().loss), 1e-3);
   const CheckpointReader reader(folder / "resumed" / "checkpoints" / checkpoint_folder_name(4));
   EXPECT_EQ(reader.manifest().tensors.at("norm.num_batches_tracked").dtype, DType::kI64);
+}
+
+// Weights that another run begins with come with the model's buffers, those of integers, too.
+TEST(ChainTraining, BeginsWithTheRunningStatisticsOfItsWeights) {
+  const TemporaryFolder folder;
+  const auto train = [&](const std::string& name, int64_t steps, const std::string& keys, int ranks) {
+    spec::RunFile run = normed_run(keys, 8);
+    run.train.steps = steps, run.train.eval_every = 0;
+    run.log.dir = folder.path(), run.log.name = name;
+    run_inproc(ranks, [&](Communicator& comm) { Trainer(normed_chain(), data_of(), run, comm).run(); });
+    CheckpointReader reader(folder / name / "checkpoints" / checkpoint_folder_name(steps));
+    std::vector<NamedTensor> counts;
+    for (const char* block : {"norm", "loss"})
+      counts.push_back(whole_tensor(std::string(block) + ".num_batches_tracked", at::zeros({}, at::kLong)));
+    std::set<std::string> names;
+    for (const auto& [tensor, entry] : reader.manifest().tensors) names.insert(tensor);
+    load_tensors(reader, counts, names);
+    return std::pair(counts[0].value.item<int64_t>(), counts[1].value.item<int64_t>());
+  };
+  EXPECT_EQ(train("first", 4, "", 1), std::pair(int64_t{4}, int64_t{4}));
+  const std::string weights = "[model]\nweights = \"" + (folder / "first").string() + "\"\n";
+  EXPECT_EQ(train("second", 1, weights, 1), std::pair(int64_t{5}, int64_t{5}));
+  EXPECT_EQ(train("third", 2, weights + "[mesh]\npp = 2\n", 2), std::pair(int64_t{6}, int64_t{6}));
+}
+
+// The rank whose data fails tells the others once they have the end of the step before.
+TEST(ChainTraining, KeepsTheMetricsOfAllStepsBeforeOneWhoseDataFails) {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const TemporaryFolder folder;
+    spec::RunFile run = run_file("[checkpoint]\nevery = -1\n");
+    run.train.batch = 4, run.train.eval_every = 0, run.log.dir = folder.path();
+    const auto read = [](const std::vector<int64_t>& samples) -> Batch {
+      if (std::ranges::count(samples, 11) > 0) throw std::out_of_range("no such row");  // of rank 1, in the third step
+      return points(samples);
+    };
+    std::string errors[2];
+    run_inproc(2, [&](Communicator& comm) {
+      try {
+        Trainer(branched_chain(), {.read = read}, run, comm).run();
+      } catch (const std::exception& error) {
+        errors[comm.rank()] = error.what();
+      }
+    });
+    for (const std::string& error : errors) EXPECT_THAT(error, testing::HasSubstr("no such row"));
+    EXPECT_EQ(read_metrics(folder / run.log.name / "metrics.jsonl").size(), 2U);
+  }
 }
 
 // One rank of two asks for the stop; the same run then goes on to its end.
