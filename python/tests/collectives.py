@@ -563,7 +563,8 @@ def compiled_programs_run(rank, ranks):
     @torch.compile(backend="aot_eager", fullgraph=True)
     def loss(x):
         whole = functional.all_gather_tensor_autograd(2 * x, 0, dist.group.WORLD)
-        return functional.reduce_scatter_tensor_autograd(whole * whole, "sum", 0, dist.group.WORLD).sum()
+        sums = functional.reduce_scatter_tensor_autograd(whole * whole, "sum", 0, dist.group.WORLD)
+        return sums.dot(torch.ones(3))  # whose gradient is contiguous: torch 2.11 gathers no other
 
     x = (torch.arange(3.0) + rank).requires_grad_()
     loss(x).backward()  # the sum over ranks of (2x)^2, ranks times

@@ -40,6 +40,7 @@ def import_before_fork():
 
 def _run_rank(body, rank, ranks, store, timeout, joined):
     faulthandler.register(signal.SIGUSR1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
     torch.set_num_threads(1)
     torch.manual_seed(1)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank))
