@@ -3,9 +3,10 @@
 
     python bench/memory_tiers/raw_io.py [--build build/release] [--folder /tmp] [--mib 1024] [--seconds 5] [--rounds 3]
 
-herd's NvmeFile and fio take turns on a file of one size in one folder, past the page cache by io_uring, 16 requests of
-1 MiB in flight; each writes the file once before it is timed. The table has the median rates over the rounds, and the
-median of herd's over fio's, round by round.
+herd's NvmeFile, the same without registered memory, and fio take turns on a file of one size in one folder, past the
+page cache by io_uring, 16 requests of 1 MiB in flight; each writes the file once before it is timed. The table has the
+median rates over the rounds and the processor's time for each GB, and the median of herd's rate over fio's, round by
+round.
 """
 import argparse
 import json
@@ -22,10 +23,14 @@ parser.add_argument("--rounds", type=int, default=3)
 args = parser.parse_args()
 
 
-def by_herd():
-    out = subprocess.run([f"{args.build}/bench/nvme_file_io", args.folder, str(args.mib), str(args.seconds)],
+def by_herd(*more):
+    out = subprocess.run([f"{args.build}/bench/nvme_file_io", args.folder, str(args.mib), str(args.seconds), *more],
                          capture_output=True, text=True, check=True).stdout
-    return {direction: float(rate) for direction, rate in map(str.split, out.splitlines())}
+    return {name: float(figure) for name, figure in map(str.split, out.splitlines())}
+
+
+def by_herd_unregistered():
+    return by_herd("unregistered")
 
 
 def by_fio():
@@ -44,13 +49,14 @@ def by_fio():
         os.path.exists(path) and os.remove(path)
 
 
+makers = (by_fio, by_herd, by_herd_unregistered)
 rounds = []
 for number in range(args.rounds):
-    makers = (by_herd, by_fio) if number % 2 else (by_fio, by_herd)
-    rates = {maker: maker() for maker in makers}
-    rounds.append((rates[by_herd], rates[by_fio]))
-print("| | herd GB/s | fio GB/s | herd over fio |\n|---|---|---|---|")
+    order = makers[number % 3:] + makers[:number % 3]
+    rounds.append({maker: maker() for maker in order})
+print("| | herd GB/s | unregistered GB/s | fio GB/s | herd over fio | cpu ms a GB | unregistered cpu ms a GB |\n|---|---|---|---|---|---|---|")
 for direction in ("write", "read"):
-    herd, fio = ([one[side][direction] for one in rounds] for side in (0, 1))
-    ratios = [a / b for a, b in zip(herd, fio)]
-    print(f"| {direction} | {statistics.median(herd) / 1e9:.2f} | {statistics.median(fio) / 1e9:.2f} | {statistics.median(ratios):.2f} |")
+    median = {maker: statistics.median(one[maker][direction] for one in rounds) / 1e9 for maker in makers}
+    over = statistics.median(one[by_herd][direction] / one[by_fio][direction] for one in rounds)
+    cpu = [statistics.median(one[maker][f"{direction}_cpu_ms_per_gb"] for one in rounds) for maker in (by_herd, by_herd_unregistered)]
+    print(f"| {direction} | {median[by_herd]:.2f} | {median[by_herd_unregistered]:.2f} | {median[by_fio]:.2f} | {over:.2f} | {cpu[0]:.0f} | {cpu[1]:.0f} |")

@@ -7,12 +7,14 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
@@ -83,6 +85,41 @@ class NvmeFile::Ring {
     if (is_open_) io_uring_queue_exit(&ring_);
   }
   io_uring* get() { return &ring_; }
+
+  // Lets requests name this memory by its number, so that the kernel holds its pages. Returns what it answers; requests
+  // work as before where that is no 0.
+  int use_memory(const std::vector<std::span<std::byte>>& memory) {
+    parts_.clear();
+    std::vector<iovec> buffers;
+    for (const std::span<std::byte> all : memory) {
+      for (size_t begin = 0; begin < all.size(); begin += kMaxRegistered) {
+        parts_.push_back(all.subspan(begin, std::min(kMaxRegistered, all.size() - begin)));
+        buffers.push_back({parts_.back().data(), parts_.back().size()});
+      }
+    }
+    const int error = -io_uring_register_buffers(&ring_, buffers.data(), static_cast<unsigned>(buffers.size()));
+    if (error != 0) parts_.clear();
+    return error;
+  }
+  bool has_memory() const { return !parts_.empty(); }
+
+  // Writes the next request, whose answer will have the number.
+  void prepare(Direction direction, const Place& place, std::span<std::byte> memory, uint64_t number) {
+    io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
+    const auto count = static_cast<unsigned>(memory.size());
+    const auto at = static_cast<uint64_t>(place.at);
+    const int part = part_of(memory);
+    const bool reads = direction == Direction::kRead;
+    if (part >= 0 && reads)
+      io_uring_prep_read_fixed(entry, place.fd, memory.data(), count, at, part);
+    else if (part >= 0)
+      io_uring_prep_write_fixed(entry, place.fd, memory.data(), count, at, part);
+    else if (reads)
+      io_uring_prep_read(entry, place.fd, memory.data(), count, at);
+    else
+      io_uring_prep_write(entry, place.fd, memory.data(), count, at);
+    io_uring_sqe_set_data64(entry, number);
+  }
   void wait_for(int64_t answers) {
     for (io_uring_cqe* answer = nullptr; answers > 0;) {
       const int error = -io_uring_wait_cqe(&ring_, &answer);
@@ -94,8 +131,19 @@ class NvmeFile::Ring {
   }
 
  private:
+  static constexpr size_t kMaxRegistered = size_t{1} << 30;  // bytes of a part, by the kernel's rule
+
+  // Returns the number of the registered part that has all of the memory; -1 where none has.
+  int part_of(std::span<std::byte> memory) const {
+    for (size_t i = 0; i < parts_.size(); ++i)
+      if (memory.data() >= parts_[i].data() && memory.data() + memory.size() <= parts_[i].data() + parts_[i].size())
+        return static_cast<int>(i);
+    return -1;
+  }
+
   io_uring ring_ = {};
   bool is_open_ = false;
+  std::vector<std::span<std::byte>> parts_;  // of registered memory, by number
 };
 
 // Opens, checks and reserves one file, and removes it in the end.
@@ -207,12 +255,13 @@ void NvmeFile::Part::write_header(std::string text) {
 }
 
 NvmeFile::NvmeFile(Options options) : options_(std::move(options)) {
-  HERD_CHECK(options_.bytes % kNvmeBlock == 0 && options_.chunk % kNvmeBlock == 0, "a file of parts of blocks");
+  HERD_CHECK(options_.bytes % kNvmeBlock == 0 && options_.requests.chunk % kNvmeBlock == 0,
+             "a file of parts of blocks");
   const size_t n = options_.paths.size();
   HERD_CHECK(n > 0, "values in no file");
   // Stripes are as long as a request, or as several where there would be too many to map.
-  const int64_t requests = 1 + options_.bytes / options_.chunk / kMaxStripes;
-  stripe_ = n == 1 ? std::max(options_.bytes, kNvmeBlock) : requests * options_.chunk;
+  const int64_t chunk = options_.requests.chunk, requests = 1 + options_.bytes / chunk / kMaxStripes;
+  stripe_ = n == 1 ? std::max(options_.bytes, kNvmeBlock) : requests * chunk;
   for (size_t i = 0; i < n; ++i) {
     const std::string stripes = n == 1 ? ""
                                        : "file " + std::to_string(i) + " of " + std::to_string(n) + ", stripes of " +
@@ -220,13 +269,47 @@ NvmeFile::NvmeFile(Options options) : options_(std::move(options)) {
     files_.push_back(
         std::make_unique<Part>(options_.paths[i], bytes_of_file(i), options_, stripes + options_.contents, notes_));
   }
-  int refused = 0;
-  if (options_.try_ring) ring_ = Ring::make(options_.depth * static_cast<int>(n), refused);
+  const int refused = open_ring();
   if (!ring_)
     notes_.push_back("no io_uring here (" + (options_.try_ring ? answer_text(refused) : "not tried") +
                      "): files are read and written one request at a time" +
                      (refused == ENOMEM ? "; fix: ulimit -l unlimited" : ""));
+  register_memory();
 }
+
+int NvmeFile::open_ring() {
+  int refused = 0;
+  ring_.reset();
+  if (options_.try_ring) ring_ = Ring::make(options_.requests.depth * static_cast<int>(files_.size()), refused);
+  return refused;
+}
+
+void NvmeFile::set_requests(NvmeRequests requests) {
+  HERD_CHECK(requests.depth > 0 && requests.chunk > 0 && requests.chunk % kNvmeBlock == 0, "requests of whole blocks");
+  const NvmeRequests before = std::exchange(options_.requests, requests);
+  if (!ring_ || requests.depth == before.depth) return;
+  open_ring();
+  if (!ring_) {  // it had one: the old one again, or calls
+    options_.requests = before;
+    open_ring();
+  }
+  register_memory();
+}
+
+// Lets the ring use the memory of the options by number, or says why the kernel does not.
+void NvmeFile::register_memory() {
+  std::erase_if(options_.memory, [](std::span<std::byte> part) { return part.empty(); });
+  if (!ring_ || options_.memory.empty()) return;
+  const int refused = ring_->use_memory(options_.memory);
+  if (refused == 0) return;
+  int64_t bytes = 0;
+  for (const std::span<std::byte> part : options_.memory) bytes += static_cast<int64_t>(part.size());
+  notes_.push_back("can't register " + bytes_text(bytes) + " of memory with io_uring (" + answer_text(refused) +
+                   "): each request looks its pages up" + (refused == ENOMEM ? "; fix: ulimit -l unlimited" : ""));
+  options_.memory.clear();
+}
+
+bool NvmeFile::uses_registered_memory() const { return ring_ && ring_->has_memory(); }
 
 NvmeFile::~NvmeFile() {
   mapped_name_.reset();
@@ -250,72 +333,84 @@ int64_t NvmeFile::bytes_of_file(size_t file) const {
 }
 
 void NvmeFile::read(int64_t offset, std::span<std::byte> to) {
-  transfer(Direction::kRead, offset, to.data(), static_cast<int64_t>(to.size()));
+  const Extent all{offset, to};
+  transfer(Direction::kRead, {&all, 1});
 }
-
 void NvmeFile::write(int64_t offset, std::span<const std::byte> from) {
-  transfer(Direction::kWrite, offset, const_cast<std::byte*>(from.data()), static_cast<int64_t>(from.size()));
+  const Extent all{offset, {const_cast<std::byte*>(from.data()), from.size()}};
+  transfer(Direction::kWrite, {&all, 1});
 }
+void NvmeFile::read(std::span<const Extent> extents) { transfer(Direction::kRead, extents); }
+void NvmeFile::write(std::span<const Extent> extents) { transfer(Direction::kWrite, extents); }
 
-void NvmeFile::transfer(Direction direction, int64_t offset, std::byte* memory, int64_t size) {
-  HERD_CHECK(offset % kNvmeBlock == 0 && size % kNvmeBlock == 0 &&
-                 reinterpret_cast<uintptr_t>(memory) % kNvmeBlock == 0 && offset + size <= options_.bytes,
-             "bytes [" + std::to_string(offset) + ", " + std::to_string(offset + size) + ") of a file of " +
-                 std::to_string(options_.bytes) + ", memory included, must be whole blocks");
+void NvmeFile::transfer(Direction direction, std::span<const Extent> extents) {
+  for (const Extent& extent : extents) {
+    HERD_CHECK(extent.offset % kNvmeBlock == 0 && extent.size() % kNvmeBlock == 0 &&
+                   reinterpret_cast<uintptr_t>(extent.memory.data()) % kNvmeBlock == 0 &&
+                   extent.offset + extent.size() <= options_.bytes,
+               "bytes [" + std::to_string(extent.offset) + ", " + std::to_string(extent.offset + extent.size()) +
+                   ") of a file of " + std::to_string(options_.bytes) + ", memory included, must be whole blocks");
+  }
   if (ring_)
-    transfer_in_ring(direction, offset, memory, size);
+    transfer_in_ring(direction, extents);
   else
-    transfer_by_calls(direction, offset, memory, size);
-  (direction == Direction::kRead ? bytes_read_ : bytes_written_) += size;
+    for (const Extent& extent : extents) transfer_by_calls(direction, extent);
+  for (const Extent& extent : extents) (direction == Direction::kRead ? bytes_read_ : bytes_written_) += extent.size();
 }
 
-void NvmeFile::transfer_by_calls(Direction direction, int64_t offset, std::byte* memory, int64_t size) {
-  for (int64_t done = 0; done < size;) {
-    const Place place = place_of(offset + done);
-    const auto count = static_cast<size_t>(std::min({options_.chunk, size - done, place.left}));
-    const ssize_t moved = direction == Direction::kRead ? ::pread(place.fd, memory + done, count, place.at)
-                                                        : ::pwrite(place.fd, memory + done, count, place.at);
+void NvmeFile::transfer_by_calls(Direction direction, const Extent& extent) {
+  for (int64_t done = 0; done < extent.size();) {
+    const Place place = place_of(extent.offset + done);
+    const auto count = static_cast<size_t>(std::min({options_.requests.chunk, extent.size() - done, place.left}));
+    std::byte* const memory = extent.memory.data() + done;
+    const ssize_t moved = direction == Direction::kRead ? ::pread(place.fd, memory, count, place.at)
+                                                        : ::pwrite(place.fd, memory, count, place.at);
     if (moved < 0 && is_passing(errno)) continue;
-    if (moved <= 0) fail(direction, offset + done, static_cast<int64_t>(count), moved < 0 ? errno : 0);
+    if (moved <= 0) fail(direction, extent.offset + done, static_cast<int64_t>(count), moved < 0 ? errno : 0);
     done += moved;
   }
 }
 
 // Keeps up to `depth` requests for each file in flight. After a failure it waits for those that are, since they use the
 // memory.
-void NvmeFile::transfer_in_ring(Direction direction, int64_t offset, std::byte* memory, int64_t size) {
+void NvmeFile::transfer_in_ring(Direction direction, std::span<const Extent> extents) {
   struct Request {
+    size_t extent = 0;
     int64_t begin = 0, size = 0;
   };
   io_uring* const ring = ring_->get();
-  std::vector<Request> requests(static_cast<size_t>(options_.depth) * files_.size());
+  std::vector<Request> requests(static_cast<size_t>(options_.requests.depth) * files_.size());
   std::vector<size_t> idle;
   for (size_t i = requests.size(); i-- > 0;) idle.push_back(i);
   std::vector<Request> again;  // parts of requests that must be asked for again
-  int64_t next = 0, in_flight = 0, failed_at = 0, failed_size = 0;
+  Request next;                // where the next one begins
+  const auto skip_ended = [&] {
+    while (next.extent < extents.size() && next.begin == extents[next.extent].size()) next = {next.extent + 1};
+  };
+  skip_ended();
+  int64_t in_flight = 0, failed_at = 0, failed_size = 0;
   bool failed = false;
   int failure = 0;
   const auto submit = [&](size_t index) {
     const Request& request = requests[index];
-    const Place place = place_of(offset + request.begin);
-    io_uring_sqe* const entry = io_uring_get_sqe(ring);
-    const auto count = static_cast<unsigned>(request.size);
-    if (direction == Direction::kRead)
-      io_uring_prep_read(entry, place.fd, memory + request.begin, count, static_cast<uint64_t>(place.at));
-    else
-      io_uring_prep_write(entry, place.fd, memory + request.begin, count, static_cast<uint64_t>(place.at));
-    io_uring_sqe_set_data64(entry, index);
+    const Extent& extent = extents[request.extent];
+    const Place place = place_of(extent.offset + request.begin);
+    ring_->prepare(direction, place, {extent.memory.data() + request.begin, static_cast<size_t>(request.size)}, index);
   };
   while (true) {
-    while (!failed && !idle.empty() && (next < size || !again.empty())) {
+    while (!failed && !idle.empty() && (next.extent < extents.size() || !again.empty())) {
       const size_t index = idle.back();
       idle.pop_back();
       if (!again.empty()) {
         requests[index] = again.back();
         again.pop_back();
       } else {
-        requests[index] = {next, std::min({options_.chunk, size - next, place_of(offset + next).left})};
-        next += requests[index].size;
+        const Extent& extent = extents[next.extent];
+        next.size =
+            std::min({options_.requests.chunk, extent.size() - next.begin, place_of(extent.offset + next.begin).left});
+        requests[index] = next;
+        next.begin += next.size;
+        skip_ended();
       }
       submit(index);
     }
@@ -324,7 +419,7 @@ void NvmeFile::transfer_in_ring(Direction direction, int64_t offset, std::byte* 
     if (submitted < 0 && !is_passing(-submitted)) {
       ring_->wait_for(in_flight);
       ring_.reset();  // with what it was not asked for yet; requests go by calls from here on
-      fail(direction, offset, size, -submitted);
+      fail(direction, extents[0].offset, extents[0].size(), -submitted);
     }
     in_flight += std::max(submitted, 0);
     io_uring_cqe* completion = nullptr;
@@ -337,11 +432,12 @@ void NvmeFile::transfer_in_ring(Direction direction, int64_t offset, std::byte* 
       idle.push_back(index);
       if (result == request.size) continue;
       if (result > 0) {
-        again.push_back({request.begin + result, request.size - result});
+        again.push_back({request.extent, request.begin + result, request.size - result});
       } else if (result < 0 && is_passing(-result)) {
         again.push_back(request);
       } else if (!failed) {
-        failed = true, failure = -result, failed_at = offset + request.begin, failed_size = request.size;
+        failed = true, failure = -result, failed_size = request.size;
+        failed_at = extents[request.extent].offset + request.begin;
       }
     }
   }

@@ -5,7 +5,8 @@
 //   data     from byte 4096 on. Offsets count from there; with n files, stripe k of the data is stripe k / n of file
 //            k % n, and the last one may be shorter
 // I/O goes by io_uring with up to `depth` requests of `chunk` bytes in flight for each file, past the page cache
-// (O_DIRECT). Where the kernel refuses one of them, the files work without it, and notes() says so.
+// (O_DIRECT), from and to memory that the kernel holds (registered buffers). Where the kernel refuses one of them, the
+// files work without it, and notes() says so.
 // Threads: one at a time.
 #pragma once
 
@@ -24,16 +25,31 @@ namespace herd {
 
 inline constexpr int64_t kNvmeBlock = 4096;  // alignment of offsets, sizes and memory
 
+// Says how a drive is asked: up to `depth` requests of `chunk` bytes, whole blocks, at a time for each file.
+struct NvmeRequests {
+  int depth = 16;
+  int64_t chunk = 1 << 20;
+  bool operator==(const NvmeRequests&) const = default;
+};
+
 class NvmeFile {
  public:
+  // Holds a range of the data, and the memory for it.
+  struct Extent {
+    int64_t offset = 0;
+    std::span<std::byte> memory = {};
+    int64_t size() const { return static_cast<int64_t>(memory.size()); }
+  };
   struct Options {
     std::vector<std::filesystem::path> paths;  // of the files, at least one
     int64_t bytes = 0;                         // of the data
     std::string run;                           // whose files they are; a file of another run is refused
     std::string contents;                      // describes the data for readers of the header
-    int depth = 16;                            // requests in flight for each file
-    int64_t chunk = 1 << 20;                   // bytes of a request
-    bool try_direct = true, try_ring = true;   // false: as where the kernel refuses them
+    NvmeRequests requests = {};                // with several files, stripes are as long as these
+    // Memory that requests will use, and that stays where it is until the file ends: the kernel then holds its pages,
+    // and need not look them up for each request. Other memory works, too.
+    std::vector<std::span<std::byte>> memory = {};
+    bool try_direct = true, try_ring = true;  // false: as where the kernel refuses them
   };
 
   // Makes the folders and the files, with room for all of it. Throws kBadConfig where a file is another run's or is in
@@ -48,6 +64,14 @@ class NvmeFile {
   // kStorage, naming the file, the place and what the system answered; nothing is in flight then.
   void read(int64_t offset, std::span<std::byte> to);
   void write(int64_t offset, std::span<const std::byte> from);
+  // These do the same for several ranges, whose requests follow each other without a pause.
+  void read(std::span<const Extent> extents);
+  void write(std::span<const Extent> extents);
+
+  // Changes how the drives are asked from now on. What lies where stays as it is.
+  void set_requests(NvmeRequests requests);
+  NvmeRequests requests() const { return options_.requests; }
+  bool uses_registered_memory() const;  // tells whether the kernel holds Options::memory
 
   // Returns the data as memory, for what reads and writes it outside of steps. Call forget_mapped() before the next
   // read() or write(): it writes what was changed, and gives back the page cache.
@@ -74,9 +98,11 @@ class NvmeFile {
   };
   Place place_of(int64_t offset) const;
   int64_t bytes_of_file(size_t file) const;  // returns those of its data
-  void transfer(Direction direction, int64_t offset, std::byte* memory, int64_t size);
-  void transfer_in_ring(Direction direction, int64_t offset, std::byte* memory, int64_t size);
-  void transfer_by_calls(Direction direction, int64_t offset, std::byte* memory, int64_t size);
+  void transfer(Direction direction, std::span<const Extent> extents);
+  void transfer_in_ring(Direction direction, std::span<const Extent> extents);
+  void transfer_by_calls(Direction direction, const Extent& extent);
+  int open_ring();  // returns what the kernel answers; 0 where it was not asked
+  void register_memory();
   [[noreturn]] void fail(Direction direction, int64_t offset, int64_t size, int error) const;
 
   Options options_;

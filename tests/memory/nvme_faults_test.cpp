@@ -43,7 +43,9 @@ class FewLockedPages {
   rlimit before_ = {};
 };
 
-class NvmeFaults : public testing::TestWithParam<bool> {
+enum class Way { kCalls, kRing, kRegisteredMemory };
+
+class NvmeFaults : public testing::TestWithParam<Way> {
  protected:
   ~NvmeFaults() override { unsetenv("HERD_FAULTY_FILES"); }
   NvmeFile::Options options(int64_t chunk) const {
@@ -51,9 +53,9 @@ class NvmeFaults : public testing::TestWithParam<bool> {
             .bytes = kFileBytes,
             .run = "one",
             .contents = "",
-            .depth = 3,
-            .chunk = chunk,
-            .try_ring = GetParam()};
+            .requests = {3, chunk},
+            .memory = memory_for_ring(),
+            .try_ring = GetParam() != Way::kCalls};
   }
   std::span<std::byte> memory(int which) {
     return {memory_.get() + which * kFileBytes, static_cast<size_t>(kFileBytes)};
@@ -61,6 +63,11 @@ class NvmeFaults : public testing::TestWithParam<bool> {
   void fill(int which, int seed) {
     for (size_t i = 0; i < memory(which).size(); ++i)
       memory(which)[i] = static_cast<std::byte>(i * 7 + i / 4096 + seed);
+  }
+  std::vector<std::span<std::byte>> memory_for_ring() const {
+    if (GetParam() != Way::kRegisteredMemory) return {};
+    return {{memory_.get(), static_cast<size_t>(kFileBytes)},
+            {memory_.get() + kFileBytes, static_cast<size_t>(kFileBytes)}};
   }
   bool is_same() { return std::memcmp(memory(0).data(), memory(1).data(), static_cast<size_t>(kFileBytes)) == 0; }
 
@@ -139,7 +146,7 @@ TEST_P(NvmeFaults, GoesOnWithoutWhatTheKernelRefuses_AndSaysSo) {
     const std::string notes = notes_of(file);
     if (!fault.starts_with("ring")) {
       EXPECT_THAT(notes, HasSubstr("no O_DIRECT in " + file.paths()[0].parent_path().string())) << fault;
-    } else if (GetParam()) {
+    } else if (GetParam() != Way::kCalls) {
       EXPECT_THAT(notes, HasSubstr(fault == "ring 1 ENOSYS /"
                                        ? "no io_uring here (Function not implemented)"
                                        : "no io_uring here (Cannot allocate memory, where a process may lock 64 KiB)"));
@@ -173,8 +180,37 @@ TEST_P(NvmeFaults, NamesTheFileOfTheStripeThatFails) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, NvmeFaults, testing::Bool(),
-                         [](const auto& way) { return way.param ? "ByIoUring" : "ByCalls"; });
+// Memory that may not be locked is used all the same.
+TEST_P(NvmeFaults, GoesOnWithMemoryThatTheKernelDoesNotHold_AndSaysSo) {
+  if (GetParam() != Way::kRegisteredMemory) {
+    EXPECT_FALSE(NvmeFile(options(kNvmeBlock)).uses_registered_memory());
+    return;
+  }
+  const FewLockedPages few;
+  EXPECT_TRUE(NvmeFile(options(kNvmeBlock)).uses_registered_memory());
+  for (const std::string fault : {"register 1 ENOMEM /", "register 1 ENOSYS /"}) {
+    set_faults(fault);
+    NvmeFile file(options(kNvmeBlock));
+    EXPECT_FALSE(file.uses_registered_memory());
+    EXPECT_THAT(notes_of(file),
+                HasSubstr(fault == "register 1 ENOMEM /"
+                              ? "can't register 192 KiB of memory with io_uring (Cannot allocate memory, where a "
+                                "process may lock 64 KiB): each request looks its pages up; fix: ulimit -l unlimited"
+                              : "can't register 192 KiB of memory with io_uring (Function not implemented): each"));
+    fill(0, 1);
+    file.write(0, memory(0));
+    file.set_requests({5, 2 * kNvmeBlock});
+    file.read(0, memory(1));
+    EXPECT_TRUE(is_same()) << fault;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, NvmeFaults, testing::Values(Way::kCalls, Way::kRing, Way::kRegisteredMemory),
+                         [](const auto& way) {
+                           return way.param == Way::kCalls  ? "ByCalls"
+                                  : way.param == Way::kRing ? "ByIoUring"
+                                                            : "FromRegisteredMemory";
+                         });
 
 }  // namespace
 }  // namespace herd

@@ -61,8 +61,7 @@ TEST(NvmeFile, ReadsWhatWasWritten_ByEveryWayTheKernelMayAllow) {
                        .bytes = 3 * bytes,
                        .run = "one",
                        .contents = "",
-                       .depth = 3,
-                       .chunk = 2 * kNvmeBlock,
+                       .requests = {3, 2 * kNvmeBlock},
                        .try_direct = direct,
                        .try_ring = ring});
         EXPECT_GE(file.notes().size(), (ring ? 0u : 1u) + (direct ? 0u : 1u));
@@ -81,17 +80,59 @@ TEST(NvmeFile, ReadsWhatWasWritten_ByEveryWayTheKernelMayAllow) {
   }
 }
 
+// Ranges of several places go in one call, however drives are asked, from memory that the kernel holds and from other.
+TEST(NvmeFile, ReadsAndWritesRangesTogether_HoweverDrivesAreAsked) {
+  for (const bool ring : {true, false}) {
+    for (const bool registered : {true, false}) {
+      for (const int files : {1, 2}) {
+        const TemporaryFolder folder;
+        Memory from(24 * kNvmeBlock), to(24 * kNvmeBlock), other(5 * kNvmeBlock);
+        NvmeFile::Options options{.paths = {}, .bytes = 64 * kNvmeBlock, .run = "one", .contents = ""};
+        for (int i = 0; i < files; ++i) options.paths.push_back(folder / std::to_string(i) / "rank0");
+        options.requests = {2, 2 * kNvmeBlock}, options.try_ring = ring;
+        if (registered) options.memory = {from.span().first(3 * kNvmeBlock), from.span().subspan(3 * kNvmeBlock), {}};
+        NvmeFile file(options);
+        EXPECT_EQ(file.uses_registered_memory(), ring && registered);
+        const int64_t stripe = file.stripe();
+        int seed = 1;
+        for (const NvmeRequests requests : {NvmeRequests{1, kNvmeBlock}, {7, 3 * kNvmeBlock}, {2, 64 * kNvmeBlock}}) {
+          file.set_requests(requests);
+          from.fill(++seed);
+          const auto range = [](Memory& memory, int64_t begin, int64_t blocks) {
+            return memory.span().subspan(static_cast<size_t>(begin * kNvmeBlock),
+                                         static_cast<size_t>(blocks * kNvmeBlock));
+          };
+          const auto extents = [&](Memory& memory) {
+            return std::vector<NvmeFile::Extent>{{40 * kNvmeBlock, range(memory, 0, 7)},
+                                                 {3 * kNvmeBlock, {}},
+                                                 {3 * kNvmeBlock, range(memory, 7, 16)},
+                                                 {63 * kNvmeBlock, range(memory, 23, 1)}};
+          };
+          const int64_t moved = file.bytes_written();
+          file.write(extents(from));
+          EXPECT_EQ(file.bytes_written() - moved, 24 * kNvmeBlock);
+          file.read(extents(to));
+          EXPECT_TRUE(from == to) << requests.depth;
+          file.read(41 * kNvmeBlock, other.span());
+          EXPECT_EQ(std::memcmp(other.data, from.data + kNvmeBlock, other.size), 0);
+          EXPECT_EQ(file.stripe(), stripe);
+        }
+      }
+    }
+  }
+}
+
 // Stripe k of the data is stripe k / n of file k % n; the last one is shorter.
 TEST(NvmeFile, IsStripedOverSeveralFiles_WithAnUnevenLastStripe) {
   for (const bool ring : {true, false}) {
     for (const int files : {2, 3}) {
       for (const int64_t blocks : {1, 2, 5, 15, 64}) {
         const TemporaryFolder folder;
-        NvmeFile::Options options{.paths = {}, .bytes = blocks * kNvmeBlock, .run = "one", .contents = "", .depth = 2};
-        options.chunk = 2 * kNvmeBlock, options.try_ring = ring;
+        NvmeFile::Options options{.paths = {}, .bytes = blocks * kNvmeBlock, .run = "one", .contents = ""};
+        options.requests = {2, 2 * kNvmeBlock}, options.try_ring = ring;
         for (int i = 0; i < files; ++i) options.paths.push_back(folder / std::to_string(i) / "rank0");
         NvmeFile file(options);
-        ASSERT_EQ(file.stripe(), options.chunk);
+        ASSERT_EQ(file.stripe(), options.requests.chunk);
         Memory written(blocks * kNvmeBlock), read(blocks * kNvmeBlock);
         written.fill(static_cast<int>(blocks));
         file.write(0, written.span());
@@ -181,7 +222,7 @@ TEST(NvmeFile, NamesAFileThatIsTooShort_AndWhatTheSystemRefuses) {
                    .bytes = kBytes,
                    .run = "one",
                    .contents = "",
-                   .chunk = kNvmeBlock,
+                   .requests = {.chunk = kNvmeBlock},
                    .try_ring = ring});
     Memory memory(kBytes);
     std::filesystem::resize_file(file.paths()[0], 6 * kNvmeBlock);

@@ -4,6 +4,7 @@
 //   HERD_FAULTY_FILES="write 3 short /tmp/x"     the 3rd write moves half of its blocks
 //   HERD_FAULTY_FILES="open 1 EINVAL nvme"       the first open() with O_DIRECT is refused
 //   HERD_FAULTY_FILES="ring 1 ENOSYS /"          io_uring is refused; the path is not looked at
+//   HERD_FAULTY_FILES="register 1 ENOMEM /"      memory is not registered with io_uring, in the same way
 //   HERD_FAULTY_FILES="submit 2 EBUSY /"         the second submission to a ring is refused, in the same way
 // Several faults are separated by ";". The variable is read at each request, and counting begins anew when it changes;
 // a process that is forked goes on counting. Threads: any.
@@ -11,6 +12,7 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <sched.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -29,7 +31,7 @@ constexpr size_t kBlock = 4096;  // a drive moves whole ones
 constexpr int kNoFault = 0, kShort = -1;
 
 struct Fault {
-  std::string request;  // "read", "write", "open", "ring" or "submit"
+  std::string request;  // "read", "write", "open", "ring", "register" or "submit"
   int64_t number = 0;   // of the request that fails, from 1
   int error = kNoFault;
   std::string path;  // part of the files' paths
@@ -118,8 +120,9 @@ std::multimap<io_uring*, Struck> struck_requests;
 void strike(io_uring* ring) {
   for (unsigned at = ring->sq.sqe_head; at != ring->sq.sqe_tail; ++at) {
     io_uring_sqe& entry = ring->sq.sqes[at & ring->sq.ring_mask];
-    if (entry.opcode != IORING_OP_READ && entry.opcode != IORING_OP_WRITE) continue;
-    const int error = faults().next(entry.opcode == IORING_OP_READ ? "read" : "write", entry.fd);
+    const bool reads = entry.opcode == IORING_OP_READ || entry.opcode == IORING_OP_READ_FIXED;
+    if (!reads && entry.opcode != IORING_OP_WRITE && entry.opcode != IORING_OP_WRITE_FIXED) continue;
+    const int error = faults().next(reads ? "read" : "write", entry.fd);
     if (error == kShort) entry.len = static_cast<unsigned>(half_of(entry.len));
     if (error <= 0) continue;
     const std::lock_guard lock(struck_mutex);
@@ -181,6 +184,12 @@ int io_uring_queue_init(unsigned entries, io_uring* ring, unsigned flags) {
   static auto* const call = real<int(unsigned, io_uring*, unsigned)>("io_uring_queue_init");
   if (const int error = faults().next("ring", std::string("/")); error > 0) return -error;
   return call(entries, ring, flags);
+}
+
+int io_uring_register_buffers(io_uring* ring, const iovec* buffers, unsigned count) {
+  static auto* const call = real<int(io_uring*, const iovec*, unsigned)>("io_uring_register_buffers");
+  if (const int error = faults().next("register", std::string("/")); error > 0) return -error;
+  return call(ring, buffers, count);
 }
 
 int io_uring_submit_and_wait(io_uring* ring, unsigned count) {
