@@ -64,7 +64,7 @@ void add_host_link_traffic(const Program& step, const spec::ModelTable& model, P
       out.host_link_in += static_cast<double>(direct_bytes(step, op, model.blocks[static_cast<size_t>(op.block)]));
     if ((op.kind != OpKind::kEvict && op.kind != OpKind::kFetch) || op.lane == program::Lane::kIo) continue;
     double& way = op.kind == OpKind::kEvict ? out.host_link_out : out.host_link_in;
-    for (const program::Value& value : op.reads) way += static_cast<double>(step.values.at(value).bytes);
+    way += static_cast<double>(copied_bytes(step, op));
   }
 }
 

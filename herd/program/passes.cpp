@@ -32,6 +32,13 @@ spec::PassCost cost_of(const Op& op, const spec::BlockShape& block) {
   return cost;
 }
 
+int64_t copied_bytes(const Program& step, const Op& op) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < op.writes.size() && i < op.reads.size(); ++i)
+    bytes += step.values.at(op.writes[i].tensor > op.reads[i].tensor ? op.writes[i] : op.reads[i]).bytes;
+  return bytes;
+}
+
 int64_t direct_bytes(const Program& step, const Op& op, const spec::BlockShape& block) {
   int64_t bytes = 0;
   for (const Value& value : op.reads) {

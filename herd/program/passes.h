@@ -1,4 +1,4 @@
-// Tells which ops run a block over a micro-batch, and what each costs. Threads: pure.
+// Tells which ops run a block over a micro-batch, what each costs, and what copies move. Threads: pure.
 #pragma once
 
 #include "herd/program/program.h"
@@ -21,6 +21,9 @@ double share_of_backward(const Op& op, const spec::BlockShape& block);
 
 // Returns the bytes that a pass reads of weights on the host; 0 where all its weights are on the device.
 int64_t direct_bytes(const Program& step, const Op& op, const spec::BlockShape& block);
+
+// Returns the bytes that a fetch or an evict copies: of what it reads, or of a piece of it where it takes only that.
+int64_t copied_bytes(const Program& step, const Op& op);
 
 // Returns how many times the op runs this collective, which the block's code calls itself, so that it is no op.
 int runs_of_inner_collective(const spec::InnerCollective& collective, const Op& op);

@@ -141,8 +141,10 @@ std::optional<Value> parse_value(const Mesh& mesh, std::string_view text) {
     if (!index) return std::nullopt;
     value.index = *index;
   }
+  const bool has_pieces =
+      value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient || value.kind == ValueKind::kState;
   const bool numbers_tensors = value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient;
-  if (numbers_tensors && rest.size() > 1 && rest[0] == ':') {
+  if ((numbers_tensors || has_pieces) && rest.size() > 1 && rest[0] == ':') {
     rest.remove_prefix(1);
     const auto tensor = take_number(rest);
     if (!tensor) return std::nullopt;

@@ -26,14 +26,18 @@ struct Cut {
 
 struct Symbol {
   ValueKind kind = ValueKind::kActivation;
-  int index = 0;                 // parameter group, for weights, gradients and states
-  int version = 0;               // version of weights, states and caches; for others the step that made them
-  int shard = 0, shards = 1;     // which shard of weights, gradients and states it is, of how many; 0 of 1 for a whole
-  int oldest = 0;                // weights lack no gradient before this step, or of servers no push of another rank
-  bool partial = false;          // true for a partial sum of an activation or a gradient
-  std::set<Atom> atoms = {};     // contributions that it holds
-  int tensor = 0;                // which tensor of its block it is, for activations and their gradients
-  std::map<int, Cut> cuts = {};  // by axis, which part of an activation or its gradient it is
+  int index = 0;              // parameter group, for weights, gradients and states
+  int version = 0;            // version of weights, states and caches; for others the step that made them
+  int shard = 0, shards = 1;  // which shard of weights, gradients and states it is, of how many; 0 of 1 for a whole
+  int oldest = 0;             // weights lack no gradient before this step, or of servers no push of another rank
+  bool partial = false;       // true for a partial sum of an activation or a gradient
+  std::set<Atom> atoms = {};  // contributions that it holds
+  // Which tensor of its block it is, for activations and their gradients; for weights, gradients and states which piece
+  // of them it is, counted from 1, of `pieces`; 0 for all of them.
+  int tensor = 0;
+  int pieces = 1;
+  std::map<int, int> renewed = {};  // of a weight that is fetched piece by piece: the versions of those that are there
+  std::map<int, Cut> cuts = {};     // by axis, which part of an activation or its gradient it is
   // By (part, parts) of Op: what a part of a gradient holds that is summed already, beside the `atoms` of the rest.
   std::map<std::pair<int, int>, std::set<Atom>> summed_parts = {};
   bool in_pieces = false;      // true: a weight's shard of a host, of pieces that are no neighbours
@@ -53,6 +57,7 @@ struct OpContext {
 };
 
 constexpr int kNoOwner = -1;
+constexpr int kSpoiled = -1;  // version of a value that was overwritten in part
 
 // Answers what the model asks for. Borrows `expected`.
 class Model {

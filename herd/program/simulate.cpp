@@ -46,7 +46,7 @@ PassWork host_link_work(double bytes, const Calibration& calibration) {
 
 // Returns the work of copying values from one tier to another.
 OpWork copy_work(const Program& step, const Op& op, const Calibration& calibration) {
-  const double bytes = static_cast<double>(bytes_of(step, op.reads));
+  const double bytes = static_cast<double>(copied_bytes(step, op));
   if (op.lane == Lane::kIo)
     return {.pass = {}, .on_device = false, .latency_us = bytes / calibration.nvme_bytes_per_us};
   if (calibration.host_link_bytes_per_us > 0) return {.pass = host_link_work(bytes, calibration), .on_device = false};

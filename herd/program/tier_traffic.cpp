@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 
 namespace herd::program {
@@ -68,7 +69,7 @@ std::vector<TierTraffic> tier_traffic(const Program& step, const sim::Timeline& 
     TierTraffic traffic{.way = way.name};
     for (const Op& op : step.ops) {
       if (op.lane != way.lane || op.kind != way.kind) continue;
-      for (const Value& value : op.reads) traffic.bytes += step.values.at(value).bytes;
+      traffic.bytes += copied_bytes(step, op);
     }
     if (traffic.bytes == 0) continue;
     if (passes.empty()) passes = times_of(timeline, step.rank, Lane::kCompute, nullptr);

@@ -27,6 +27,11 @@ std::set<Atom> minus(const std::set<Atom>& a, const std::set<Atom>& b) {
   return out;
 }
 
+Value in_piece(Value value, int piece) {
+  value.tensor = piece;
+  return value;
+}
+
 // Checks an op that a rank runs alone, and returns the symbols that it writes.
 class LocalOp {
  public:
@@ -444,6 +449,7 @@ class LocalOp {
             " and at most one weight");
     }
     if (gradient == nullptr) return std::vector<Symbol>(context_.op.writes.size());
+    int pieces = 1;
     for (size_t i = 0; i < context_.op.reads.size(); ++i) {
       const Symbol& symbol = context_.reads[i];
       const std::string read = name(context_.op.reads[i]);
@@ -456,6 +462,9 @@ class LocalOp {
       if (symbol.lost != Codec::kPlain)
         wrong("updates " + read + ", which was " + std::string(codec_name(symbol.lost)));
       const bool cut_alike = symbol.kind == ValueKind::kWeight || symbol.kind == ValueKind::kState;
+      if (cut_alike && symbol.tensor != gradient->tensor)
+        wrong("mixes " + read + " with piece " + std::to_string(gradient->tensor) + " of its gradient");
+      if (symbol.kind == ValueKind::kState) pieces = symbol.pieces;
       if (cut_alike &&
           (symbol.shard != gradient->shard || symbol.shards != gradient->shards || symbol.owned != gradient->owned))
         wrong("cuts " + read + " other than its gradient");
@@ -468,6 +477,7 @@ class LocalOp {
         wrong("writes " + name(value) + " with the gradient of group " + std::to_string(gradient->index));
       out.push_back({value.kind, gradient->index, context_.step + 1, gradient->shard, gradient->shards});
       out.back().owned = gradient->owned;
+      out.back().tensor = gradient->tensor, out.back().pieces = pieces;
       out.back().oldest = gradient->version + 1;
     }
     if (kinds != std::multiset<ValueKind>{ValueKind::kWeight, ValueKind::kState})
@@ -495,13 +505,42 @@ class LocalOp {
            to == placed(from, from.placement.partial_on(proof.hosts_axis));
   }
 
+  // Tells whether an evict takes a piece of a gradient that the device has as one.
+  bool takes_piece(const Value& from, const Value& to) const {
+    return context_.op.kind == OpKind::kEvict && from.kind == ValueKind::kGradient && from.tier == Tier::kDevice &&
+           from.tensor == 0 && to.tensor > 0;
+  }
+  // Tells whether a fetch puts a piece of a weight into the one that the device has.
+  bool puts_piece() const {
+    const Op& op = context_.op;
+    return op.kind == OpKind::kFetch && op.reads.size() == 2 && op.writes.size() == 1 && op.reads[1] == op.writes[0] &&
+           op.reads[0].kind == ValueKind::kWeight && op.reads[0].tensor > 0 && op.writes[0].tensor == 0 &&
+           op.writes[0].tier == Tier::kDevice;
+  }
+
+  // Returns the weight in which a fetch has put a piece. It is of a version again once all its pieces are.
+  Symbol with_piece(const Symbol& piece, Symbol all) {
+    const std::string read = name(context_.op.reads[0]);
+    if (piece.index != all.index || piece.shard != all.shard || piece.shards != all.shards || piece.owned != all.owned)
+      wrong("puts " + read + " into " + name(context_.op.writes[0]) + ", which is cut otherwise");
+    if (!all.renewed.emplace(piece.tensor, piece.version).second) wrong("puts " + read + " into its weight twice");
+    all.version = kSpoiled;
+    for (const auto& [number, version] : all.renewed)
+      if (version != piece.version)
+        wrong("puts " + read + " beside piece " + std::to_string(number) + " of another version");
+    if (static_cast<int>(all.renewed.size()) < piece.pieces) return all;
+    all.renewed.clear();
+    all.version = piece.version, all.oldest = piece.oldest;
+    return all;
+  }
+
   // Says whether a fetch, evict, encode or decode changes only the tier or the codec, and in the right direction.
   bool is_copy(const Value& from, const Value& to) const {
     switch (context_.op.kind) {
       case OpKind::kFetch:
-        return in_tier(from, to.tier) == to && to.tier < from.tier;
+        return in_tier(puts_piece() ? in_piece(from, 0) : from, to.tier) == to && to.tier < from.tier;
       case OpKind::kEvict:
-        return in_tier(from, to.tier) == to && from.tier < to.tier;
+        return in_tier(takes_piece(from, to) ? in_piece(from, to.tensor) : from, to.tier) == to && from.tier < to.tier;
       case OpKind::kEncode:
         if (from.kind == ValueKind::kResidual) return from == to;
         if (sums_host_terms(from, to)) return true;
@@ -550,11 +589,14 @@ class LocalOp {
     // A decode that adds to its shards reads them, too, after the terms.
     const bool adds = op.kind == OpKind::kDecode && op.reads.size() == 2 * op.writes.size() &&
                       std::equal(op.writes.begin(), op.writes.end(), op.reads.begin() + static_cast<long>(out.size()));
-    if (op.reads.size() != op.writes.size() && !adds) wrong("must copy each value it reads to one that it writes");
+    if (op.reads.size() != op.writes.size() && !adds && !puts_piece())
+      wrong("must copy each value it reads to one that it writes");
     for (size_t i = 0; i < std::min(out.size(), context_.reads.size()); ++i) {
       if (!is_copy(context_.op.reads[i], context_.op.writes[i]))
         wrong("copies " + name(context_.op.reads[i]) + " to " + name(context_.op.writes[i]));
       out[i] = context_.reads[i];
+      if (takes_piece(op.reads[i], op.writes[i])) out[i].tensor = op.writes[i].tensor;
+      if (puts_piece()) out[i] = with_piece(context_.reads[0], context_.reads[1]);
       const bool encodes = context_.op.kind == OpKind::kEncode && out[i].kind == ValueKind::kWeight;
       if (encodes && out[i].lost != Codec::kPlain) wrong("encodes " + name(context_.op.reads[i]) + " again");
       if (encodes) out[i].lost = context_.op.writes[i].codec;

@@ -11,8 +11,7 @@
 namespace herd::program {
 namespace {
 
-constexpr int kSteps = 2;     // steps that each rank runs
-constexpr int kSpoiled = -1;  // version of a value that was overwritten in part
+constexpr int kSteps = 2;  // steps that each rank runs
 constexpr size_t kMaxFindings = 20;
 
 // Holds the symbol of a value, and whether an op has read it.
@@ -114,6 +113,7 @@ class SymbolicMachine {
         add_finding(rank, -1, "keeps " + name(value) + ", which is encoded, from step to step");
       Symbol symbol{value.kind, value.index, 0, 0, 1, {}};
       symbol.lost = value.codec;
+      set_piece(rank, *state.step, value, symbol);
       const int owner = model_.owner_of(value.index);
       if (owner != kNoOwner && value.placement == kWhole.owned_on(axis)) {
         symbol.owned = true;
@@ -137,6 +137,15 @@ class SymbolicMachine {
     ranks_.push_back(std::move(state));
   }
 
+  // Says which piece of its group a value is, and checks that all of them are kept.
+  void set_piece(int rank, const Program& step, const Value& value, Symbol& symbol) {
+    if (value.tensor == 0) return;
+    symbol.tensor = value.tensor;
+    symbol.pieces = 0;
+    for (Value piece = value; piece.tensor = symbol.pieces + 1, step.values.contains(piece);) ++symbol.pieces;
+    if (value.tensor > symbol.pieces) add_finding(rank, -1, "keeps " + name(value) + ", but not all pieces before it");
+  }
+
   // Adds what an update of the first step finds where updates are delayed: gradients and the factor of the step before.
   void add_waiting(int rank, RankState& state) const {
     const Proof& proof = model_.expected().proof;
@@ -146,6 +155,7 @@ class SymbolicMachine {
       const bool waits = value.kind == ValueKind::kGradient || value.kind == ValueKind::kFactor;
       if (!info.persistent || !waits || value.tier != Tier::kHost) continue;
       Symbol symbol{.kind = value.kind, .index = value.index, .version = -proof.update_delay};
+      symbol.tensor = value.tensor;
       if (value.kind == ValueKind::kGradient) symbol.atoms = model_.contributions(value.index, rank);
       const bool has_experts = value.kind == ValueKind::kGradient && model_.has_experts(value.index);
       const int axis = has_experts ? proof.expert_shard_axis : proof.shard_axis;
@@ -164,6 +174,10 @@ class SymbolicMachine {
     const bool has_placement = value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient ||
                                value.kind == ValueKind::kState || is_activation_or_gradient(value);
     if (!has_placement) return;
+    if (!is_activation_or_gradient(value) && symbol.tensor != value.tensor)
+      add_finding_at(rank, position,
+                     "writes " + name(value) + ", but what it makes is " +
+                         (symbol.tensor == 0 ? std::string("no piece") : "piece " + std::to_string(symbol.tensor)));
     const Mesh& mesh = model_.expected().mesh;
     int shards = 1;
     std::map<int, Dimension> named, made;  // axes that cut an activation

@@ -89,6 +89,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     hosts_ = step.mesh.size(std::countr_zero(value.placement.partial));
     host_terms_ = {.shard = value.placement.shard};
   }
+  find_pieces(step);
   lay_out(step, ValueKind::kWeight, Codec::kPlain, weights_);
   lay_out(step, ValueKind::kGradient, Codec::kPlain, gradients_);
   lay_out(step, ValueKind::kGradient, Codec::kBf16, encoded_gradients_);
@@ -284,16 +285,71 @@ void FlatParameters::open_file(const program::Program& step, const FilePlace& pl
     contents += program::value_name(step.mesh, value) + " " + std::to_string(info.bytes) + "\n";
   }
   if (file_offsets_.empty()) return;
-  file_ = std::make_unique<NvmeFile>(
-      NvmeFile::Options{.paths = place.paths, .bytes = bytes, .run = place.run, .contents = contents});
   lay_out_host(step, ValueKind::kState, at::kByte, host_states_);
+  file_ = std::make_unique<NvmeFile>(NvmeFile::Options{
+      .paths = place.paths, .bytes = bytes, .run = place.run, .contents = contents, .memory = staging_memory(step)});
+}
+
+// Returns the memory from which files are written, and to which they are read: the staging buffers, neighbours as one.
+std::vector<std::span<std::byte>> FlatParameters::staging_memory(const program::Program& step) const {
+  std::map<std::byte*, size_t> parts;
+  for (const Value& value : staged_values()) {
+    if (step.values.at(value).persistent) continue;
+    const at::Tensor part = memory(value);
+    size_t& bytes = parts[static_cast<std::byte*>(part.mutable_data_ptr())];
+    bytes = std::max(bytes, static_cast<size_t>(part.nbytes()));
+  }
+  std::vector<std::span<std::byte>> out;
+  for (const auto& [begin, bytes] : parts) {
+    if (!out.empty() && out.back().data() + out.back().size() >= begin)
+      out.back() = {out.back().data(),
+                    std::max(out.back().size(), static_cast<size_t>(begin - out.back().data()) + bytes)};
+    else
+      out.emplace_back(begin, bytes);
+  }
+  return out;
+}
+
+void FlatParameters::find_pieces(const program::Program& step) {
+  pieces_.resize(groups_.size());
+  for (const auto& [value, info] : step.values) {
+    if (!on_host(value, ValueKind::kWeight) || value.tensor == 0) continue;
+    Pieces& pieces = pieces_.at(static_cast<size_t>(value.index));
+    const int64_t elements = info.bytes / element_bytes(group(value.index), ValueKind::kWeight);
+    if (value.tensor == 1) pieces.elements = elements;
+    pieces.count = std::max(pieces.count, value.tensor);
+    pieces.all += elements;
+  }
+}
+
+kernels::ElementRange FlatParameters::piece(int index, int number) const {
+  const kernels::ElementRange own = part(index);
+  if (number == 0) return own;
+  const int64_t size = pieces_[static_cast<size_t>(index)].elements;
+  const int64_t begin = std::min(own.end, own.begin + (number - 1) * size);
+  return {begin, std::min(own.end, begin + size)};
+}
+
+int64_t FlatParameters::state_room(int index, int number) const {
+  const Pieces& pieces = pieces_[static_cast<size_t>(index)];
+  if (pieces.count == 0) return part(index).size();
+  const auto blocks = [](int64_t elements) { return (elements + kNvmeBlock - 1) / kNvmeBlock * kNvmeBlock; };
+  if (number == 0) return blocks(pieces.all);
+  return number < pieces.count ? pieces.elements : blocks(pieces.all - (pieces.count - 1) * pieces.elements);
 }
 
 at::Tensor FlatParameters::mapped(const Value& value) const {
-  const auto offset = file_offsets_.find(value);
+  const bool has_pieces = value.kind != ValueKind::kActivation && num_pieces(value.index) > 0;
+  Value piece = value;
+  piece.tensor = has_pieces ? 1 : 0;
+  const auto offset = file_offsets_.find(piece);
   if (offset == file_offsets_.end()) return {};
   const std::span<std::byte> all = file_->map();
-  const int64_t bytes = host_bytes_of(value);
+  int64_t bytes = host_bytes_of(piece);
+  while (has_pieces && piece.tensor < num_pieces(value.index)) {  // its pieces follow each other
+    ++piece.tensor;
+    bytes += host_bytes_of(piece);
+  }
   return at::from_blob(all.data() + offset->second, {bytes}, at::kByte);
 }
 
@@ -307,16 +363,34 @@ std::vector<Value> FlatParameters::staged_values() const {
   return out;
 }
 
-void FlatParameters::read_file(const Value& value) {
-  const at::Tensor to = memory(value);
-  file_->read(file_offsets_.at(in_tier(value, program::Tier::kNvme)),
-              {static_cast<std::byte*>(to.mutable_data_ptr()), to.nbytes()});
+std::vector<NvmeFile::Extent> FlatParameters::extents_in_file(std::span<const Value> values) const {
+  std::vector<NvmeFile::Extent> out;
+  const auto add = [&](int64_t offset, const at::Tensor& memory) {
+    out.push_back({offset, {static_cast<std::byte*>(memory.mutable_data_ptr()), memory.nbytes()}});
+  };
+  for (const Value& value : values) {
+    const at::Tensor all = memory(value);
+    Value in_file = in_tier(value, program::Tier::kNvme);
+    if (value.kind != ValueKind::kState || value.tensor == 0) {
+      add(file_offsets_.at(in_file), all);
+      continue;
+    }
+    in_file.tensor = 1;
+    const int group = value.index;
+    const int64_t room = state_room(group, value.tensor), in_all = state_room(group, 0);
+    const int64_t skipped = (value.tensor - 1) * state_room(group, 1);
+    int64_t begin = file_offsets_.at(in_file);
+    for (int k = 0; k < num_states() + (groups_.front()->dtype() == at::kFloat ? 0 : 1); ++k) {
+      const auto width = static_cast<int64_t>(c10::elementSize(type_of_state(k)));
+      add(begin + skipped * width, part_of_states(all, k, room, room));
+      begin += in_all * width;
+    }
+  }
+  return out;
 }
-void FlatParameters::write_file(const Value& value) {
-  const at::Tensor from = memory(value);
-  file_->write(file_offsets_.at(in_tier(value, program::Tier::kNvme)),
-               {static_cast<const std::byte*>(from.const_data_ptr()), from.nbytes()});
-}
+
+void FlatParameters::read_file(std::span<const Value> on_host) { file_->read(extents_in_file(on_host)); }
+void FlatParameters::write_file(std::span<const Value> on_host) { file_->write(extents_in_file(on_host)); }
 void FlatParameters::forget_mapped() {
   if (file_) file_->forget_mapped();
 }
@@ -535,8 +609,10 @@ kernels::ElementRange FlatParameters::saved_part(int index) const {
   return {begin, std::min(begin + size, own.end)};
 }
 
-Value FlatParameters::own_value(ValueKind kind, int group) const {
-  return {kind, group, -1, cut(group) ? cut_of(group).placement : program::kWhole};
+Value FlatParameters::own_value(ValueKind kind, int group, int piece) const {
+  Value value{kind, group, -1, cut(group) ? cut_of(group).placement : program::kWhole};
+  value.tensor = piece;
+  return value;
 }
 at::Tensor FlatParameters::own(ValueKind kind, int group) const {
   return memory(own_value(kind, group)).narrow(0, 0, part(group).size());
@@ -549,38 +625,51 @@ at::Tensor FlatParameters::own_weights(int group) const {
       .narrow(0, 0, part(group).size());
 }
 at::Tensor FlatParameters::own_gradient(int group) const { return own(ValueKind::kGradient, group); }
-at::Tensor FlatParameters::update_memory(ValueKind kind, int group) const {
-  const at::Tensor host = memory(in_tier(own_value(kind, group), program::Tier::kHost));
-  return host.defined() ? host.narrow(0, 0, part(group).size()) : own(kind, group);
+at::Tensor FlatParameters::update_memory(ValueKind kind, int group, int number) const {
+  const at::Tensor host = memory(in_tier(own_value(kind, group, number), program::Tier::kHost));
+  return host.defined() ? host.narrow(0, 0, piece(group, number).size()) : own(kind, group);
 }
-at::Tensor FlatParameters::update_weights(int group) const { return update_memory(ValueKind::kWeight, group); }
-at::Tensor FlatParameters::update_gradient(int group) const { return update_memory(ValueKind::kGradient, group); }
-at::Tensor FlatParameters::part_of_states(const at::Tensor& states, int k, int group) const {
-  const int64_t elements = part(group).size();
-  const auto type = [&](int i) { return i < num_states() ? state_types_[static_cast<size_t>(i)] : at::kFloat; };
-  int64_t begin = 0;
-  for (int i = 0; i < k; ++i) {
-    const int64_t bytes = elements * static_cast<int64_t>(c10::elementSize(type(i)));
-    begin += (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
-  }
-  const int64_t bytes = elements * static_cast<int64_t>(c10::elementSize(type(k)));
-  HERD_CHECK(begin + bytes <= states.numel(), "the states of " + this->group(group).name() + " have no room");
-  return states.narrow(0, begin, bytes).view(type(k));
+at::Tensor FlatParameters::update_weights(int group, int piece) const {
+  return update_memory(ValueKind::kWeight, group, piece);
+}
+at::Tensor FlatParameters::update_gradient(int group, int piece) const {
+  if (num_pieces(group) == 0 || piece > 0) return update_memory(ValueKind::kGradient, group, piece);
+  // One that waits has memory for all of its pieces, which follow each other.
+  const Extent first =
+      host_gradients_.extents.at(in_tier(own_value(ValueKind::kGradient, group, 1), program::Tier::kHost));
+  return host_gradients_.memory.narrow(0, first.begin, part(group).size());
 }
 
-at::Tensor FlatParameters::update_state(int k, int group) const {
-  if (!in_file(ValueKind::kState, group)) return own_state(k, group);
-  return part_of_states(memory(in_tier(own_value(ValueKind::kState, group), program::Tier::kHost)), k, group);
+at::ScalarType FlatParameters::type_of_state(int k) const {
+  return k < num_states() ? state_types_[static_cast<size_t>(k)] : at::kFloat;
 }
-at::Tensor FlatParameters::update_master(int group) const {
+
+at::Tensor FlatParameters::part_of_states(const at::Tensor& states, int k, int64_t room, int64_t elements) const {
+  int64_t begin = 0;
+  for (int i = 0; i < k; ++i) {
+    const int64_t bytes = room * static_cast<int64_t>(c10::elementSize(type_of_state(i)));
+    begin += (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  }
+  const int64_t bytes = elements * static_cast<int64_t>(c10::elementSize(type_of_state(k)));
+  HERD_CHECK(begin + bytes <= states.numel(), "the states of a group have no room");
+  return states.narrow(0, begin, bytes).view(type_of_state(k));
+}
+
+at::Tensor FlatParameters::update_state(int k, int group, int number) const {
+  if (!in_file(ValueKind::kState, group)) return own_state(k, group);
+  return part_of_states(memory(in_tier(own_value(ValueKind::kState, group, number), program::Tier::kHost)), k,
+                        state_room(group, number), piece(group, number).size());
+}
+at::Tensor FlatParameters::update_master(int group, int piece) const {
   if (!in_file(ValueKind::kState, group)) return own_master(group);
   if (groups_.front()->dtype() == at::kFloat || this->group(group).frozen()) return {};
-  return update_state(num_states(), group);
+  return update_state(num_states(), group, piece);
 }
 
 at::Tensor FlatParameters::own_state(int k, int group) const {
   if (in_file(ValueKind::kState, group))
-    return part_of_states(mapped(in_tier(own_value(ValueKind::kState, group), program::Tier::kNvme)), k, group);
+    return part_of_states(mapped(in_tier(own_value(ValueKind::kState, group), program::Tier::kNvme)), k,
+                          state_room(group, 0), part(group).size());
   return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).size());
 }
 

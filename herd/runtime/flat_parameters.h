@@ -20,6 +20,8 @@
 //             buffers alone. own_state(), own_master() and own_weights() of what stays there are then views of the
 //             mapped file, for use outside of steps: call forget_mapped() before the next step. Steps read and write
 //             the file through the staging buffers.
+//   pieces    Where a group is updated in pieces, the host has staging buffers of a piece of its weights, gradient and
+//             states. The file keeps each state of the group as one range, of which a piece has a part.
 //   encoded   Gradients in bf16, as ranks exchange them, lie in a region of their own, laid out like plain ones. So do
 //             what ranks send of gradients in int8 or int4 for their shards, pooled, and weights in int8, the shards
 //             and the buffers that they are gathered into, as bytes of kernels/codec.h.
@@ -37,6 +39,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -101,13 +104,19 @@ class FlatParameters {
   kernels::ElementRange part(int group) const;
   // Returns what this rank saves of part(group). Ranks that hold the same part save a piece each.
   kernels::ElementRange saved_part(int group) const;
+  // Return the number of pieces in which the host updates the group, which count from 1, and the elements of one; 0
+  // pieces, and piece 0 has all, where it is updated as one.
+  int num_pieces(int group) const { return pieces_[static_cast<size_t>(group)].count; }
+  kernels::ElementRange piece(int group, int number) const;
   at::Tensor own_weights(int group) const;
   at::Tensor own_gradient(int group) const;      // REQUIRES a group that is not frozen, as own_state() does
   at::Tensor own_state(int k, int group) const;  // REQUIRES k in [0, num_states())
-  at::Tensor update_weights(int group) const;
-  at::Tensor update_gradient(int group) const;
-  at::Tensor update_state(int k, int group) const;
-  at::Tensor update_master(int group) const;
+  // These take the number of a piece where the group is updated in pieces. Of a gradient that waits on the host for its
+  // update, 0 gives all of it.
+  at::Tensor update_weights(int group, int piece = 0) const;
+  at::Tensor update_gradient(int group, int piece = 0) const;
+  at::Tensor update_state(int k, int group, int piece = 0) const;
+  at::Tensor update_master(int group, int piece = 0) const;
   // These return the remainder; an undefined tensor if the rank keeps none or the group is frozen.
   at::Tensor own_master(int group) const;      // returns the fp32 numbers that own_weights() are the rounding of
   at::Tensor own_low_halves(int group) const;  // returns int16, the lower halves of fp32 numbers with bf16 upper halves
@@ -131,13 +140,17 @@ class FlatParameters {
 
   // Returns the values on the host that are staged for what the file keeps; none without a file.
   std::vector<program::Value> staged_values() const;
-  // Copy a value on the host from the file or to it; REQUIRES that the file keeps the value. Throw as NvmeFile.
-  void read_file(const program::Value& on_host);
-  void write_file(const program::Value& on_host);
+  // Copy values on the host from the file or to it; REQUIRES that the file keeps them. Throw as NvmeFile.
+  void read_file(std::span<const program::Value> on_host);
+  void write_file(std::span<const program::Value> on_host);
+  // Returns where the file keeps these values, and their memory on the host: one range of a value, or one for each
+  // state of a piece.
+  std::vector<NvmeFile::Extent> extents_in_file(std::span<const program::Value> on_host) const;
   // Ends the use of what own_state() and own_master() returned, where a file keeps these; else does nothing.
   void forget_mapped();
   const NvmeFile* file() const { return file_.get(); }  // null where no file keeps values
-  int64_t host_bytes() const;                           // returns the bytes of host memory that these values take
+  NvmeFile* file() { return file_.get(); }
+  int64_t host_bytes() const;  // returns the bytes of host memory that these values take
 
   // These let the group's tensors use the memory of its whole weights or gradient, if they do not yet.
   void attach(int group);
@@ -188,25 +201,36 @@ class FlatParameters {
   bool lies_apart(const Region& region) const;
   std::optional<Communicator> ranks_of_equal_size(Communicator& comm) const;
   void find_replicas(Communicator& comm);
-  program::Value own_value(program::ValueKind kind, int group) const;
+  program::Value own_value(program::ValueKind kind, int group, int piece = 0) const;
   at::Tensor own(program::ValueKind kind, int group) const;
-  at::Tensor update_memory(program::ValueKind kind, int group) const;
+  at::Tensor update_memory(program::ValueKind kind, int group, int piece) const;
   void lay_out_host(const program::Program& step, program::ValueKind kind, at::ScalarType type, Region& region);
   void open_file(const program::Program& step, const FilePlace& place);
   // Returns a part of what a file keeps of a group's states: state k, or the remainder after the last one. `states` are
-  // bytes.
-  at::Tensor part_of_states(const at::Tensor& states, int k, int group) const;
+  // bytes, with room for so many elements of each state.
+  at::Tensor part_of_states(const at::Tensor& states, int k, int64_t room, int64_t elements) const;
+  at::ScalarType type_of_state(int k) const;  // that of the remainder after the last one
+  // Returns the elements of each state that a piece has room for: whole blocks; those of the part without pieces.
+  int64_t state_room(int group, int piece) const;
+  void find_pieces(const program::Program& step);
+  std::vector<std::span<std::byte>> staging_memory(const program::Program& step) const;
   // Returns the mapped bytes of a value in the file; an undefined tensor if the file does not keep it.
   at::Tensor mapped(const program::Value& value) const;
   int64_t host_bytes_of(const program::Value& value) const;  // returns the bytes of a value's memory on the host
   at::Tensor own_remainder(int group, at::ScalarType type) const;
   // Tells whether a file keeps what this rank has of the group's states or weights from step to step.
   bool in_file(program::ValueKind kind, int group) const {
-    return file_offsets_.contains(in_tier(own_value(kind, group), program::Tier::kNvme));
+    return file_offsets_.contains(in_tier(own_value(kind, group, num_pieces(group) > 0 ? 1 : 0), program::Tier::kNvme));
   }
 
+  // Says in which pieces the host updates a group.
+  struct Pieces {
+    int count = 0;
+    int64_t elements = 0, all = 0;  // of each but the last, and of all, padding included
+  };
   Groups groups_;
-  std::vector<Cut> cuts_;  // by group
+  std::vector<Cut> cuts_;       // by group
+  std::vector<Pieces> pieces_;  // by group
   // Of steps that sum encoded gradients inside hosts first: the hosts, and where those terms and their sums lie.
   int hosts_ = 1;
   program::Placement host_terms_, host_sums_;

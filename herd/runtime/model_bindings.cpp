@@ -774,26 +774,29 @@ int64_t ModelBindings::direct_bytes(const Op& op) const {
 // Copies the gradient that this rank updates to the host, or what the host has updated to a file.
 void ModelBindings::evict(const Op& op) {
   if (op.lane == program::Lane::kIo) {
-    for (const program::Value& value : op.reads) parameters_.write_file(value);
+    parameters_.write_file(op.reads);
     return;
   }
   if (op.reads.at(0).kind == ValueKind::kActivation) return evict_activation(op.reads[0]);
-  const int group = op.reads.at(0).index;
-  copy_over_link(parameters_.own_gradient(group), parameters_.update_gradient(group));
+  const int group = op.reads.at(0).index, piece = op.writes.at(0).tensor;
+  const kernels::ElementRange range = parameters_.piece(group, piece);
+  copy_over_link(parameters_.own_gradient(group).narrow(0, range.begin - parameters_.part(group).begin, range.size()),
+                 parameters_.update_gradient(group, piece));
 }
 
 // Copies weights from the host, or what the host will update from a file.
 void ModelBindings::fetch(const Op& op) {
   if (op.lane == program::Lane::kIo) {
-    for (const program::Value& value : op.writes) parameters_.read_file(value);
+    parameters_.read_file(op.writes);
     return;
   }
   if (op.writes.at(0).kind == ValueKind::kActivation) return fetch_activation(op.writes[0]);
   const int group = op.writes.at(0).index;
   const bool is_whole = op.writes[0].placement.is_whole();
-  const int64_t elements = is_whole ? parameters_.group(group).elements() : parameters_.part(group).size();
-  copy_over_link(parameters_.memory(op.reads.at(0)).narrow(0, 0, elements),
-                 parameters_.memory(op.writes[0]).narrow(0, 0, elements));
+  const kernels::ElementRange range = parameters_.piece(group, op.reads.at(0).tensor);
+  const int64_t elements = is_whole && op.reads[0].tensor == 0 ? parameters_.group(group).elements() : range.size();
+  copy_over_link(parameters_.memory(op.reads[0]).narrow(0, 0, elements),
+                 parameters_.memory(op.writes[0]).narrow(0, range.begin - parameters_.part(group).begin, elements));
   // What a window fetches again is the same as before, and graphs still refer to it.
   // Nor does the shard of a delayed update touch what passes have gathered and still use.
   const bool is_beside_passes = options_.delays_updates && !parameters_.keeps_whole(group);
@@ -981,20 +984,27 @@ void ModelBindings::step(const Op& op, int64_t step) {
   if (options_.delays_updates) {
     if (!first_update_) first_update_ = step;
     if (step == *first_update_ && !has_waiting_gradient_) {  // the weights are fetched all the same
-      for (const int group : indices(op.writes, ValueKind::kWeight))
-        at::Tensor(parameters_.update_weights(group)).copy_(parameters_.own_weights(group));
+      for (const program::Value& value : op.writes) {
+        if (value.kind != ValueKind::kWeight) continue;
+        const int group = value.index;
+        const kernels::ElementRange range = parameters_.piece(group, value.tensor);
+        at::Tensor(parameters_.update_weights(group, value.tensor))
+            .copy_(parameters_.own_weights(group).narrow(0, range.begin - parameters_.part(group).begin, range.size()));
+      }
       return;
     }
     --step;  // the update is that of the step before
   }
   const float* const on_host = device_ ? device_->host_factor.const_data_ptr<float>() : &factor_;
-  for (const int group : indices(op.writes, ValueKind::kWeight)) {
-    if (!parameters_.update_weights(group).is_cpu())
-      update_(group, device_->factor.const_data_ptr<float>(), step - skipped_);
+  for (const program::Value& value : op.writes) {
+    if (value.kind != ValueKind::kWeight) continue;
+    const int group = value.index, piece = value.tensor;
+    if (!parameters_.update_weights(group, piece).is_cpu())
+      update_(group, piece, device_->factor.const_data_ptr<float>(), step - skipped_);
     else if (*on_host >= 0)
-      update_(group, on_host, step - skipped_);
-    else if (const at::Tensor master = parameters_.update_master(group); master.defined())
-      at::Tensor(parameters_.update_weights(group)).copy_(master);  // what follows copies them, skipped or not
+      update_(group, piece, on_host, step - skipped_);
+    else if (const at::Tensor master = parameters_.update_master(group, piece); master.defined())
+      at::Tensor(parameters_.update_weights(group, piece)).copy_(master);  // what follows copies them, skipped or not
   }
 }
 

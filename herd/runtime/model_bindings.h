@@ -77,9 +77,9 @@ struct StepOutput {
   bool nonfinite = false;
 };
 
-// Updates the weights of one group with gradient * *factor. It is not called for a step whose
-// fp16 gradients overflowed. `step` counts the updates before; skipped ones do not count.
-using GroupUpdate = std::function<void(int group, const float* factor, int64_t step)>;
+// Updates the weights of one group, or of a piece of it (FlatParameters::num_pieces), with gradient * *factor. It is
+// not called for a step whose fp16 gradients overflowed. `step` counts the updates before; skipped ones do not count.
+using GroupUpdate = std::function<void(int group, int piece, const float* factor, int64_t step)>;
 
 class ModelBindings {
  public:

@@ -16,11 +16,12 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
       if (parameter.spec().decay)
         optim::append_range(ranges, parameter.offset(), parameter.offset() + parameter.spec().elements());
   }
-  return [&parameters, &optimizer, rate, decays](int index, const float* factor, int64_t step) {
-    const kernels::ElementRange own = parameters.part(index);
+  return [&parameters, &optimizer, rate, decays](int index, int piece, const float* factor, int64_t step) {
+    const kernels::ElementRange own = parameters.piece(index, piece);
     const optim::StepOptions options{.step = step, .rate = rate.of_step(step), .factor = factor};
-    const at::Tensor weights = parameters.update_weights(index), gradient = parameters.update_gradient(index);
-    const at::Tensor master = parameters.update_master(index), low = parameters.own_low_halves(index);
+    const at::Tensor weights = parameters.update_weights(index, piece),
+                     gradient = parameters.update_gradient(index, piece);
+    const at::Tensor master = parameters.update_master(index, piece), low = parameters.own_low_halves(index);
     const bool mixed = weights.scalar_type() != at::kFloat;
     const auto update = [&](int64_t begin, int64_t end) {
       auto part = [&](const at::Tensor& flat) {
@@ -28,7 +29,8 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
       };
       optim::Shard shard{
           part(mixed ? master : weights), {}, {}, own.begin + begin, (*decays)[static_cast<size_t>(index)]};
-      for (int k = 0; k < parameters.num_states(); ++k) shard.states.push_back(part(parameters.update_state(k, index)));
+      for (int k = 0; k < parameters.num_states(); ++k)
+        shard.states.push_back(part(parameters.update_state(k, index, piece)));
       optim::mixed_step(optimizer, {mixed ? part(weights) : at::Tensor(), part(low), part(gradient), std::move(shard)},
                         options);
     };

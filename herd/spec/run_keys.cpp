@@ -338,7 +338,9 @@ std::vector<Key> make_keys() {
               1e6),
       bytes(
           "strategy", "bucket", Effect::kLayout, +[](RunFile& run) -> int64_t& { return run.strategy.bucket; }, 1,
-          "gradient bytes that are reduced together, as soon as they are complete"),
+          "gradient bytes that are reduced together, as soon as they are complete; with offload = nvme, also those of "
+          "the "
+          "pieces in which a longer group is updated"),
       text("strategy", "schedule", Effect::kLayout, HERD_FIELD(strategy.schedule), {"fifo", "priority"},
            "in which order gradients of data ranks are summed; fifo = as they are complete, in buckets; priority = "
            "those "

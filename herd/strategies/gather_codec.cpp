@@ -1,5 +1,7 @@
 #include "herd/strategies/gather_codec.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -27,6 +29,11 @@ bool gathers_for_passes(const program::Program& step, const Op& op) {
          !step.values.at(op.writes[0]).persistent;
 }
 
+// Returns the number of the piece that a fetch puts into a weight; 0 of an op that writes all of it.
+int piece_of(const Op& op) {
+  return op.kind == OpKind::kFetch && op.lane == program::Lane::kCopyIn ? op.reads.at(0).tensor : 0;
+}
+
 }  // namespace
 
 std::string GatherCodec::name() const { return "weights gathered in " + std::string(codec_name(codec_)); }
@@ -48,6 +55,9 @@ program::Program GatherCodec::rewrite(program::Program step) const {
       step.values[in_this_codec(shard_of(to.index))] = {.bytes = bytes, .persistent = true};
     step.values[in_this_codec(to)] = {.bytes = shards_in * bytes, .pooled = to.placement.is_whole()};
   }
+  std::map<Value, int> last_piece;
+  for (const Op& op : step.ops)
+    for (const Value& value : op.writes) last_piece[value] = std::max(last_piece[value], piece_of(op));
   std::vector<Op> ops;
   for (Op& op : step.ops) {
     if (gathers_for_passes(step, op)) {
@@ -60,7 +70,8 @@ program::Program GatherCodec::rewrite(program::Program step) const {
     }
     std::vector<Value> written;
     for (const Value& value : op.writes) {
-      if (coded.contains(value.index) && value == shard_of(value.index)) written.push_back(value);
+      if (coded.contains(value.index) && value == shard_of(value.index) && piece_of(op) == last_piece[value])
+        written.push_back(value);
     }
     const program::Lane lane = op.lane;
     ops.push_back(std::move(op));

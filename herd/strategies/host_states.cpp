@@ -17,7 +17,16 @@ using program::ValueKind;
 
 namespace {
 
-Value on_host(const Value& value) { return in_tier(value, Tier::kHost); }
+constexpr int64_t kBlockElements = 4096;  // of a piece: whole blocks of a file in each of its dtypes
+
+// Returns a piece of the value on the host, counted from 1; 0 for all of it.
+Value on_host(Value value, int piece = 0) {
+  value.tensor = piece;
+  return in_tier(value, Tier::kHost);
+}
+
+int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t in_blocks(int64_t elements) { return divided_up(elements, kBlockElements) * kBlockElements; }
 
 Op copy(OpKind kind, Lane lane, const Value& from, const Value& to) {
   return {.kind = kind, .lane = lane, .reads = {from}, .writes = {to}};
@@ -74,22 +83,61 @@ std::vector<Update> take_updates(std::vector<Op>& ops) {
 // Writes the ops of updates on the host.
 class HostUpdateWriter {
  public:
-  HostUpdateWriter(program::Program& step, bool keeps_weights)
-      : step_(step), keeps_weights_(keeps_weights), updates_(take_updates(step.ops)) {}
+  HostUpdateWriter(program::Program& step, bool keeps_weights, int64_t piece_elements)
+      : step_(step),
+        keeps_weights_(keeps_weights),
+        piece_elements_(piece_elements),
+        weight_bytes_(keeps_weights ? size_of(DType::kF32) : size_of(DType::kBF16)),
+        updates_(take_updates(step.ops)) {}
 
   void write() {
-    for (const Update& update : updates_) declare(update);
+    std::vector<int> num_pieces;
+    for (const Update& update : updates_) {
+      num_pieces.push_back(pieces(update));
+      declare(update);
+    }
     std::vector<Op> others = std::move(step_.ops);
     step_.ops.clear();
     size_t next = 0;
     for (size_t position = 0; position <= others.size(); ++position) {
-      for (; next < updates_.size() && updates_[next].position == position; ++next) write_update(updates_[next]);
+      for (; next < updates_.size() && updates_[next].position == position; ++next) {
+        const int pieces = num_pieces[next];
+        for (int piece = pieces > 1 ? 1 : 0; piece <= (pieces > 1 ? pieces : 0); ++piece)
+          write_update(updates_[next], piece);
+      }
       if (position < others.size()) step_.ops.push_back(std::move(others[position]));
     }
   }
 
  private:
+  int64_t elements(const Update& update) const { return step_.values.at(update.weight).bytes / weight_bytes_; }
+  // Returns the number of pieces in which a group is updated; 1 where it is updated as one.
+  int pieces(const Update& update) const {
+    if (piece_elements_ == 0 || step_.values.at(update.state).bytes == 0) return 1;
+    return std::max(1, static_cast<int>(divided_up(elements(update), piece_elements_)));
+  }
+
+  // Declares the pieces of a group, which are alike but for the last. What files keep of one is whole blocks.
+  void declare_pieces(const Update& update) {
+    const int64_t all = elements(update);
+    const auto bytes_of_element = [&](const Value& value) { return divided_up(step_.values.at(value).bytes, all); };
+    const int64_t gradient_bytes = bytes_of_element(update.gradient), state_bytes = bytes_of_element(update.state);
+    const int last = pieces(update);
+    const int64_t each = in_blocks(divided_up(all, last));
+    for (int piece = last; piece > 0; --piece) {
+      const int64_t own = piece < last ? each : all - (last - 1) * each;
+      const int64_t blocks = in_blocks(own);
+      step_.values[on_host(update.gradient, piece)] = {.bytes = gradient_bytes * own, .pooled = true};
+      step_.values[on_host(update.weight, piece)] = {.bytes = weight_bytes_ * (keeps_weights_ ? blocks : own),
+                                                     .persistent = keeps_weights_,
+                                                     .pooled = !keeps_weights_};
+      step_.values[on_host(update.state, piece)] = {.bytes = state_bytes * blocks, .persistent = true};
+    }
+    step_.values.erase(update.state);
+  }
+
   void declare(const Update& update) {
+    if (pieces(update) > 1) return declare_pieces(update);
     for (const Value& value : {update.gradient, update.weight}) {
       program::ValueInfo info = step_.values.at(value);
       info.persistent = value == update.weight && keeps_weights_;
@@ -101,35 +149,49 @@ class HostUpdateWriter {
     step_.values.insert(std::move(states));
   }
 
-  void write_update(const Update& update) {
-    step_.ops.push_back(copy(OpKind::kEvict, Lane::kCopyOut, update.gradient, on_host(update.gradient)));
+  void write_update(const Update& update, int piece) {
+    const Value gradient = on_host(update.gradient, piece), weight = on_host(update.weight, piece);
+    step_.ops.push_back(copy(OpKind::kEvict, Lane::kCopyOut, update.gradient, gradient));
     Op op = update.op;
     op.lane = Lane::kHost;
     std::erase_if(op.reads, [&](const Value& value) { return value.kind == ValueKind::kWeight && !keeps_weights_; });
     for (auto* side : {&op.reads, &op.writes}) {
-      for (Value& value : *side) value = on_host(value);
+      for (Value& value : *side) value = on_host(value, value.kind == ValueKind::kFactor ? 0 : piece);
     }
     step_.ops.push_back(std::move(op));
-    step_.ops.push_back(copy(OpKind::kFetch, Lane::kCopyIn, on_host(update.weight), update.weight));
+    step_.ops.push_back(copy(OpKind::kFetch, Lane::kCopyIn, weight, update.weight));
+    if (piece > 0) step_.ops.back().reads.push_back(update.weight);  // whose other pieces stay as they are
   }
 
   program::Program& step_;
   const bool keeps_weights_;
+  const int64_t piece_elements_, weight_bytes_;
   const std::vector<Update> updates_;
 };
 
 }  // namespace
 
 program::Program HostStates::rewrite(program::Program step) const {
-  HostUpdateWriter(step, keeps_weights_).write();
+  HostUpdateWriter(step, keeps_weights_, piece_elements_).write();
   return step;
 }
+
+namespace {
+
+// Returns the elements of a piece of an update; 0 where the host keeps the states.
+int64_t piece_elements(const StepContext& step) {
+  if (step.run.strategy.offload != "nvme") return 0;
+  const int64_t gradients = std::max<int64_t>(1, step.run.strategy.bucket / size_of(step.model.gradient_dtype));
+  return in_blocks(gradients);
+}
+
+}  // namespace
 
 Technique host_states_row() {
   return {.name = "states on the host",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (step.run.strategy.offload == "none") return nullptr;
-            return std::make_unique<HostStates>(step.model.compute_dtype == DType::kF32);
+            return std::make_unique<HostStates>(step.model.compute_dtype == DType::kF32, piece_elements(step));
           },
           .supports = {{"strategy.offload", {"states"}}},
           .in_equations = true,

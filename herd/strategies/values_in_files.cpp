@@ -147,14 +147,15 @@ Program ValuesInFiles::rewrite(Program step) const {
   std::set<Value> moved;
   for (const auto& [value, info] : step.values) {
     const bool has_parts = std::ranges::any_of(step.values, [&](const auto& other) {
-      return other.first != value && is_kept_on_host(other.first, other.second) && other.first.kind == value.kind &&
-             other.first.index == value.index;
+      return other.first.placement != value.placement && is_kept_on_host(other.first, other.second) &&
+             other.first.kind == value.kind && other.first.index == value.index;
     });
     if (is_kept_on_host(value, info) && groups_.contains(value.index) && !has_parts) moved.insert(value);
   }
   for (const Value& value : moved) {
     program::ValueInfo& staged = step.values.at(value);
-    staged = {.bytes = spec::nvme_bytes(staged.bytes), .pooled = true};
+    const bool is_piece = value.tensor > 0;  // of whole blocks
+    staged = {.bytes = is_piece ? staged.bytes : spec::nvme_bytes(staged.bytes), .pooled = true};
     step.values[in_tier(value, Tier::kNvme)] = {.bytes = staged.bytes, .persistent = true};
   }
   const FileOps files(step.ops, moved);

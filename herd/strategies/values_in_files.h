@@ -6,9 +6,9 @@
 //   Before an op that reads such a value on the host, the lane io fetches it, one such op ahead in the order of the
 //   program, and with fp32 weights and states of an update together. After the last op that uses what an update has
 //   made, it evicts that. A value that the next op of its kind uses, too, stays on the host meanwhile. Two buffers of
-//   each size let the lane read one group while another is used; the first of a step is read as soon as one is free.
-//   With ZeRO-3 each rank has the shards that it updates in files of its own, 1/n of all.
-//   It follows all rewrites that say where updates and copies of weights stand.
+//   each size let the lane read one group, or piece of one (host_states.h), while another is used; the first of a step
+//   is read as soon as one is free. With ZeRO-3 each rank has the shards that it updates in files of its own, 1/n of
+//   all. It follows all rewrites that say where updates and copies of weights stand.
 // Source: Rajbhandari et al. 2021, arXiv:2104.07857, sections 5 and 6.   Threads: pure.
 #pragma once
 

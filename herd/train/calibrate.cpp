@@ -108,7 +108,7 @@ class Measurements {
     }
     for (int g = 0; g < parameters_.num_groups(); ++g) {
       if (!parameters_.holds(g) || parameters_.group(g).frozen()) continue;
-      for (int k = 0; k < parameters_.num_states(); ++k) parameters_.update_state(k, g).zero_();
+      for (int k = 0; k < parameters_.num_states(); ++k) parameters_.update_state(k, g, first_piece(g)).zero_();
     }
     parameters_.gradients().zero_();
     return machine;
@@ -121,6 +121,8 @@ class Measurements {
     const int devices = device_driver(to_device(parameters_.device()).kind).count();
     return devices >= ranks_here_ ? 2 * ranks_here_ : devices;
   }
+  // Returns the piece of the group whose update is measured; 0 where it is updated as one.
+  int first_piece(int group) const { return std::min(1, parameters_.num_pieces(group)); }
   void meet_ranks() { comm_.barrier({.name = "calibration"}); }
 
   // Measures everything that a step has, in rounds. So each figure covers all the seconds that this takes: the speed of
@@ -201,9 +203,9 @@ class Measurements {
     int64_t count = 0;
     for (int g = 0; g < parameters_.num_groups() && count < kMaxElements; ++g) {
       if (!parameters_.holds(g) || parameters_.group(g).frozen() || parameters_.part(g).size() == 0) continue;
-      parameters_.update_gradient(g).fill_(kFillValue);
+      parameters_.update_gradient(g, first_piece(g)).fill_(kFillValue);
       groups.push_back(g);
-      count += parameters_.part(g).size();
+      count += parameters_.piece(g, first_piece(g)).size();
     }
     const double us = time_us([&] {
       for (const int g : groups) update_without_effect(g);
@@ -213,23 +215,25 @@ class Measurements {
   // One thread updates on a CPU, which a rank's threads divide; where a device computes, all threads update on the
   // host.
   void update_without_effect(int group) {
-    const int64_t count = parameters_.update_weights(group).numel();
-    if (!parameters_.device().is_cpu() && parameters_.update_weights(group).is_cpu())
+    const at::Tensor weights = parameters_.update_weights(group, first_piece(group));
+    const int64_t count = weights.numel();
+    if (!parameters_.device().is_cpu() && weights.is_cpu())
       at::parallel_for(0, count, 1 << 16, [&](int64_t begin, int64_t end) { update_part(group, begin, end - begin); });
     else
       update_part(group, 0, count);
   }
   void update_part(int group, int64_t begin, int64_t count) {
     const auto part = [&](const at::Tensor& all) { return all.defined() ? all.narrow(0, begin, count) : all; };
-    const at::Tensor weights = part(parameters_.update_weights(group));
+    const int piece = first_piece(group);
+    const at::Tensor weights = part(parameters_.update_weights(group, piece));
     const bool mixed = weights.scalar_type() != at::kFloat;
     optim::Shard master{
-        .weights = mixed ? part(parameters_.update_master(group)) : weights, .gradient = {}, .states = {}};
+        .weights = mixed ? part(parameters_.update_master(group, piece)) : weights, .gradient = {}, .states = {}};
     for (int k = 0; k < parameters_.num_states(); ++k)
-      master.states.push_back(part(parameters_.update_state(k, group)));
+      master.states.push_back(part(parameters_.update_state(k, group, piece)));
     optim::mixed_step(optimizer_,
                       {mixed ? weights : at::Tensor(), part(parameters_.own_low_halves(group)),
-                       part(parameters_.update_gradient(group)), std::move(master)},
+                       part(parameters_.update_gradient(group, piece)), std::move(master)},
                       {.step = 0, .rate = 0});
   }
   double norm_us_per_element() {
@@ -249,8 +253,8 @@ class Measurements {
     for (const program::Value& value : parameters_.staged_values()) {
       if (bytes >= kMaxBytes) break;
       const auto begin = Clock::now();
-      parameters_.read_file(value);
-      parameters_.write_file(value);
+      parameters_.read_file({&value, 1});
+      parameters_.write_file({&value, 1});
       us += us_since(begin);
       bytes += 2 * static_cast<double>(parameters_.memory(value).nbytes());
     }

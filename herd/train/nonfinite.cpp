@@ -89,7 +89,7 @@ std::string find_nonfinite(const program::Program& step, const runtime::Chain& c
                            Communicator& comm) {
   options.stop_on_nonfinite = false;
   runtime::ModelBindings bindings(
-      chain, parameters, groups, [](int, const float*, int64_t) {}, std::move(options));
+      chain, parameters, groups, [](int, int, const float*, int64_t) {}, std::move(options));
   NonfiniteWatch watch(chain, parameters, bindings);
   bindings.begin_step(std::move(input));
   {

@@ -45,7 +45,8 @@ Ran run_step(const spec::RunFile& run, Communicator& comm, int64_t first, int64_
   Ran ran{.gradients = std::vector<at::Tensor>(model.groups.size())};
   ModelBindings bindings(
       model.blocks, parameters, groups,
-      [&](int group, const float*, int64_t) { ran.gradients[group] = parameters.group(group).gradient().clone(); }, {});
+      [&](int group, int, const float*, int64_t) { ran.gradients[group] = parameters.group(group).gradient().clone(); },
+      {});
   Executor executor(step, bindings.table());
   StepInput input{.micro_batches = {}, .weight = 1.0 / 32};
   for (int64_t begin = first; begin < last; begin += rows)

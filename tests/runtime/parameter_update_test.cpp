@@ -41,7 +41,7 @@ Marks update_once(Communicator& comm, int zero, const std::string& offload, bool
     const bool has_part = parameters.part(group).size() > 0;
     ++(has_part ? marks.with_part : marks.without_part);
     const auto version = parameters.group(group).weights()._version();
-    update(group, &factor, 0);
+    update(group, 0, &factor, 0);
     if (parameters.group(group).weights()._version() == version) continue;
     ++marks.marked;
     marks.marked_without_part += has_part ? 0 : 1;

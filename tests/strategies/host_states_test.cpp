@@ -9,6 +9,7 @@
 
 #include "herd/program/memory_bound.h"
 #include "herd/program/op_dependencies.h"
+#include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
 #include "herd/program/simulate.h"
@@ -134,6 +135,7 @@ TEST(HostStates, UpdateBesideBackward_WhereNoNormWaitsForAllGradients) {
   for (const char* offload : {"states", "nvme"}) {
     spec::RunFile run = without_norm(offload_run(1, 0, 4, offload));
     run.model.width = 64, run.model.context = 512;  // a layer takes longer to compute than to update
+    run.strategy.bucket = 25 << 20;                 // groups are updated as one
     const Program step = steps_of(run, 1)[0];
     std::vector<int> stepped;
     int before_last_backward = 0, last_backward = 0;
@@ -188,7 +190,7 @@ TEST(HostStates, TakeFilesForStates_AndTheHostForTwoGroups) {
   for (const char* precision : {"fp32", "bf16"}) {
     for (const int64_t layers : {4, 12}) {
       spec::RunFile run = offload_run(1, 0, layers, "nvme");
-      run.model.width = 64;
+      run.model.width = 64, run.strategy.bucket = 25 << 20;
       run.strategy.precision = precision;
       const spec::ModelTable model = spec::program_table(run, 1);
       const Program step = steps_of(run, 1)[0];
@@ -231,6 +233,143 @@ TEST(HostStates, ReadFilesAhead) {
     if (step.ops[i].lane != Lane::kIo || step.ops[i].kind != OpKind::kFetch) continue;
     ++fetches;
     for (const program::Dependency& dependency : waits[i]) EXPECT_EQ(dependency.distance, 1) << i;
+  }
+}
+
+// Of groups that are longer than a bucket, the host has buffers for two pieces of one; the files have whole blocks of
+// every piece, and each is read and written once.
+TEST(HostStates, UpdateLongGroupsInPieces_WithBuffersForTwo) {
+  constexpr int64_t kBlock = 4096, kPiece = 2 * kBlock;  // elements
+  const auto blocks = [](int64_t elements) { return (elements + kBlock - 1) / kBlock * kBlock; };
+  for (const char* precision : {"fp32", "bf16"}) {
+    for (const bool delayed : {false, true}) {
+      spec::RunFile run = offload_run(1, 0, 4, "nvme");
+      run.model.width = 64;
+      run.strategy.precision = precision, run.strategy.delayed_update = delayed;
+      const bool is_fp32 = run.strategy.precision == "fp32";
+      run.strategy.bucket = kPiece * (is_fp32 ? 4 : 2);
+      const spec::ModelTable model = spec::program_table(run, 1);
+      const Program step = steps_of(run, 1)[0];
+      EXPECT_EQ(program::parse_program(to_text(step)), step);
+      int64_t file = 0;
+      for (int g = 0; g < static_cast<int>(model.groups.size()); ++g) {
+        const int64_t elements = model.group_elements(g), states = is_fp32 ? 8 : 12, weights = is_fp32 ? 4 : 0;
+        file += elements > kPiece
+                    ? blocks(elements) * (states + weights)
+                    : spec::nvme_bytes(elements * states) + (is_fp32 ? spec::nvme_bytes(elements * weights) : 0);
+      }
+      EXPECT_EQ(peak_bound(step, Tier::kNvme).bytes, file);
+      int64_t read = 0, written = 0, copied = 0;
+      for (const Op& op : step.ops) {
+        if (op.lane == Lane::kIo && op.kind != OpKind::kRelease)
+          for (const Value& value : op.reads)
+            (op.kind == OpKind::kFetch ? read : written) += step.values.at(value).bytes;
+        if (op.lane == Lane::kCopyOut && op.kind == OpKind::kEvict) copied += copied_bytes(step, op);
+      }
+      EXPECT_EQ(written, file);
+      EXPECT_EQ(copied, model.parameters() * (is_fp32 ? 4 : 2));
+      if (delayed) continue;  // gradients of all groups wait on the host, and weights are read again for their copies
+      EXPECT_EQ(read, file);
+      const int64_t a_piece = kPiece * (is_fp32 ? 4 + 4 + 8 : 2 + 2 + 12);
+      EXPECT_LE(peak_bound(step, Tier::kHost).bytes, 2 * a_piece + 16 * kBlock);
+      run.strategy.offload = "states";
+      EXPECT_EQ(in_order_peak(step, Tier::kDevice).bytes, in_order_peak(steps_of(run, 1)[0], Tier::kDevice).bytes);
+    }
+  }
+}
+
+// A piece is read while the one before is updated, and written while the next one is.
+TEST(HostStates, StreamPiecesThroughTheHost) {
+  spec::RunFile run = offload_run(1, 0, 2, "nvme");
+  run.model.width = 64, run.model.context = 256;
+  run.strategy.bucket = 4 * 2 * 4096;
+  program::Calibration machine;
+  machine.cores = 4;
+  machine.host_link_bytes_per_us = 1e5;
+  machine.update_us_per_element = 1e-2;
+  machine.op_overhead_us = 1;
+  machine.nvme_bytes_per_us = 12 / machine.update_us_per_element;  // as long to read as to update, and to write
+  const auto step_us = [&](int64_t bucket) {
+    run.strategy.bucket = bucket;
+    return simulate(steps_of(run, 1), spec::program_table(run, 1), machine, program::SharedMemoryCost(machine)).step_us;
+  };
+  EXPECT_LT(step_us(4 * 2 * 4096), 1.08 * step_us(25 << 20));  // the last piece of a layer has whole blocks
+  const Program step = steps_of(run, 1)[0];
+  EXPECT_GT(std::ranges::count_if(step.ops, [](const Op& op) { return op.kind == OpKind::kStep; }), 5);
+}
+
+TEST(HostStates, ProveInPieces_WithEveryTechnique) {
+  int index = 0;
+  for (const auto& [dp, zero] : {std::pair(1, 0), {2, 1}, {2, 2}, {2, 3}, {4, 3}}) {
+    for (const auto& [pp, tp] : {std::pair(1, 1), {2, 1}, {1, 2}}) {
+      for (const char* precision : {"fp32", "bf16", "fp16"}) {
+        for (const bool with_norm : {true, false}) {
+          if (dp * pp * tp > 8 || ++index % one_in(4, 11) != 0) continue;
+          spec::RunFile run = offload_run(dp, zero, 2, "nvme");
+          run.model.width = 64;
+          if (!with_norm) run = without_norm(run);
+          run.mesh.pp = pp, run.mesh.tp = tp;
+          run.strategy.precision = precision;
+          run.strategy.delayed_update = index % 3 == 0 && run.strategy.precision != "fp16";
+          if (zero == 3 && index % 2 == 0) run.strategy.gather_codec = "int8";
+          if (dp == 4) run.mesh.fsdp = 2;
+          const auto steps = steps_of(run, dp * pp * tp);
+          const auto is_piece = [](const auto& entry) {
+            return entry.first.kind == ValueKind::kState && entry.first.tensor > 1;
+          };
+          EXPECT_TRUE(std::ranges::any_of(steps[0].values, is_piece)) << index;
+        }
+      }
+    }
+  }
+}
+
+TEST(HostStates, MutantsOfPiecesAreFound) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    for (const int zero : {1, 3}) {
+      spec::RunFile run = offload_run(2, zero, 1, "nvme");
+      run.model.width = 64, run.strategy.precision = precision;
+      run.strategy.bucket = 4 * 8192;
+      const auto steps = steps_of(run, 2);
+      const program::Expectation expected = expectation_of(run, 2);
+      ASSERT_EQ(first_finding(steps, expected), "");
+      OpMutants mutants(steps, expected, [](const Op& op) {
+        const auto is_piece = [](const Value& value) {
+          return value.kind != ValueKind::kActivation && value.tensor > 0;
+        };
+        return op.kind != OpKind::kRelease &&
+               (std::ranges::any_of(op.reads, is_piece) || std::ranges::any_of(op.writes, is_piece));
+      });
+      const auto in_another = [](std::vector<Value>& values, ValueKind kind) {
+        bool changes = false;
+        for (Value& value : values) {
+          if (value.tensor == 0 || value.kind != kind) continue;
+          value.tensor = value.tensor == 1 ? 2 : 1;
+          changes = true;
+        }
+        return changes;
+      };
+      mutants.expect_found("left out", [](std::vector<Op>& ops, size_t i) {
+        ops.erase(ops.begin() + static_cast<long>(i));
+        return true;
+      });
+      for (const ValueKind kind : {ValueKind::kWeight, ValueKind::kGradient, ValueKind::kState}) {
+        mutants.expect_found("reads another piece",
+                             [&](std::vector<Op>& ops, size_t i) { return in_another(ops[i].reads, kind); });
+        mutants.expect_found("writes another piece",
+                             [&](std::vector<Op>& ops, size_t i) { return in_another(ops[i].writes, kind); });
+      }
+      mutants.expect_found("leaves out the other pieces", [](std::vector<Op>& ops, size_t i) {
+        if (ops[i].lane != Lane::kCopyIn) return false;
+        ops[i].reads.resize(1);
+        return true;
+      });
+      mutants.expect_found("after its use", [](std::vector<Op>& ops, size_t i) {
+        return ops[i].kind != OpKind::kStep && ops[i].lane != Lane::kCopyIn && ops[i].kind != OpKind::kEvict &&
+               move_after_use(ops, i);
+      });
+      EXPECT_GT(mutants.count(), 30);
+    }
   }
 }
 
