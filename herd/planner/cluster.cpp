@@ -55,6 +55,19 @@ Measured read_measured(const toml::table& table, const std::string& name) {
   return out;
 }
 
+MeasuredFiles read_files(const toml::table& table, const std::string& name) {
+  TableReader keys(table, name, "files.");
+  const MeasuredFiles out{.of = keys.text("of"), .depth = keys.bytes("depth"), .chunk = keys.bytes("chunk")};
+  keys.refuse_others();
+  constexpr int64_t kMaxDepth = 4096, kBlock = 4096, kMaxChunk = 1 << 30;
+  if (out.depth < 1 || out.depth > kMaxDepth)
+    refuse(name, "files.depth must be from 1 to 4096, got " + std::to_string(out.depth), "files.depth = 16");
+  if (out.chunk < kBlock || out.chunk > kMaxChunk || out.chunk % kBlock != 0)
+    refuse(name, "files.chunk must be whole blocks of 4096 bytes, at most 1 GiB, got " + std::to_string(out.chunk),
+           "files.chunk = \"1MiB\"");
+  return out;
+}
+
 // Returns the text of all that the times of a block's passes depend on.
 std::string configuration_of(const spec::RunFile& run, const spec::Layout& layout, int threads) {
   spec::RunFile model_only;
@@ -137,6 +150,10 @@ Cluster parse_cluster(std::string_view text, const std::string& name) {
     if (!measured->is_table()) refuse(name, "measured must be a table", "[measured]");
     cluster.measured = read_measured(*measured->as_table(), name);
   }
+  if (const toml::node* files = top.find("files")) {
+    if (!files->is_table()) refuse(name, "files must be a table", "[files]");
+    cluster.files = read_files(*files->as_table(), name);
+  }
   top.refuse_others();
   if (cluster.device.has_own_device && cluster.device.bytes_per_us <= 0)
     refuse(name, "a device of its own needs device.bytes_per_us", "device.bytes_per_us = 2e6");
@@ -158,6 +175,10 @@ std::string to_toml(const Cluster& cluster) {
     const double value = cluster.device.*efficiency.member;
     if (value < 1) out += std::string(efficiency.key) + " = " + spec::toml_number(value) + "\n";
   }
+  if (cluster.files)
+    out += "\n[files]\nof = " + spec::toml_quoted(cluster.files->of) +
+           "\ndepth = " + std::to_string(cluster.files->depth) + "\nchunk = " + std::to_string(cluster.files->chunk) +
+           "\n";
   if (!cluster.measured) return out;
   const Measured& m = *cluster.measured;
   out += "\n[measured]\nof = " + spec::toml_quoted(m.configuration) +
@@ -295,6 +316,7 @@ Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::
 Cluster without_measurements(Cluster cluster) {
   if (!cluster.measured) return cluster;
   cluster.measured.reset();
+  cluster.files.reset();
   const int64_t memory_bytes = cluster.device.memory_bytes;
   cluster.device = cluster.device.has_own_device ? assumed_device() : DeviceRates{};
   cluster.device.memory_bytes = memory_bytes;

@@ -50,6 +50,15 @@ struct Measured {
   bool operator==(const Measured&) const = default;
 };
 
+// Says how a run asked its files, after it had compared several ways (train/calibrate_files.h). The rate of that way is
+// DeviceRates::nvme_bytes_per_us.
+struct MeasuredFiles {
+  std::string of;     // folders and their devices
+  int64_t depth = 0;  // requests at a time for each file
+  int64_t chunk = 0;  // bytes of each
+  bool operator==(const MeasuredFiles&) const = default;
+};
+
 // Returns rates that a GPU of a server has, before any is measured.
 DeviceRates assumed_device();
 
@@ -59,6 +68,7 @@ struct Cluster {
   DeviceRates device;
   int64_t host_memory_bytes = 0;  // bytes per host; 0 = not stated
   std::optional<Measured> measured = {};
+  std::optional<MeasuredFiles> files = {};
   bool operator==(const Cluster&) const = default;
 };
 

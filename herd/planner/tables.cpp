@@ -114,6 +114,16 @@ std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan) {
                                        " in, at " + format_bytes(1e6 * rate) + "/s each way, " +
                                        format_us((p.host_link_out + p.host_link_in) / rate) + " alone");
   }
+  if (p.nvme.total() > 0) {
+    const double stated = static_cast<double>(plan.run.memory.nvme_bandwidth);
+    const double rate = stated > 0 ? stated : 1e6 * plan.cluster.device.nvme_bytes_per_us;
+    const auto& files = plan.cluster.files;
+    rows.emplace_back("files", "a rank's at " + format_bytes(rate) + "/s" +
+                                   (files ? ", " + std::to_string(files->depth) + " requests of " +
+                                                format_bytes(static_cast<double>(files->chunk)) +
+                                                " at a time, measured in " + printable(files->of)
+                                          : ""));
+  }
   if (plan.tokens > 0) {
     const double days = plan.tokens / p.tokens_per_s() / 86400;
     char text[160];

@@ -33,7 +33,6 @@ constexpr double kDeviceWarmSeconds = 2;  // of work after which a GPU has the c
 constexpr int kMaxDeviceRounds = 40;
 constexpr int64_t kStepsPerRound = 20;      // a long run may have more rounds: one for each so many of its steps
 constexpr int64_t kMaxElements = 16 << 20;  // elements that a measurement works on, about: more than caches hold
-constexpr double kSlowestDrive = 1e-3;      // bytes a us, so that no time is infinite where no rank has a file
 constexpr int64_t kSmallSide = 128;         // side of square matrices, if gradient memory has no room for the layer's
 constexpr double kFillValue = 1e-3;         // fills memory that is measured, since processors move zeros faster
 
@@ -100,12 +99,6 @@ class Measurements {
       machine.emulated_link_bytes_per_us = static_cast<double>(run_.memory.link) / 1e6;
     else
       machine.host_link_bytes_per_us = mean_over_ranks(host_link_bytes_per_us(), comm_);
-    if (run_.strategy.offload == "nvme" || run_.strategy.offload_activations == "nvme" ||
-        run_.strategy.file_layers > 0) {
-      const double given = static_cast<double>(run_.memory.nvme_bandwidth) / 1e6;
-      machine.nvme_bytes_per_us =
-          given > 0 ? given : std::max(mean_of_measured(nvme_bytes_per_us(), comm_), kSlowestDrive);
-    }
     for (int g = 0; g < parameters_.num_groups(); ++g) {
       if (!parameters_.holds(g) || parameters_.group(g).frozen()) continue;
       for (int k = 0; k < parameters_.num_states(); ++k) parameters_.update_state(k, g, first_piece(g)).zero_();
@@ -243,22 +236,6 @@ class Measurements {
       part.is_cpu() ? (void)optim::sum_of_squares(part) : (void)optim::sum_of_squares_on_device(part);
     });  // also a rank without gradients meets the others
     return count == 0 ? 0 : us / static_cast<double>(count);
-  }
-  // Returns the rate of this rank's file while all ranks use theirs; 0 where it has none, as a stage before the layers
-  // in files. It writes back what it has read.
-  double nvme_bytes_per_us() {
-    constexpr double kMaxBytes = 256 << 20;
-    double bytes = 0, us = 0;
-    meet_ranks();
-    for (const program::Value& value : parameters_.staged_values()) {
-      if (bytes >= kMaxBytes) break;
-      const auto begin = Clock::now();
-      parameters_.read_file({&value, 1});
-      parameters_.write_file({&value, 1});
-      us += us_since(begin);
-      bytes += 2 * static_cast<double>(parameters_.memory(value).nbytes());
-    }
-    return us > 0 ? bytes / us : 0;
   }
   // Returns the time of an all-reduce. Each call takes the next bucket, as a step does, so that none is in a cache.
   double reduce_us_per_byte() {

@@ -46,6 +46,7 @@
 #include "herd/topology/topology_text.h"
 #include "herd/train/block_timer.h"
 #include "herd/train/calibrate.h"
+#include "herd/train/calibrate_files.h"
 #include "herd/train/chain_source.h"
 #include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
@@ -180,6 +181,7 @@ struct Trainer::State {
   std::unique_ptr<RunCheckpoints> checkpoints;
   fs::path folder;
   int64_t num_parameters = 0;
+  std::string files_text;     // how files are asked, and how fast they are; empty without files
   double flops_per_step = 0;  // those of this rank
   double peak_gflops = 0;
   program::Simulation predicted;
@@ -241,6 +243,7 @@ struct Trainer::State {
   int64_t samples_before(int64_t step) const { return resumed.sample + (step - resumed.step) * layout.batch; }
   runtime::ModelBindings::Options options() const;
   runtime::FilePlace file_place() const;
+  std::optional<planner::MeasuredFiles> ask_files(program::Calibration& calibration);
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool drain, bool& stop);
   void execute(const runtime::StepInput& input, int64_t step);
@@ -351,7 +354,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   s.set_up_keepers(attempt.survives);
   s.buffers = std::make_unique<ModelBuffers>(s.model.blocks, table, s.keepers);
   s.weights = std::make_unique<runtime::WeightRefresher>(*s.parameters, *s.groups, step);
-  const program::Calibration calibration = [&] {
+  program::Calibration calibration = [&] {
     BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm,
                       [&](int64_t rows) { return s.source->example(run, rows); });
     program::Calibration measured_here =
@@ -359,9 +362,11 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
     measured_here.reads_ahead = s.source->reads_ahead();
     return measured_here;
   }();
+  const std::optional<planner::MeasuredFiles> files = s.ask_files(calibration);
   s.peak_gflops = calibration.matmul_flops_per_us * calibration.threads / 1e3;
   planner::Cluster cluster = planner::cluster_of(calibration, run, topology);
   cluster.measured = planner::measured_of(calibration, run, s.layout);
+  cluster.files = files;
   if (const std::string why = planner::why_no_program(run, s.layout); why.empty()) {
     s.predicted = planner::simulate_on(programs, table, cluster, calibration, ranks_here.size());
     if (!s.device.is_cpu()) count_workspaces(s.predicted, DeviceMemory::live_bytes(MemoryLabel::kActivations));
@@ -451,6 +456,31 @@ runtime::FilePlace Trainer::State::file_place() const {
   if (paths.empty()) paths.push_back(folder / "nvme" / id);
   for (fs::path& path : paths) path /= "rank" + std::to_string(comm.rank()) + ".nvme";
   return {.paths = std::move(paths), .run = id};
+}
+
+// Sets how files are asked, and their rate; returns what another start of the run may take over. Collective.
+std::optional<planner::MeasuredFiles> Trainer::State::ask_files(program::Calibration& calibration) {
+  const auto& strategy = run.strategy;
+  const bool has_files =
+      strategy.offload == "nvme" || strategy.offload_activations == "nvme" || strategy.file_layers > 0;
+  if (!has_files) return std::nullopt;
+  if (run.memory.nvme_bandwidth > 0) {
+    calibration.nvme_bytes_per_us = static_cast<double>(run.memory.nvme_bandwidth) / 1e6;
+    return std::nullopt;
+  }
+  const std::string drives = drives_of(file_place());
+  FileCalibrationOptions options;
+  options.known = known_files(folder / "cluster.toml", drives, comm);
+  const FileCalibration files = calibrate_files(*parameters, options, comm);
+  calibration.nvme_bytes_per_us = files.bytes_per_us;
+  files_text = "a rank's at " + format_bytes(1e6 * files.bytes_per_us) + "/s, " + std::to_string(files.requests.depth) +
+               " requests of " + format_bytes(static_cast<double>(files.requests.chunk)) + " at a time, " +
+               (options.known    ? "as measured before"
+                : files.compared ? "the fastest of several ways"
+                                 : "measured");
+  say("files: " + files_text);
+  if (!options.known && !files.compared) return std::nullopt;
+  return planner::MeasuredFiles{drives, files.requests.depth, files.requests.chunk};
 }
 
 runtime::StepInput Trainer::State::read_step(int64_t step) const {
@@ -639,6 +669,7 @@ void Trainer::State::write_report(const std::string& failure) {
   report.facts.push_back({"layout", spec::summary(layout)});
   report.facts.push_back({"parameters", format_count(static_cast<double>(num_parameters))});
   report.facts.push_back({"threads of a rank", std::to_string(at::get_num_threads())});
+  if (!files_text.empty()) report.facts.push_back({"files", files_text});
   if (resumed.step > 0) report.facts.push_back({"resumed at step", std::to_string(resumed.step)});
   if (num_restarts > 0) report.facts.push_back({"restarts of the job", std::to_string(num_restarts)});
   report.device_budget = run.memory.device_budget;

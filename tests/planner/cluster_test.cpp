@@ -70,6 +70,8 @@ TEST(Cluster, ComesBackFromItsOwnText_WhateverItsNamesHold) {
     Cluster cluster = parse_cluster(kTop + "[measured]\nloss_us = 1.0\n", "c.toml");
     cluster.name = cluster.measured->configuration = name;
     EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
+    cluster.files = MeasuredFiles{name, 64, 256 << 10};
+    EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
     cluster.topology.name = std::string(name).substr(0, std::string(name).find('\n'));
     EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
   }
@@ -97,6 +99,11 @@ TEST(Cluster, NamesKeyAndRule_WhenItIsWrong) {
   for (const char* share : {"0", "-0.5", "1.01", "nan", "\"most\""})
     EXPECT_THAT(refusal(kTop + "[device]\nefficiency_16bit = " + share + "\n"),
                 HasSubstr("device.efficiency_16bit expects a share from 1e-6 to 1"));
+  EXPECT_THAT(refusal(kTop + "[files]\nof = \"/x\"\ndepth = 0\nchunk = 4096\n"),
+              HasSubstr("files.depth must be from 1 to 4096, got 0"));
+  EXPECT_THAT(refusal(kTop + "[files]\nof = \"/x\"\ndepth = 16\nchunk = 5000\n"),
+              HasSubstr("files.chunk must be whole blocks of 4096 bytes, at most 1 GiB, got 5000"));
+  EXPECT_THAT(refusal(kTop + "[files]\ndpeth = 16\n"), HasSubstr("did you mean files.depth?"));
   EXPECT_THAT(refusal(kTop + "[device]\nown = 1\n"), HasSubstr("device.own expects true or false"));
   EXPECT_THAT(refusal(kTop + "[device]\nown = true\n"), HasSubstr("needs device.bytes_per_us"));
   EXPECT_THAT(refusal(kTop + "nmae = \"x\"\n"), HasSubstr("did you mean name?"));
