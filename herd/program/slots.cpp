@@ -109,11 +109,12 @@ class SlotAssignment {
   }
 
   void give_pool_slots(ValueKind kind, int depth, Codec codec = Codec::kPlain) {
-    const auto is_fetched_shard = [&](const Value& value) {
-      return kind == ValueKind::kWeight && !value.placement.is_whole();
+    const auto is_plain_shard = [&](const Value& value) {
+      const bool is_plain = kind == ValueKind::kWeight || (kind == ValueKind::kGradient && codec == Codec::kPlain);
+      return is_plain && !value.placement.is_whole();
     };
-    for (const bool fetched : {false, true})  // shards do not share buffers with wholes
-      give_pool_slots(kind, depth, codec, [&](const Value& value) { return is_fetched_shard(value) == fetched; });
+    for (const bool shards : {false, true})  // they do not share buffers with wholes
+      give_pool_slots(kind, depth, codec, [&](const Value& value) { return is_plain_shard(value) == shards; });
   }
 
   template <class Belongs>

@@ -263,10 +263,10 @@ std::vector<Key> make_keys() {
           false,
           {},
           "stages of the pipeline on each of its ranks; auto = 2 for interleaved and zero_bubble_v, else 1"},
-      text("strategy", "offload", Effect::kLayout, HERD_FIELD(strategy.offload), {"none", "states", "window", "nvme"},
+      text("strategy", "offload", Effect::kLayout, HERD_FIELD(strategy.offload),
+           {"none", "states", "window", "nvme", "nvme_gradients"},
            "what leaves the device's memory: states = optimizer states, to the host, where updates run; nvme = those, "
-           "to "
-           "files of each rank; window = states and weights, to the host"),
+           "to files of each rank; nvme_gradients = gradients, too; window = states and weights, to the host"),
       Key{"strategy",
           "window",
           Effect::kLayout,

@@ -116,8 +116,9 @@ int64_t uncounted_bytes(const Program& step) {
 void check_budgets(const std::vector<Program>& steps, const spec::RunFile& run) {
   check_budget(steps, program::Tier::kDevice, run.memory.device_budget, "memory.device_budget",
                "a smaller train.micro_batch");
-  check_budget(steps, program::Tier::kHost, run.memory.host_budget, "memory.host_budget",
-               run.strategy.offload == "nvme" ? "more ranks with strategy.zero" : "strategy.offload = \"nvme\"");
+  check_budget(
+      steps, program::Tier::kHost, run.memory.host_budget, "memory.host_budget",
+      run.strategy.offload.starts_with("nvme") ? "more ranks with strategy.zero" : "strategy.offload = \"nvme\"");
 }
 
 program::SlotRules slot_rules(const spec::RunFile& run) {

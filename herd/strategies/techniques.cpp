@@ -12,6 +12,7 @@
 #include "herd/strategies/expert_parallel.h"
 #include "herd/strategies/gather_codec.h"
 #include "herd/strategies/gradient_clipping.h"
+#include "herd/strategies/gradients_in_files.h"
 #include "herd/strategies/host_states.h"
 #include "herd/strategies/interleave.h"
 #include "herd/strategies/layer_major.h"
@@ -70,6 +71,7 @@ std::vector<Technique>& table() {
       delayed_update_row(),
       weight_window_row(),
       direct_host_row(),
+      gradients_in_files_row(),
       values_in_files_row(),
       gather_codec_row(),
       activation_offload_row(),

@@ -10,6 +10,7 @@
 #include "herd/base/error.h"
 #include "herd/program/program_names.h"
 #include "herd/spec/model_states.h"
+#include "herd/strategies/gradients_in_files.h"
 #include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
@@ -89,6 +90,7 @@ class FileOps {
   }
 
   bool is_here(const Value& value) const {
+    if (value.kind == ValueKind::kGradient) return false;  // its buffer is for the next one, until its update
     const auto here = here_.find(value.kind);
     return here != here_.end() && here->second == value;
   }
@@ -150,12 +152,13 @@ Program ValuesInFiles::rewrite(Program step) const {
       return other.first.placement != value.placement && is_kept_on_host(other.first, other.second) &&
              other.first.kind == value.kind && other.first.index == value.index;
     });
-    if (is_kept_on_host(value, info) && groups_.contains(value.index) && !has_parts) moved.insert(value);
+    const bool waits = gradients_ && value.kind == ValueKind::kGradient && value.tier == Tier::kHost;
+    if ((is_kept_on_host(value, info) || waits) && groups_.contains(value.index) && !has_parts) moved.insert(value);
   }
   for (const Value& value : moved) {
     program::ValueInfo& staged = step.values.at(value);
-    const bool is_piece = value.tensor > 0;  // of whole blocks
-    staged = {.bytes = is_piece ? staged.bytes : spec::nvme_bytes(staged.bytes), .pooled = true};
+    const bool is_in_blocks = value.tensor > 0 && value.kind != ValueKind::kGradient;  // pieces of weights and states
+    staged = {.bytes = is_in_blocks ? staged.bytes : spec::nvme_bytes(staged.bytes), .pooled = true};
     step.values[in_tier(value, Tier::kNvme)] = {.bytes = staged.bytes, .persistent = true};
   }
   const FileOps files(step.ops, moved);
@@ -171,6 +174,8 @@ Program ValuesInFiles::rewrite(Program step) const {
 Technique values_in_files_row() {
   return {.name = "values in files",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (has_gradients_in_files(step.run))
+              return std::make_unique<ValuesInFiles>(groups_from_layer(step, 0), /*gradients=*/true);
             if (step.run.strategy.offload == "nvme") return std::make_unique<ValuesInFiles>(groups_from_layer(step, 0));
             if (step.run.strategy.file_layers <= 0) return nullptr;
             check_files(step);

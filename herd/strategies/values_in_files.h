@@ -21,12 +21,15 @@ namespace herd::strategies {
 
 class ValuesInFiles final : public Strategy {
  public:
-  explicit ValuesInFiles(std::set<int> groups) : groups_(std::move(groups)) {}  // parameter groups in files
+  // `groups` are the parameter groups in files; with `gradients` their gradients, too, which wait there for updates.
+  explicit ValuesInFiles(std::set<int> groups, bool gradients = false)
+      : groups_(std::move(groups)), gradients_(gradients) {}
   std::string name() const override { return "values in files"; }
   program::Program rewrite(program::Program step) const override;
 
  private:
   const std::set<int> groups_;
+  const bool gradients_;
 };
 
 Technique values_in_files_row();  // returns its row in the table of techniques.h

@@ -462,7 +462,7 @@ runtime::FilePlace Trainer::State::file_place() const {
 std::optional<planner::MeasuredFiles> Trainer::State::ask_files(program::Calibration& calibration) {
   const auto& strategy = run.strategy;
   const bool has_files =
-      strategy.offload == "nvme" || strategy.offload_activations == "nvme" || strategy.file_layers > 0;
+      strategy.offload.starts_with("nvme") || strategy.offload_activations == "nvme" || strategy.file_layers > 0;
   if (!has_files) return std::nullopt;
   if (run.memory.nvme_bandwidth > 0) {
     calibration.nvme_bytes_per_us = static_cast<double>(run.memory.nvme_bandwidth) / 1e6;

@@ -185,6 +185,10 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   std::mt19937 apart = random;  // what is drawn of it changes nothing that is drawn later
   const bool pushes = pp == 1 && dp > 1 && !cuts && run.strategy.precision == "fp32" && run.strategy.offload == "none";
   if (pushes && chance(apart, 0.5)) draw_servers(apart, dp, run);
+  const bool writes_once = run.strategy.order == "layer_major" || (pp == 1 && micro_batches == 1);
+  const bool is_own = dp * fsdp == 1 || spec::stated_zero_stage(run) >= 2;
+  if (run.strategy.offload == "nvme" && !run.strategy.delayed_update && writes_once && is_own && chance(apart, 0.7))
+    run.strategy.offload = "nvme_gradients";
   if (pp == 1) return out;
   if (order != "file") {
     run.strategy.pipeline = order;

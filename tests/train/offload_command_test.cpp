@@ -13,7 +13,8 @@ namespace {
 
 const std::vector<std::string> kRun = run_to_move({"optimizer.lr=3e-4"});
 const std::string kOffload = "strategy.offload=states", kFiles = "strategy.offload=nvme",
-                  kWindow = "strategy.offload=window";
+                  kWindow = "strategy.offload=window",
+                  kPieces = "strategy.bucket=4096";  // layers are updated in pieces
 
 // By default each move in one of both precisions.
 TEST(OffloadCommand, TrainsAsOthersDo_AndCheckpointsMoveBothWays) {
@@ -28,8 +29,8 @@ TEST(OffloadCommand, TrainsAsOthersDo_AndCheckpointsMoveBothWays) {
     const std::pair<Layout, Layout> moves[] = {{{2, {kOffload}}, {2}},
                                                {{2, {"strategy.zero=3"}}, {2, {kOffload, "strategy.zero=2"}}},
                                                {{2, {kOffload, "mesh.pp=2"}}, {2, {kOffload, "mesh.tp=2"}}},
-                                               {{2, {kFiles, "strategy.zero=1"}}, {1, {kFiles}}},
-                                               {{2, {kOffload}}, {2, {kFiles, "mesh.pp=2"}}},
+                                               {{2, {kFiles, "strategy.zero=1", kPieces}}, {1, {kFiles}}},
+                                               {{2, {kOffload}}, {2, {kFiles, "mesh.pp=2", kPieces}}},
                                                {{2, {kWindow, "strategy.zero=3"}}, {2, {kWindow, "strategy.zero=1"}}},
                                                {{2, {kWindow, "strategy.zero=2"}}, {2, {kWindow, "mesh.fsdp=2"}}}};
     for (int index = 0; const auto& move : moves) {

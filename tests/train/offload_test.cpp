@@ -112,6 +112,35 @@ TEST(Offload, UpdatesInPieces_WithTheSameBits_AndTheMemoryThatIsPredicted) {
   }
 }
 
+// Gradients wait in files from their sum to their update.
+TEST(Offload, KeepsGradientsInFiles_WithTheSameBits_AndTheMemoryThatIsPredicted) {
+  constexpr int kSteps = 4;
+  int index = 0;
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+    for (const auto& [ranks, zero] : {std::pair(1, 0), {2, 2}, {3, 3}}) {
+      for (const std::string order : {"micro_batch_major", "layer_major"}) {
+        if (++index % one_in(4, 3) != 0) continue;
+        spec::RunFile run = tiny_run();
+        run.model.width = 48, run.model.ffn = 192;
+        run.strategy.precision = precision, run.strategy.zero = zero, run.strategy.order = order;
+        run.strategy.bucket = index % 3 == 0 ? 25 << 20 : 4096;
+        if (index % 8 == 0) run.optimizer.clip = 0, run.health.check_finite = precision == "fp16";
+        run.train.micro_batch = order == "layer_major" ? 2 : 12 / ranks;
+        const std::string what = precision + " ranks " + std::to_string(ranks) + " " + order;
+        run.strategy.offload = "nvme";
+        const Trained kept = train_in_threads(run, ranks, kSteps);
+        run.strategy.offload = "nvme_gradients";
+        const Trained moved = train_in_threads(run, ranks, kSteps);
+        expect_same_bits(kept, moved, what + ": ");
+        expect_memory_as_predicted(moved, what);
+        EXPECT_LT(program::peak_bound(moved.step, Tier::kDevice).bytes,
+                  program::peak_bound(kept.step, Tier::kDevice).bytes)
+            << what;
+      }
+    }
+  }
+}
+
 // What follows a skipped update copies its weights all the same, from staging buffers that other groups have used.
 TEST(Offload, SkipsAStepThatOverflows_WithTheSameBits) {
   spec::RunFile run = tiny_run();

@@ -147,6 +147,16 @@ inline void draw_schedule(const Combination& c, spec::RunFile& run) {
   run.strategy.credit = static_cast<int64_t>(c.seed / 5 % 6);
 }
 
+// Where each gradient is complete after one series of passes, it may wait in a file.
+inline void draw_gradients_in_files(const Combination& c, spec::RunFile& run) {
+  const bool has_norm = run.optimizer.clip > 0 || run.health.check_finite || c.precision == "fp16";
+  const bool is_split = run.mesh.pp > 1 || c.tp > 1 || c.ep > 1;
+  const bool is_own = c.ranks == c.tp * run.mesh.pp || spec::stated_zero_stage(run) >= 2;
+  if (run.strategy.offload == "nvme" && !run.strategy.delayed_update && is_own && run.strategy.shard == "slices" &&
+      (c.micro_batches == 1 || run.strategy.order == "layer_major") && !(has_norm && is_split) && run.mesh.pp == 1)
+    run.strategy.offload = "nvme_gradients";
+}
+
 // Width up to 64, of heads of any width; up to 5 layers; sizes mostly odd; dropout always on; a batch that the ranks
 // share unevenly more often than not, and which makes as many micro-batches as asked for.
 inline spec::RunFile drawn(const Combination& c) {
@@ -220,6 +230,7 @@ inline spec::RunFile drawn(const Combination& c) {
   if (c.seed % 3 == 2) run.data.packing = "documents";
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   if (c.ep == 1 && c.seed % 2 == 0) draw_schedule(c, run);
+  draw_gradients_in_files(c, run);
   return run;
 }
 
