@@ -54,7 +54,8 @@ Shown training_step(const ShowProgramOptions& options) {
           .run;
   out.layout = strategies::trainable_layout(out.run, options.ranks);
   out.model = spec::program_table(out.run, out.layout.micro_batch);
-  check_rank(options.rank, options.ranks);
+  out.cluster = server_of(out.layout.world_size);
+  check_rank(options.rank, out.layout.world_size);
   out.programs = strategies::compile_and_verify(out.run, out.model, out.layout);
   return out;
 }

@@ -85,21 +85,24 @@ std::optional<Topology> known_machines(const std::string& given, int ranks, cons
   return one_host(ranks, launch::usable_cores());
 }
 
-// Returns the ranks that the run can't do without. Throws kBadConfig where it can't do without any.
+// Returns the ranks that the run can't do without: those that serve, and rank 0, which writes the run's folder. Throws
+// kBadConfig where it can't do without any.
 std::vector<int> ranks_that_serve(const spec::RunFile& run, int all_ranks, int quorum) {
   const spec::Layout layout = strategies::trainable_layout(run, all_ranks);
-  const bool runs_ahead = strategies::staleness(run, layout) != 0;
+  const bool runs_ahead = strategies::staleness(run, layout) != 0, dedicated = layout.dedicated_servers > 0;
   const int servers = runs_ahead ? strategies::num_servers(run, layout) : all_ranks;
-  if (servers >= all_ranks) {
+  if (servers + (dedicated ? 1 : 0) >= all_ranks) {
     throw Error(
         Code::kBadConfig,
         "--survive " + std::to_string(quorum) + ": this run can't do without any of its " + std::to_string(all_ranks) +
             " ranks, which " + (runs_ahead ? "all serve" : "wait for each other in each step") +
+            (runs_ahead && dedicated ? ", but for rank 0, which saves" : "") +
             "\n  fix: strategy.sync = \"server_async\" without strategy.staleness = 0, and strategy.servers = 1 "
             "or more, but fewer than ranks; or --max-restarts");
   }
   std::vector<int> ranks(static_cast<size_t>(servers));
-  std::iota(ranks.begin(), ranks.end(), 0);
+  std::iota(ranks.begin(), ranks.end(), dedicated ? layout.world_size : 0);
+  if (dedicated) ranks.insert(ranks.begin(), 0);
   return ranks;
 }
 

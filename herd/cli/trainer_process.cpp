@@ -39,6 +39,10 @@ int ranks_of_mesh(const spec::RunFile& run) {
     ranks = size > kMaxRanks / ranks ? kMaxRanks + 1 : ranks * size;
     if (ranks > kMaxRanks) break;
   }
+  if (const int64_t servers = run.strategy.dedicated_servers; servers > 0) {
+    ranks += servers;
+    product += " + " + std::to_string(servers);
+  }
   if (ranks <= kMaxRanks) return static_cast<int>(ranks);
   throw Error(Code::kBadConfig, "the mesh's axes (dp * fsdp * tp * pp * cp) multiply to the ranks, at most " +
                                     std::to_string(kMaxRanks) + ", but " + product + " is more already" +

@@ -18,7 +18,7 @@ namespace {
 Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
                         CollectiveCostModel::LineCache* line_cache) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
-  const Cluster sized_cluster = with_ranks(cluster, ranks);
+  const Cluster sized_cluster = with_ranks(cluster, layout.world_size);
   const PartitionedModel cut(run, layout, sized_cluster);
   CollectiveCostModel cost(sized_cluster.topology, cut.model.compute_dtype, CollectiveCostModel::Timing::kFitLine);
   if (line_cache != nullptr) cost.share_lines_in(*line_cache);

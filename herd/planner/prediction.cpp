@@ -173,7 +173,7 @@ program::Simulation simulate_on(const std::vector<Program>& programs, const spec
 
 Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
-  const Cluster sized_cluster = with_ranks(cluster, ranks);
+  const Cluster sized_cluster = with_ranks(cluster, layout.world_size);
   const std::string why = why_not_simulated(run, layout, sized_cluster);
   if (!why.empty()) {
     if (!strategies::first_unsupported_setting(run)) {

@@ -160,6 +160,8 @@ struct Op {
   // Index on `axis` of the rank at the other end of kSend or kReceive, or of the owner for kBroadcast and kReduce.
   int peer = -1;
   int staleness = 0;  // of kPull: steps of other ranks that the weights may lack at most, or kNoBound
+  // Of kPush and kPull: parameter servers that are ranks of their own, without a Program; 0: ranks of the axis serve.
+  int servers = 0;
   // A kAllReduce of one gradient may sum one range of its elements: that of `part`, of `parts` ranges of equal size.
   int part = 0, parts = 1;
   bool operator==(const Op&) const = default;

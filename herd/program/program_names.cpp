@@ -206,6 +206,7 @@ std::string subject(const Program& step, const Op& op) {
   if (op.peer >= 0)
     append(out,
            (op.kind == OpKind::kReceive || op.kind == OpKind::kBroadcast ? "from " : "to ") + std::to_string(op.peer));
+  if (op.servers > 0) append(out, "at " + std::to_string(op.servers) + (op.servers == 1 ? " server" : " servers"));
   if (op.staleness == kNoBound) append(out, "without bound");
   if (op.staleness > 0) append(out, "within " + std::to_string(op.staleness));
   return out;

@@ -256,6 +256,8 @@ class Parser {
         if (op.axis == kNoAxis) refuse("must name an axis of the mesh after \"on\"");
       } else if ((words[i] == "to" || words[i] == "from") && more)
         op.peer = static_cast<int>(number(words[++i], kMaxNumber));
+      else if (words[i] == "at" && more)
+        op.servers = static_cast<int>(number(words[++i], kMaxNumber));
       else if (words[i] == "within" && more)
         op.staleness = static_cast<int>(number(words[++i], kMaxNumber));
       else if (words[i] == "without" && more && words[++i] == "bound")

@@ -179,7 +179,7 @@ class LocalOp {
   int update_delay() const { return model_.expected().proof.update_delay; }
 
   // Tells whether the group's weights come from parameter servers.
-  bool is_served(int group) const { return model_.expected().proof.num_servers > 0 && model_.version(group, 1) > 0; }
+  bool is_served(int group) const { return model_.expected().proof.has_servers() && model_.version(group, 1) > 0; }
 
   // Checks an op of a block: it reads the weights, its inputs, and in backward the gradients to which it adds.
   std::vector<Symbol> run_block_op(int first_block, int last_block) {
@@ -436,7 +436,7 @@ class LocalOp {
         check_complete(context_.op.reads[i], context_.reads[i], update_delay());
       }
     }
-    if (model_.expected().proof.num_servers > 0) wrong("updates weights, which parameter servers do");
+    if (model_.expected().proof.has_servers()) wrong("updates weights, which parameter servers do");
     if (gradient != nullptr && !model_.updates(gradient->index, context_.rank) &&
         model_.owner_of(gradient->index) != kNoOwner)
       wrong("updates group " + std::to_string(gradient->index) + ", which place " +

@@ -335,7 +335,7 @@ class SymbolicMachine {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
     const Mesh& mesh = model_.expected().mesh;
     const Proof& proof = model_.expected().proof;
-    const bool has_servers = proof.num_servers > 0 && op.axis == proof.shard_axis && mesh.index(op.axis, rank) >= 0;
+    const bool has_servers = proof.has_servers() && op.axis == proof.shard_axis && mesh.index(op.axis, rank) >= 0;
     if (!has_servers) add_finding_at(rank, position, "is on " + axis_name(mesh, op.axis) + ", which has no servers");
     if (!has_servers || op.reads.empty()) {
       complete(rank, position);
@@ -537,7 +537,7 @@ class SymbolicMachine {
     }
     const Proof& proof = model_.expected().proof;
     const int place = proof.shard_axis == kNoAxis ? 0 : model_.expected().mesh.index(proof.shard_axis, rank);
-    const bool serves = proof.num_servers == 0 || place < proof.num_servers;
+    const bool serves = !proof.has_servers() || place < proof.num_servers;
     for (const int group : model_.groups_of(rank)) {
       const int owner = model_.owner_of(group);
       const bool owns = owner == kNoOwner || owner == place, keeps_states = serves && owns;

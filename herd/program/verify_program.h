@@ -73,7 +73,11 @@ struct Proof {
   Codec weight_codec = Codec::kPlain;
   std::set<int> direct_blocks = {};  // blocks whose passes may read weights on the host
   int num_servers = 0;               // of the ranks along shard_axis, so many of the first are parameter servers, too
-  int staleness = 0;                 // steps that a weight's version may be behind in other ranks' pushes, or kNoBound
+  // Parameter servers that are ranks of their own. They hold all states, and no Program is proved of them: the version
+  // of a weight follows from the rounds that ranks have pushed.
+  int dedicated_servers = 0;
+  bool has_servers() const { return num_servers + dedicated_servers > 0; }
+  int staleness = 0;  // steps that a weight's version may be behind in other ranks' pushes, or kNoBound
   // Steps from a gradient to the update that it makes. With 1, the update in step t is of the gradient of step t - 1,
   // so passes of step t + 1 lack that of step t. What waits stays on the host from step to step.
   int update_delay = 0;

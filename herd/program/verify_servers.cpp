@@ -31,6 +31,14 @@ void check_round(const Model& model, const ServedGroup& served, int group, const
                     std::to_string(all.size()) + " that belong to it");
 }
 
+// Ranks that send to other servers than there are would wait for answers that never come.
+void check_servers(const Model& model, OpContext& context) {
+  const int servers = model.expected().proof.dedicated_servers;
+  if (context.op.servers != servers)
+    context.wrong.push_back("names " + std::to_string(context.op.servers) +
+                            " servers that are ranks of their own, but the run has " + std::to_string(servers));
+}
+
 std::string bound_text(int staleness) {
   return staleness == kNoBound ? "without bound" : "within " + std::to_string(staleness);
 }
@@ -58,6 +66,7 @@ std::vector<Symbol> run_push(const Model& model, OpContext& context, ServedGroup
   const bool fits = op.reads.size() == 1 && op.reads[0] == in_codec(gradient(group), op.reads[0].codec) &&
                     op.writes == std::vector<Value>{pushed(group)};
   if (!fits) context.wrong.push_back("must read one whole gradient, and write that it is pushed");
+  check_servers(model, context);
   const Symbol& gradient = context.reads[0];
   if (gradient.index != group || gradient.shards != 1)
     context.wrong.push_back("pushes another gradient than " + name_of(model, op.reads[0]));
@@ -84,6 +93,7 @@ std::vector<Symbol> run_pull(const Model& model, OpContext& context, ServedGroup
                                 : "must read that a gradient is pushed, and write weights, as its rank serves nothing");
     return out;
   }
+  check_servers(model, context);
   const Symbol& push = context.reads[0];
   if (push.index != group || push.version != context.step)
     context.wrong.push_back("pulls " + name_of(model, op.writes[0]) + " after a push of step " +

@@ -77,6 +77,7 @@ class FlatParameters {
   FlatParameters& operator=(const FlatParameters&) = delete;
 
   at::Device device() const { return groups_.front()->device(); }  // that of all but what the host keeps
+  const Groups& groups() const { return groups_; }
   int num_groups() const { return static_cast<int>(groups_.size()); }
   nn::ParameterGroup& group(int index) const { return *groups_[static_cast<size_t>(index)]; }
   int index_of(const nn::ParameterGroup& group) const;  // throws kBug if the group is not among these

@@ -151,11 +151,19 @@ void fill_mesh(Layout& layout, const RunFile& run, bool tied, int key_copies) {
 
 }  // namespace
 
-Layout resolve_mesh(const RunFile& run, int world_size) {
-  if (world_size < 1) {
+Layout resolve_mesh(const RunFile& run, int num_ranks) {
+  if (num_ranks < 1) {
     throw Error(Code::kBadConfig,
-                "the number of ranks must be >= 1, got " + std::to_string(world_size) + "\n  fix: --ranks 2");
+                "the number of ranks must be >= 1, got " + std::to_string(num_ranks) + "\n  fix: --ranks 2");
   }
+  const int64_t servers = run.strategy.dedicated_servers;
+  if (servers >= num_ranks) {
+    throw Error(Code::kBadConfig, "strategy.dedicated_servers = " + std::to_string(servers) + " of " +
+                                      std::to_string(num_ranks) + (num_ranks == 1 ? " rank" : " ranks") +
+                                      " leaves none to train\n  fix: --ranks " + std::to_string(servers + 1) +
+                                      ", or strategy.dedicated_servers = " + std::to_string(num_ranks - 1));
+  }
+  const int world_size = num_ranks - static_cast<int>(servers);
   const auto& mesh = run.mesh;
   const std::vector<AxisSize> axes = {
       {"dp", std::max<int64_t>(mesh.dp, 1)}, {"fsdp", mesh.fsdp}, {"tp", mesh.tp}, {"pp", mesh.pp}, {"cp", mesh.cp}};
@@ -184,6 +192,7 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
   }
   Layout layout;
   layout.world_size = world_size;
+  layout.dedicated_servers = static_cast<int>(servers);
   layout.dp = static_cast<int>(mesh.dp > 0 ? mesh.dp : world_size / product);
   layout.fsdp = static_cast<int>(mesh.fsdp);
   layout.tp = static_cast<int>(mesh.tp);
@@ -228,6 +237,8 @@ std::string summary(const Layout& layout) {
     if (axis.size > 1) out += " * " + size_text(axis, axis.size);
   }
   if (layout.ep > 1) out += ", ep " + std::to_string(layout.ep);
+  if (layout.dedicated_servers > 0)
+    out += ", and " + std::to_string(layout.dedicated_servers) + " more that only serve";
   const std::string share = layout.samples_min == layout.samples_max
                                 ? std::to_string(layout.samples_max)
                                 : std::to_string(layout.samples_min) + " or " + std::to_string(layout.samples_max);

@@ -11,7 +11,8 @@
 namespace herd::spec {
 
 struct Layout {
-  int world_size = 1;
+  int world_size = 1;         // the ranks that train
+  int dedicated_servers = 0;  // ranks of the job beside them, the last ones, which are parameter servers alone
   // Holds the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose ranks are
   // neighbours. Then follow an axis dp*fsdp if both exist, products of these with cp, and an axis of the first and the
   // last stage if the embedding is tied, then local_axis and hosts_axis. Then "keys" (key_copies_axis) if ranks hold
@@ -51,9 +52,9 @@ struct Layout {
   }  // returns those of its own
 };
 
-// Throws kBadConfig if the mesh does not cover the world. strategies::trainable_layout() checks whether this version
-// can run it.
-Layout resolve_mesh(const RunFile& run, int world_size);
+// `num_ranks` counts those of the job. Throws kBadConfig if the mesh does not cover the ranks that train.
+// strategies::trainable_layout() checks whether this version can run it.
+Layout resolve_mesh(const RunFile& run, int num_ranks);
 
 // Returns the ZeRO stage that a run file asks for; mesh.fsdp > 1 means 3 where strategy.zero is 0.
 int stated_zero_stage(const RunFile& run);

@@ -100,6 +100,7 @@ struct RunFile {
     std::string compression_exclude = "none";      // patterns of parameters whose gradients stay in fp32
     std::string sync = "all_reduce";               // how gradients become weights: all_reduce, server, server_async
     int64_t servers = 0;                           // data ranks that serve with sync = "server.."; 0 = all of them
+    int64_t dedicated_servers = 0;                 // with sync = "server..": the last ranks, which serve alone
     int64_t staleness = -1;                        // with server_async: steps ahead of the slowest; -1 = no bound
     bool automatic = false;                        // auto: herd chooses zero, recompute and micro_batch
     bool secondary_shard = false;                  // ZeRO-3: a second shard of weights, over the ranks of a host

@@ -104,6 +104,19 @@ void check_experts(const RunFile& run) {
           "strategy.sync = \"server\", or model.bias_balancing = 0");
 }
 
+void check_servers(const RunFile& run) {
+  const auto& strategy = run.strategy;
+  if (strategy.dedicated_servers == 0) return;
+  const std::string servers = "strategy.dedicated_servers = " + std::to_string(strategy.dedicated_servers);
+  require(strategy.sync != "all_reduce",
+          servers + " has nobody to serve: with strategy.sync = \"all_reduce\" ranks update by themselves",
+          "strategy.sync = \"server\", or strategy.dedicated_servers = 0");
+  require(strategy.servers == 0,
+          servers + " serve in place of ranks that train, and strategy.servers = " + std::to_string(strategy.servers) +
+              " asks for these",
+          "strategy.servers = 0, or strategy.dedicated_servers = 0");
+}
+
 void check_packing(const RunFile& run) {
   if (!run.data.packs_documents()) return;
   const std::string packing = "data.packing = \"documents\"", fix = "data.packing = \"none\"";
@@ -144,6 +157,7 @@ void check_rules(const RunFile& run) {
   check_rotary(model);
   check_experts(run);
   check_packing(run);
+  check_servers(run);
   require(
       model.norm == "rmsnorm" || !has_rms_norm(model),
       "model.kind = \"" + model.kind + "\" has RMS norms: model.norm must be \"rmsnorm\", got \"" + model.norm + "\"",

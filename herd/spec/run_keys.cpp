@@ -332,6 +332,11 @@ std::vector<Key> make_keys() {
           "strategy", "servers", Effect::kLayout, HERD_FIELD(strategy.servers), 0,
           "with sync = server or server_async, so many data ranks serve, the first of them, each an equal share of all "
           "elements; 0 = every data rank"),
+      integer(
+          "strategy", "dedicated_servers", Effect::kLayout, HERD_FIELD(strategy.dedicated_servers), 0,
+          "with sync = server or server_async, so many ranks of the job serve and do nothing else, the last of them, "
+          "each an equal share of all elements; [mesh] covers the others; 0 = data ranks serve",
+          1e6),
       integer("strategy", "staleness", Effect::kTraining, HERD_FIELD(strategy.staleness), -1,
               "with sync = server_async, a rank that is more than so many steps ahead of the slowest one waits; 0 = as "
               "with server, -1 = no bound",

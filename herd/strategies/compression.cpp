@@ -214,13 +214,15 @@ program::Program Compression::rewrite(program::Program step) const {
 Technique compression_row() {
   return {.name = "compression",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            if (step.run.strategy.compression == "none" || step.layout.gradient_ranks() == 1) return nullptr;
+            const bool pushes = uses_servers(step.run, step.layout);
+            if (step.run.strategy.compression == "none" || (step.layout.gradient_ranks() == 1 && !pushes))
+              return nullptr;
             GradientCodec codec = gradient_codec(step.run, step.model.groups);
             check_run(step, codec);
             if (sums_encoded_shards(step))
               return std::make_unique<EncodedShards>(codec.form, step.model.gradient_dtype, step.layout.local_axis,
                                                      step.layout.hosts_axis);
-            const int servers = uses_servers(step.run, step.layout) ? num_servers(step.run, step.layout) : 0;
+            const int servers = pushes ? num_servers(step.run, step.layout) : 0;
             return std::make_unique<Compression>(std::move(codec), step.model.groups, step.model.tp, servers);
           },
           .extend_proof = [](const StepContext& step,

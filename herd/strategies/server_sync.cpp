@@ -6,6 +6,8 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/program/build.h"
 #include "herd/program/program_names.h"
 
 namespace herd::strategies {
@@ -67,6 +69,33 @@ void check_run(const StepContext& step) {
          "the servers keep the states on the host already", "strategy.offload = \"none\"");
 }
 
+// Of M bytes of gradients each of k dedicated servers keeps M/k of weights, what the optimizer keeps of as many
+// elements, and room for n * M/k of pushes. No Program says so.
+void check_server_memory(const StepContext& step) {
+  const int servers = step.layout.dedicated_servers, ranks = step.layout.data_ranks();
+  const int64_t budget = step.run.memory.host_budget;
+  if (servers == 0 || budget == 0) return;
+  int64_t elements = 0;
+  for (size_t g = 0; g < step.model.groups.size(); ++g) {
+    if (!step.model.groups[g].frozen) elements += step.model.group_elements(static_cast<int>(g));
+  }
+  const int64_t per_element = 4 + program::state_bytes_per_parameter(step.run) + 4 * ranks;
+  const int64_t bytes = elements * per_element / servers;
+  if (bytes <= budget) return;
+  throw Error(Code::kOverBudget,
+              "a dedicated server holds weights, states and the gradients of " + std::to_string(ranks) + " ranks, " +
+                  std::to_string(elements) + " elements * " + std::to_string(per_element) + " bytes / " +
+                  std::to_string(servers) + (servers == 1 ? " server = " : " servers = ") +
+                  format_bytes(static_cast<double>(bytes)) + ", but memory.host_budget = " +
+                  format_bytes(static_cast<double>(budget)) + "\n  fix: strategy.dedicated_servers = " +
+                  std::to_string((elements * per_element + budget - 1) / budget) + ", or a larger memory.host_budget");
+}
+
+ServerSync::Servers servers_of(const StepContext& step) {
+  if (step.layout.dedicated_servers > 0) return {.dedicated = step.layout.dedicated_servers};
+  return {.on_axis = num_servers(step.run, step.layout)};
+}
+
 // A bound that nothing keeps is refused rather than left aside.
 void check_staleness(const spec::RunFile& run) {
   if (run.strategy.staleness <= 0 || run.strategy.sync == "server_async") return;
@@ -83,8 +112,8 @@ std::string ServerSync::name() const { return "parameter servers"; }
 Program ServerSync::rewrite(Program step) const {
   const std::map<int, size_t> last = last_uses(step);
   const int ranks = step.mesh.size(axis_);
-  const bool serves = step.mesh.index(axis_, step.rank) < num_servers_;
-  const auto part_of = [&](int64_t bytes) { return (bytes + num_servers_ - 1) / num_servers_; };
+  const bool serves = step.mesh.index(axis_, step.rank) < servers_.on_axis;
+  const auto part_of = [&](int64_t bytes) { return (bytes + servers_.on_axis - 1) / servers_.on_axis; };
   std::vector<Op> ops;
   for (size_t i = 0; i < step.ops.size(); ++i) {
     if (step.ops[i].kind == OpKind::kStep) continue;
@@ -103,13 +132,15 @@ Program ServerSync::rewrite(Program step) const {
                      .lane = program::Lane::kReduce,
                      .reads = {gradient},
                      .writes = {pushed},
-                     .axis = axis_});
+                     .axis = axis_,
+                     .servers = servers_.dedicated});
       Op pull{.kind = OpKind::kPull,
               .lane = program::Lane::kGather,
               .reads = {pushed},
               .writes = {weight},
               .axis = axis_,
-              .staleness = staleness_};
+              .staleness = staleness_,
+              .servers = servers_.dedicated};
       auto kept = step.values.extract(program::state(group));
       if (serves) {
         const Value state = in_tier(placed(kept.key(), program::kWhole.shard_on(axis_)), program::Tier::kHost);
@@ -127,7 +158,7 @@ Program ServerSync::rewrite(Program step) const {
 }
 
 bool uses_servers(const spec::RunFile& run, const spec::Layout& layout) {
-  return run.strategy.sync != "all_reduce" && layout.data_ranks() > 1;
+  return run.strategy.sync != "all_reduce" && (layout.data_ranks() > 1 || layout.dedicated_servers > 0);
 }
 
 int staleness(const spec::RunFile& run, const spec::Layout& layout) {
@@ -136,6 +167,7 @@ int staleness(const spec::RunFile& run, const spec::Layout& layout) {
 }
 
 int num_servers(const spec::RunFile& run, const spec::Layout& layout) {
+  if (layout.dedicated_servers > 0) return layout.dedicated_servers;
   return run.strategy.servers == 0 ? layout.data_ranks() : static_cast<int>(run.strategy.servers);
 }
 
@@ -145,18 +177,21 @@ Technique server_sync_row() {
             check_staleness(step.run);
             if (!uses_servers(step.run, step.layout)) return nullptr;
             check_run(step);
-            return std::make_unique<ServerSync>(step.layout.data_axis, num_servers(step.run, step.layout),
+            check_server_memory(step);
+            return std::make_unique<ServerSync>(step.layout.data_axis, servers_of(step),
                                                 staleness(step.run, step.layout));
           },
           .extend_proof =
               [](const StepContext& step, program::Proof& proof) {
                 if (!uses_servers(step.run, step.layout)) return;
                 proof.shard_axis = step.layout.data_axis;
-                proof.num_servers = num_servers(step.run, step.layout);
+                proof.num_servers = servers_of(step).on_axis;
+                proof.dedicated_servers = servers_of(step).dedicated;
                 proof.staleness = staleness(step.run, step.layout);
               },
           .supports = {{"strategy.sync", {"server", "server_async"}},
                        {"strategy.servers", {}},
+                       {"strategy.dedicated_servers", {}},
                        {"strategy.staleness", {}}}};
 }
 

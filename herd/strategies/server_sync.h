@@ -1,6 +1,6 @@
 // Parameter servers over one axis of n ranks: no rank sums gradients or updates weights. Each rank pushes its gradient
 // of a group as soon as it is complete, the servers sum and update, and the rank pulls the weights before the next
-// step. The first k ranks serve, each 1/k of all elements.
+// step. The first k ranks serve, or k ranks of their own that train nothing, each 1/k of all elements.
 //   Synchronous, the servers update once all ranks have pushed. With a staleness s > 0, or without a bound, they update
 // with each push, and a rank waits for others only where it is more than s steps ahead of the slowest.
 //   Of M gradient bytes a worker sends M and receives M; a server receives and sends n * M/k. What a rank gives to its
@@ -18,19 +18,25 @@ namespace herd::strategies {
 
 class ServerSync final : public Strategy {
  public:
+  struct Servers {
+    int on_axis = 0;    // ranks of the axis that serve, the first ones
+    int dedicated = 0;  // ranks of their own, in place of those
+  };
   // `staleness` is in steps, or program::kNoBound.
-  ServerSync(int axis, int num_servers, int staleness = 0)
-      : axis_(axis), num_servers_(num_servers), staleness_(staleness) {}
+  ServerSync(int axis, Servers servers, int staleness = 0) : axis_(axis), servers_(servers), staleness_(staleness) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  int axis_, num_servers_, staleness_;
+  int axis_;
+  Servers servers_;
+  int staleness_;
 };
 
-// Counts the ranks that serve. REQUIRES uses_servers(run, layout).
+// Counts the ranks that serve, on the data axis or of their own. REQUIRES uses_servers(run, layout).
 int num_servers(const spec::RunFile& run, const spec::Layout& layout);
-// Tells whether the run's ranks push to parameter servers. One rank alone updates by itself.
+// Tells whether the run's ranks push to parameter servers. One rank alone updates by itself,
+// unless there are ranks that only serve.
 bool uses_servers(const spec::RunFile& run, const spec::Layout& layout);
 // Returns how many steps a rank may be ahead of the slowest, or program::kNoBound. 0 where ranks wait for each other.
 int staleness(const spec::RunFile& run, const spec::Layout& layout);

@@ -251,7 +251,8 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
     if (data * fsdp * context <= same) (data > 1 || fsdp == 1 ? data : fsdp) *= 2;
     experts = data * fsdp * context / same;
   }
-  Quotient out{run, stages * data * fsdp * context * tensor};
+  Quotient out{run, stages * data * fsdp * context * tensor + layout.dedicated_servers};
+  out.run.strategy.servers = std::min<int64_t>(run.strategy.servers, data * fsdp);
   if (has_hosts) out.run.mesh.ranks_per_host = 2 * context * tensor;
   if (copies > 1) out.run.model.kv_heads = keys;
   if (context > 1 && copies == 1) out.run.model.kv_heads = run.model.heads;  // which its ranks divide
@@ -287,8 +288,9 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout, bool 
 std::string quotient_text(const spec::RunFile& run, const spec::Layout& layout, const Program& step, bool is_chain) {
   if (proves_run_itself(step, layout)) return "";
   const Quotient quotient = quotient_of(run, layout, is_chain);
-  return std::to_string(quotient.ranks) + " ranks that stand for " + std::to_string(layout.world_size) + " (" +
-         summary(spec::resolve_mesh(quotient.run, quotient.ranks)) + ")";
+  const spec::Layout small = spec::resolve_mesh(quotient.run, quotient.ranks);
+  return std::to_string(small.world_size) + " ranks that stand for " + std::to_string(layout.world_size) + " (" +
+         summary(small) + ")";
 }
 
 std::vector<Program> programs_of_run(const spec::RunFile& run, const spec::ModelTable& model,

@@ -33,7 +33,8 @@ class FamilySource final : public ModelSource {
   spec::RunFile complete(spec::RunFile run, Communicator&) const override { return run; }
   models::Model make(const spec::RunFile& run, const spec::ModelTable& table, const program::Program& step,
                      at::Device device) const override {
-    const spec::Layout layout = spec::resolve_mesh(run, step.mesh.world_size);
+    const spec::Layout layout =
+        spec::resolve_mesh(run, step.mesh.world_size + static_cast<int>(run.strategy.dedicated_servers));
     return models::make_model(run.model, table, {step.tensor_place(), layout.expert_place(step.rank)}, device);
   }
   std::unique_ptr<Samples> open(const spec::RunFile& run, Split split, Communicator&) const override {

@@ -40,10 +40,10 @@ PartOf part_to_save(const runtime::FlatParameters& parameters) {
 
 // Adds the elements of each parameter of a group that lie in `part`. `memory` begins at element `first` of the group,
 // as does `low`, which holds the lower halves where it is defined.
-void add_pieces(const runtime::FlatParameters& parameters, int group, kernels::ElementRange part, int64_t first,
-                const at::Tensor& memory, const at::Tensor& low,
-                const std::function<std::string(const std::string&)>& name, std::vector<NamedTensor>& out) {
-  for (const nn::Parameter& parameter : parameters.group(group).parameters()) {
+void add_pieces(const nn::ParameterGroup& group, kernels::ElementRange part, int64_t first, const at::Tensor& memory,
+                const at::Tensor& low, const std::function<std::string(const std::string&)>& name,
+                std::vector<NamedTensor>& out) {
+  for (const nn::Parameter& parameter : group.parameters()) {
     const auto& spec = parameter.spec();
     const int64_t begin = std::max(part.begin, parameter.offset());
     const int64_t end = std::min(part.end, parameter.offset() + spec.elements());
@@ -78,7 +78,7 @@ std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, c
   for (int g = 0; g < parameters.num_groups(); ++g) {
     if (!parameters.holds(g)) continue;
     const at::Tensor master = parameters.own_master(g);
-    add_pieces(parameters, g, part_of(g), parameters.part(g).begin,
+    add_pieces(parameters.group(g), part_of(g), parameters.part(g).begin,
                master.defined() ? master : parameters.own_weights(g), parameters.own_low_halves(g), same_name, tensors);
   }
   return tensors;
@@ -91,7 +91,7 @@ std::vector<NamedTensor> tensors_of(const runtime::FlatParameters& parameters, c
     for (int g = 0; g < parameters.num_groups(); ++g) {
       if (!parameters.holds(g) || parameters.group(g).frozen()) continue;
       add_pieces(
-          parameters, g, part_of(g), parameters.part(g).begin, parameters.own_state(k, g), {},
+          parameters.group(g), part_of(g), parameters.part(g).begin, parameters.own_state(k, g), {},
           [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);
     }
   return tensors;
@@ -101,7 +101,7 @@ std::vector<NamedTensor> waiting_gradients(const runtime::FlatParameters& parame
   std::vector<NamedTensor> tensors;
   for (int g = 0; g < parameters.num_groups(); ++g) {
     if (!parameters.holds(g) || parameters.group(g).frozen()) continue;
-    add_pieces(parameters, g, part_of(g), parameters.part(g).begin, parameters.update_gradient(g), {},
+    add_pieces(parameters.group(g), part_of(g), parameters.part(g).begin, parameters.update_gradient(g), {},
                waiting_gradient_name, tensors);
   }
   return tensors;
@@ -131,21 +131,21 @@ std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters
 
 std::vector<NamedTensor> weights_of_server(const runtime::ServedParameters& served,
                                            const runtime::FlatParameters& parameters, bool first) {
-  const std::vector<int> groups = served.groups();
+  const runtime::ServerShare& share = served.share();
   return weights_of(parameters, [&](int group) {
-    if (std::find(groups.begin(), groups.end(), group) != groups.end()) return served.served(group);
+    const bool is_served = std::ranges::find(share.groups(), group) != share.groups().end();
+    if (is_served && !share.is_dedicated()) return share.served(group);
     return first ? parameters.part(group) : kernels::ElementRange{0, 0};
   });
 }
 
-std::vector<NamedTensor> served_tensors(const runtime::ServedParameters& served,
-                                        const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
+std::vector<NamedTensor> served_tensors(const runtime::ServerShare& share, const optim::Optimizer& optimizer) {
   std::vector<NamedTensor> tensors;
-  for (int k = 0; k < served.num_moments(); ++k) {
-    for (const int g : served.groups()) {
-      const kernels::ElementRange part = served.served(g);
+  for (int k = 0; k < share.num_moments(); ++k) {
+    for (const int g : share.groups()) {
+      const kernels::ElementRange part = share.served(g);
       add_pieces(
-          parameters, g, part, part.begin, served.moment(k, g), {},
+          share.group(g), part, part.begin, share.moment(k, g), {},
           [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);
     }
   }

@@ -32,12 +32,11 @@ std::vector<NamedTensor> saved_waiting_gradients(const runtime::FlatParameters& 
 std::vector<NamedTensor> residual_tensors(const runtime::EncodedGradients& encoded,
                                           const runtime::FlatParameters& parameters, int rank);
 // Returns the weights that the server of this rank saves where servers alone save: those that it updates, and on the
-// first one the frozen ones.
+// first one the frozen ones. Of dedicated servers, which save none, the first rank that trains saves all.
 std::vector<NamedTensor> weights_of_server(const runtime::ServedParameters& served,
                                            const runtime::FlatParameters& parameters, bool first);
 // Returns the optimizer's states that the server of this rank keeps.
-std::vector<NamedTensor> served_tensors(const runtime::ServedParameters& served,
-                                        const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
+std::vector<NamedTensor> served_tensors(const runtime::ServerShare& share, const optim::Optimizer& optimizer);
 // Names all tensors of the run, also those of which this rank has nothing.
 std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 

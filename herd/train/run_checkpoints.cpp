@@ -63,6 +63,10 @@ std::optional<int64_t> updates_of(const Manifest& manifest, const std::string& c
 
 }  // namespace
 
+std::map<std::string, std::string> shard_notes_of_servers(int64_t step, int64_t updates) {
+  return {{"step", std::to_string(step)}, {kUpdatesNote, std::to_string(updates)}};
+}
+
 RunCheckpoints::RunCheckpoints(const spec::RunFile& run, OwnedFolder& folder, Communicator& comm,
                                CheckpointPeers& peers, const Savers& savers, const States& states)
     : run_(run),
@@ -162,7 +166,7 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint, const std::stri
     if (is_residual_name(name) || is_waiting_gradient_name(name)) names.insert(name);
   }
   if (states_.served != nullptr) {
-    const auto served = served_tensors(*states_.served, states_.parameters, states_.optimizer);
+    const auto served = served_tensors(states_.served->share(), states_.optimizer);
     tensors.insert(tensors.end(), served.begin(), served.end());
   }
   std::set<std::string> available;
@@ -250,7 +254,7 @@ void RunCheckpoints::save(const Position& done) {
     tensors.insert(tensors.end(), residuals.begin(), residuals.end());
   }
   if (states_.served != nullptr) {
-    const auto served = served_tensors(*states_.served, states_.parameters, states_.optimizer);
+    const auto served = served_tensors(states_.served->share(), states_.optimizer);
     tensors.insert(tensors.end(), served.begin(), served.end());
   }
   if (states_.bindings.has_waiting_gradient()) {
@@ -260,8 +264,8 @@ void RunCheckpoints::save(const Position& done) {
   }
   std::map<std::string, std::string> shard_notes;
   if (states_.served != nullptr) {
-    notes[kUpdatesNote] = std::to_string(states_.served->updates(savers_.comm));
-    shard_notes = {{"step", std::to_string(done.step)}, {kUpdatesNote, notes[kUpdatesNote]}};
+    shard_notes = shard_notes_of_servers(done.step, states_.served->updates(savers_.comm));
+    notes[kUpdatesNote] = shard_notes.at(kUpdatesNote);
   }
   if (states_.buffers != nullptr) {
     states_.buffers->synchronize();

@@ -33,6 +33,9 @@ struct Position {
   std::optional<int64_t> updates = {};  // of each weight by parameter servers, where not one a step
 };
 
+// Returns what a shard of a run with parameter servers states of itself.
+std::map<std::string, std::string> shard_notes_of_servers(int64_t step, int64_t updates);
+
 class RunCheckpoints {
  public:
   // A checkpoint saves these and is loaded into them. It borrows all.
@@ -45,7 +48,8 @@ class RunCheckpoints {
     runtime::ServedParameters* served = nullptr;   // null where ranks update by themselves
     ModelBuffers* buffers = nullptr;               // null where there are none to save
   };
-  // The ranks that save: all, or those that serve where ranks run ahead of each other.
+  // The ranks that save: all, or those that serve where ranks run ahead of each other. Dedicated servers are among
+  // them.
   struct Savers {
     Communicator& comm;
     CheckpointPeers& peers;

@@ -16,7 +16,7 @@ namespace herd::train {
 
 // Returns by group the elements of its flat gradient that stay exact.
 std::map<int, std::vector<kernels::ElementRange>> exact_elements(const strategies::GradientCodec& codec,
-                                                                 const runtime::FlatParameters& parameters);
+                                                                 const runtime::Groups& groups);
 
 // Returns null where the step sums or pushes gradients without residuals. Borrows `parameters`, and `served`, which is
 // null in a step without pushes.

@@ -16,7 +16,7 @@ namespace {
 
 // Where each push is an update, n ranks take n of them in a step, each with its part of the step's gradient. SGD's add
 // up to one update, but for weight decay. AdamW's length does not depend on the gradient's, so that each is 1/n of one.
-void share_step(int ranks, runtime::ServedParameters::Options& options) {
+void share_step(int ranks, runtime::ServedOptions& options) {
   if (auto* sgd = std::get_if<kernels::SgdHyper>(&options.optimizer)) {
     sgd->weight_decay /= ranks;
   } else {
@@ -31,25 +31,17 @@ std::vector<at::ScalarType> own_state_types(const spec::RunFile& run, const spec
   return state_types(run.optimizer);
 }
 
-std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile& run, const spec::ModelTable& table,
-                                                             const spec::Layout& layout,
-                                                             const runtime::FlatParameters& parameters,
-                                                             const program::Program& step,
-                                                             const optim::LearningRate& rate) {
-  if (!strategies::uses_servers(run, layout)) return nullptr;
-  runtime::ServedParameters::Options options{.optimizer = {}, .rate = rate, .check_finite = run.health.check_finite};
-  if (!parameters.device().is_cpu())
-    throw Error(Code::kBadConfig, "strategy.sync = \"" + run.strategy.sync +
-                                      "\" does not go with a rank that computes on " + parameters.device().str() +
-                                      ": gradients are pushed from the host's memory\n  fix: device.kind = \"cpu\", or "
-                                      "strategy.sync = \"all_reduce\"");
+runtime::ServedOptions served_options(const spec::RunFile& run, const spec::ModelTable& table,
+                                      const spec::Layout& layout, const runtime::Groups& groups,
+                                      const optim::LearningRate& rate) {
+  runtime::ServedOptions options{.optimizer = {}, .rate = rate, .check_finite = run.health.check_finite};
   options.num_servers = strategies::num_servers(run, layout);
   options.num_moments = make_optimizer(run.optimizer)->num_states();
   options.deadline = std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
   options.staleness = strategies::staleness(run, layout);
   if (const auto codec = strategies::gradient_codec(run, table.groups); codec.form != program::Codec::kPlain) {
     options.codec = codec.settings;
-    if (codec.keeps_residuals()) options.exact = exact_elements(codec, parameters);
+    if (codec.keeps_residuals()) options.exact = exact_elements(codec, groups);
   }
   const spec::RunFile::Optimizer& o = run.optimizer;
   if (o.kind == "sgd") {
@@ -59,7 +51,22 @@ std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile
         kernels::AdamWHyper{.beta1 = o.betas[0], .beta2 = o.betas[1], .epsilon = o.eps, .weight_decay = o.weight_decay};
   }
   if (options.staleness != 0) share_step(layout.data_ranks(), options);
-  return std::make_unique<runtime::ServedParameters>(parameters, step, options);
+  return options;
+}
+
+std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile& run, const spec::ModelTable& table,
+                                                             const spec::Layout& layout,
+                                                             const runtime::FlatParameters& parameters,
+                                                             const program::Program& step,
+                                                             const optim::LearningRate& rate) {
+  if (!strategies::uses_servers(run, layout)) return nullptr;
+  if (!parameters.device().is_cpu())
+    throw Error(Code::kBadConfig, "strategy.sync = \"" + run.strategy.sync +
+                                      "\" does not go with a rank that computes on " + parameters.device().str() +
+                                      ": gradients are pushed from the host's memory\n  fix: device.kind = \"cpu\", or "
+                                      "strategy.sync = \"all_reduce\"");
+  return std::make_unique<runtime::ServedParameters>(parameters, step,
+                                                     served_options(run, table, layout, parameters.groups(), rate));
 }
 
 }  // namespace herd::train

@@ -48,6 +48,7 @@
 #include "herd/train/calibrate.h"
 #include "herd/train/calibrate_files.h"
 #include "herd/train/chain_source.h"
+#include "herd/train/dedicated_server.h"
 #include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
 #include "herd/train/expert_load.h"
@@ -67,6 +68,7 @@
 #include "herd/train/run_report.h"
 #include "herd/train/run_servers.h"
 #include "herd/train/running_ahead.h"
+#include "herd/train/server_control.h"
 #include "herd/train/shared_error.h"
 #include "herd/train/step_record.h"
 #include "herd/train/stop_signal.h"
@@ -150,8 +152,9 @@ std::string ahead_text(int staleness) {
 struct Trainer::State {
   std::shared_ptr<const ModelSource> source;
   spec::RunFile run;
-  Communicator comm;
   spec::Layout layout;
+  Communicator world;  // all ranks of the job
+  Communicator comm;   // those that train: all but dedicated servers
   TrainHooks hooks;
   std::unique_ptr<Samples> data, validation;
   spec::ModelTable table;
@@ -168,14 +171,19 @@ struct Trainer::State {
   std::unique_ptr<runtime::ModelBindings> bindings;
   MeasuredMemory memory;  // outlives the executor, which calls it
   std::unique_ptr<runtime::Executor> executor;
-  std::unique_ptr<Evaluation> evaluation;  // null where the run has none
-  std::unique_ptr<CheckpointPeers> peers;
-  // Ranks that validate, compare replicas and save: all, or where ranks run ahead those that serve, since they outlive
-  // the others. On other ranks, these have a group of those.
+  std::unique_ptr<Evaluation> evaluation;       // null where the run has none
+  std::unique_ptr<CheckpointPeers> peers;       // of all ranks of the job
+  std::unique_ptr<CheckpointPeers> comm_peers;  // of those that train; null where these are all
+  // Ranks that validate and compare replicas: all, or where ranks run ahead those that serve, since they outlive the
+  // others. With dedicated servers that is rank 0 alone. On other ranks, these have a group of those.
   Communicator keepers;
-  bool keeps = true;                              // this rank is one of them
-  std::unique_ptr<CheckpointPeers> keeper_peers;  // null where all are
-  std::unique_ptr<RunningAhead> ahead;            // null where ranks wait for each other in each step
+  bool keeps = true;  // this rank is one of them
+  // Ranks that save: the same, and dedicated servers.
+  Communicator savers;
+  std::unique_ptr<CheckpointPeers> saver_peers;  // null where all ranks save
+  std::unique_ptr<ServerControl> control;        // on rank 0 of a run with dedicated servers
+  int64_t servers_know_lost = 0;                 // ranks of which these know that they are lost
+  std::unique_ptr<RunningAhead> ahead;           // null where ranks wait for each other in each step
   std::unique_ptr<OwnedFolder> owned;
   ResumedRun before;  // what the run's checkpoint says of it
   std::unique_ptr<RunCheckpoints> checkpoints;
@@ -202,9 +210,11 @@ struct Trainer::State {
   State(std::shared_ptr<const ModelSource> model_source, planner::ResolvedRun resolved, Communicator& c)
       : source(std::move(model_source)),
         run(std::move(resolved.run)),
-        comm(c.share()),
         layout(strategies::trainable_layout(run, c.size())),
-        keepers(c.share()),
+        world(c.share()),
+        comm(layout.dedicated_servers > 0 ? world.split(0, world.rank(), "ranks that train") : world.share()),
+        keepers(comm.share()),
+        savers(world.share()),
         strategy_summary(std::move(resolved.summary)) {}
 
   bool is_over_time() const { return time_limit && Clock::now() >= *time_limit; }
@@ -231,6 +241,7 @@ struct Trainer::State {
     abort_servers(error);
     if (ahead) tell_peers(keepers, error);
     if (!ahead || dynamic_cast<const SharedError*>(&error) == nullptr) tell_peers(comm, error);
+    if (control) control->fail(error);
   }
   bool root() const { return comm.rank() == 0; }
   void say(const std::string& text) const {
@@ -249,6 +260,8 @@ struct Trainer::State {
   void execute(const runtime::StepInput& input, int64_t step);
   bool runs_ahead() const { return ahead != nullptr; }
   EndOfStep end_ahead(int64_t steps_done, bool meets, int64_t& staleness);
+  void set_up_savers();
+  void start_servers();
   void set_up_keepers(bool survives);
   void set_up(const JobAttempt& attempt);
   std::optional<double> validate();
@@ -270,19 +283,27 @@ Trainer::Trainer(const Chain& chain, const ChainData& data, spec::RunFile run, C
     : Trainer(chain_source(chain, data), std::move(run), comm, attempt, std::move(hooks)) {}
 
 Trainer::Trainer(std::shared_ptr<const ModelSource> source, spec::RunFile run, Communicator& comm,
-                 const JobAttempt& attempt, TrainHooks hooks)
-    : state_(std::make_unique<State>(source, resolve_run(source->complete(on_found_device(std::move(run)), comm), comm),
-                                     comm)) {
+                 const JobAttempt& attempt, TrainHooks hooks) {
+  planner::ResolvedRun resolved = resolve_run(source->complete(on_found_device(std::move(run)), comm), comm);
+  const spec::Layout layout = strategies::trainable_layout(resolved.run, comm.size());
+  if (comm.rank() >= layout.world_size) {
+    comm.split(1, comm.rank(), "ranks that only serve");  // with that of the ranks that train
+    server_ = std::make_unique<DedicatedServer>(*source, std::move(resolved.run), layout, comm, attempt);
+    return;
+  }
+  state_ = std::make_unique<State>(source, std::move(resolved), comm);
   state_->hooks = std::move(hooks);
   try {
     state_->set_up(attempt);
   } catch (const std::exception& error) {
-    tell_peers(comm, error);
+    tell_peers(state_->comm, error);
+    if (state_->control) state_->control->fail(error);
     throw;
   }
 }
 
 TrainResult Trainer::run() {
+  if (server_) return {.steps_done = server_->run()};
   try {
     return state_->train();
   } catch (const std::exception& error) {
@@ -291,7 +312,7 @@ TrainResult Trainer::run() {
     // A rank that does not answer won't write its part of a checkpoint: nobody waits for the save that is under way.
     const auto* herd_error = dynamic_cast<const Error*>(&error);
     if (herd_error != nullptr && herd_error->code() == Code::kTimeout) {
-      (state_->keeper_peers ? *state_->keeper_peers : *state_->peers).abandon(error.what());
+      (state_->saver_peers ? *state_->saver_peers : *state_->peers).abandon(error.what());
     }
     throw;
   }
@@ -301,13 +322,15 @@ Trainer::~Trainer() = default;
 
 void Trainer::State::set_up(const JobAttempt& attempt) {
   State& s = *this;
-  s.peers = checkpoint_peers(comm, std::chrono::minutes(10));
+  if (s.layout.dedicated_servers > 0 && s.root()) s.control = std::make_unique<ServerControl>(world, s.layout);
+  s.peers = checkpoint_peers(world, std::chrono::minutes(10));
   s.owned = std::make_unique<OwnedFolder>(run, *s.peers, attempt);
   s.folder = s.owned->path();
   s.before = check_resumed_run(run, s.folder, s.owned->start(), comm.size(), *s.peers);
   if (s.before.finished) return;
+  s.set_up_savers();
   const Topology topology = parse_topology(comm.topology());
-  spec::refuse_transport(run, static_cast<int>(topology.hosts.size()));
+  spec::refuse_transport(run, static_cast<int>(parse_topology(world.topology()).hosts.size()));
   s.data = s.source->open(run, Split::kTrain, comm);
   if (run.train.eval_every > 0) s.validation = s.source->open(run, Split::kValidation, comm);
   if (!s.strategy_summary.empty()) s.say(s.strategy_summary);
@@ -397,12 +420,13 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
                    std::chrono::duration_cast<Clock::duration>(
                        std::chrono::duration<double, std::ratio<60>>(run.train.max_minutes));
   }
-  s.checkpoints = std::make_unique<RunCheckpoints>(
-      run, *s.owned, comm, *s.peers, RunCheckpoints::Savers{s.keepers, s.keeper_peers ? *s.keeper_peers : *s.peers},
-      RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings, s.encoded.get(), s.served.get(),
-                             s.buffers.get()});
+  s.checkpoints =
+      std::make_unique<RunCheckpoints>(run, *s.owned, comm, s.comm_peers ? *s.comm_peers : *s.peers,
+                                       RunCheckpoints::Savers{s.savers, s.saver_peers ? *s.saver_peers : *s.peers},
+                                       RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings,
+                                                              s.encoded.get(), s.served.get(), s.buffers.get()});
   s.resumed = s.checkpoints->start(s.before.changes);
-  if (s.served) s.served->start(comm, s.resumed.updates.value_or(s.resumed.step));
+  if (s.served) s.start_servers();
   if (s.runs_ahead()) s.say(ahead_text(strategies::staleness(run, s.layout)));
   if (s.root()) {
     s.owned->take_over();
@@ -415,15 +439,37 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   s.groups->set_deadline(deadline_of(run));  // of steps; what came before measures, or reads checkpoints
 }
 
+// Dedicated servers, which meet here, train nothing meanwhile.
+void Trainer::State::set_up_savers() {
+  if (layout.dedicated_servers == 0) return;
+  comm_peers = checkpoint_peers(comm, std::chrono::minutes(10));
+  const bool runs_ahead = strategies::staleness(run, layout) != 0;
+  if (runs_ahead && !root()) return;
+  savers = savers_with_servers(run, layout, world);
+  if (runs_ahead) saver_peers = checkpoint_peers(savers, std::chrono::minutes(10));
+}
+
+void Trainer::State::start_servers() {
+  const int64_t updates_before = resumed.updates.value_or(resumed.step);
+  served->start(comm, world, updates_before, [&](const std::string& name) {
+    if (control)
+      control->start(name, updates_before, served->keys(), [this](int64_t key, int64_t first, int64_t count) {
+        return served->weights_of(key, first, count);
+      });
+  });
+}
+
 void Trainer::State::set_up_keepers(bool survives) {
   if (!served || !served->runs_ahead()) return;
-  keeps = served->serves();
+  const bool dedicated = layout.dedicated_servers > 0;
+  const int num_keepers = dedicated ? 1 : served->num_servers();
+  keeps = comm.rank() < num_keepers;
   std::vector<Rank> members;
   for (Rank rank = 0; rank < comm.size(); ++rank) {
-    if ((rank < served->num_servers()) == keeps) members.push_back(rank);
+    if ((rank < num_keepers) == keeps) members.push_back(rank);
   }
   keepers = comm.group(members, keeps ? "ranks that serve" : "ranks that only work");
-  keeper_peers = checkpoint_peers(keepers, std::chrono::minutes(10));
+  if (!dedicated) savers = keepers.share(), saver_peers = checkpoint_peers(keepers, std::chrono::minutes(10));
   const auto lost = [this, survives](int64_t rank) {
     if (!survives) comm.barrier({.name = "all ranks are there"});  // throws why not
     if (!root()) return;
@@ -581,6 +627,7 @@ EndOfStep Trainer::State::end_ahead(int64_t steps_done, bool meets, int64_t& sta
   if (meets || stop) {
     executor->drain();
     ahead->wait_for_slowest();
+    if (control && ahead->num_lost() > servers_know_lost) control->await_lost(servers_know_lost = ahead->num_lost());
     ahead->meet();  // all have pushed
     served->pull_all();
     ahead->meet();  // all have pulled
@@ -611,7 +658,9 @@ std::optional<double> Trainer::State::validate() {
 }
 
 void Trainer::State::save(int64_t steps_done) {
+  if (control) control->begin_save(steps_done, samples_before(steps_done));
   if (keeps) checkpoints->save({.step = steps_done, .sample = samples_before(steps_done)});
+  if (control) control->await_saved();  // until then no server may update
   // Servers update with each push, so nobody goes on before all are copied.
   if (runs_ahead()) ahead->meet_after_work();
 }
@@ -629,7 +678,7 @@ void Trainer::State::write_manifest(int64_t ended_at) const {
                                             .ended_at = ended_at,
                                             .herd_version = version(),
                                             .torch_version = TORCH_VERSION,
-                                            .ranks = comm.size(),
+                                            .ranks = world.size(),
                                             .threads = at::get_num_threads(),
                                             .config = spec::to_toml(run),
                                             .automatic_strategy = strategy_summary,
@@ -694,7 +743,7 @@ TrainResult Trainer::State::train() {
   State& s = *this;
   StopSignal::note_first_step();
   if (s.before.finished) {
-    comm.barrier({.name = "every rank knows that the run is finished"});
+    world.barrier({.name = "every rank knows that the run is finished"});
     return {.steps_done = run.train.steps};
   }
   bytes_counted = comm.bytes_moved();
@@ -744,6 +793,7 @@ TrainResult Trainer::State::train() {
     if (drain) bytes_counted = comm.bytes_moved();
   }
   s.checkpoints->wait();
+  if (s.control) s.control->end(result.steps_done);
   if (metrics) metrics->finish();
   if (const std::string saved = s.checkpoints->summary(); !saved.empty()) s.say(saved);
   if (s.predicted.step_us > 0 && !steps_us.empty()) s.say(beside_prediction(s.predicted.step_us, median(steps_us)));

@@ -19,6 +19,8 @@
 
 namespace herd::train {
 
+class DedicatedServer;
+
 struct TrainResult {
   int64_t steps_done = 0;  // optimizer steps, resumed ones included
   double loss = 0;         // mean loss of the last step, nats; 0 where no step was left to train
@@ -26,7 +28,7 @@ struct TrainResult {
   bool stopped = false;
 };
 
-// Functions that a training calls on every rank, on the thread that trains; each may be empty.
+// Functions that a training calls on every rank that trains, on the thread that trains; each may be empty.
 struct TrainHooks {
   std::function<void(const StepMetrics&)> step_done = {};  // after each step, with its validation if there was one
   // Asked in each step, before its end. Where any rank says true, all stop after this step and save, as after a signal:
@@ -46,16 +48,18 @@ class Trainer {
           const JobAttempt& attempt = {}, TrainHooks hooks = {});
   ~Trainer();
 
-  // Collective: every rank runs the same steps. Stops cleanly where any rank's StopSignal asks for it.
-  // Throws kBadConfig naming block, rank and step where a loss or gradient is NaN or infinite. Throws kBug where
-  // replicas differ, and what the communicator and the checkpoints throw.
+  // Collective: every rank runs the same steps, but for one that only serves (strategy.dedicated_servers). Stops
+  // cleanly where any rank's StopSignal asks for it. Throws kBadConfig naming block, rank and step where a loss or
+  // gradient is NaN or infinite. Throws kBug where replicas differ, and what the communicator and the checkpoints
+  // throw.
   TrainResult run();
 
  private:
   struct State;
   Trainer(std::shared_ptr<const ModelSource> source, spec::RunFile run, Communicator& comm, const JobAttempt& attempt,
           TrainHooks hooks);
-  std::unique_ptr<State> state_;
+  std::unique_ptr<State> state_;             // null on a rank that only serves
+  std::unique_ptr<DedicatedServer> server_;  // null on a rank that trains
 };
 
 }  // namespace herd::train

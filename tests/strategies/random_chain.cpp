@@ -38,6 +38,9 @@ void draw_servers(std::mt19937& random, int ranks, spec::RunFile& run) {
   if (run.strategy.sync == "server_async") run.strategy.staleness = number(random, -1, 2);
   run.strategy.compression = one_of<std::string>(random, {"none", "bf16", "topk", "int8", "int4"});
   run.optimizer.clip = 0;
+  if (!chance(random, 0.3)) return;
+  run.strategy.servers = 0;
+  run.strategy.dedicated_servers = number(random, 1, 3);
 }
 
 }  // namespace
@@ -137,9 +140,10 @@ std::string ChainRun::text() const {
          std::to_string(run.mesh.fsdp) + " zero " + std::to_string(s.zero) + " shard " + s.shard + " keep_whole " +
          std::to_string(s.keep_whole) + " recompute " + s.recompute + " pipeline " + s.pipeline + " " + s.order +
          " stages_per_rank " + std::to_string(s.stages_per_rank) + " offload " + s.offload + " compression " +
-         s.compression + " sync " + s.sync + " " + std::to_string(s.servers) + " " + std::to_string(s.staleness) +
-         " gathers " + s.gather_codec + " precision " + s.precision + " clip " + std::to_string(run.optimizer.clip) +
-         " batch " + std::to_string(run.train.batch);
+         s.compression + " sync " + s.sync + " " + std::to_string(s.servers) + " or " +
+         std::to_string(s.dedicated_servers) + " " + std::to_string(s.staleness) + " gathers " + s.gather_codec +
+         " precision " + s.precision + " clip " + std::to_string(run.optimizer.clip) + " batch " +
+         std::to_string(run.train.batch);
 }
 
 ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, const std::string& file) {
@@ -189,6 +193,7 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   const bool is_own = dp * fsdp == 1 || spec::stated_zero_stage(run) >= 2;
   if (run.strategy.offload == "nvme" && !run.strategy.delayed_update && writes_once && is_own && chance(apart, 0.7))
     run.strategy.offload = "nvme_gradients";
+  out.ranks += static_cast<int>(run.strategy.dedicated_servers);
   if (pp == 1) return out;
   if (order != "file") {
     run.strategy.pipeline = order;
@@ -215,7 +220,8 @@ program::Expectation expectation_of(const ChainRun& run, const spec::ModelTable&
   if (uses_servers(run.run, layout)) {
     expected.proof.clipped = false;
     expected.proof.shard_axis = layout.data_axis;
-    expected.proof.num_servers = num_servers(run.run, layout);
+    expected.proof.num_servers = layout.dedicated_servers > 0 ? 0 : num_servers(run.run, layout);
+    expected.proof.dedicated_servers = layout.dedicated_servers;
     expected.proof.staleness = staleness(run.run, layout);
   }
   expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;

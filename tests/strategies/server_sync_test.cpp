@@ -40,11 +40,20 @@ spec::RunFile ahead_run(int dp, int64_t staleness, int64_t servers = 0) {
   return run;
 }
 
+// Ranks of their own serve; the run has them beside `dp` ranks that train.
+spec::RunFile dedicated_run(int dp, int64_t dedicated, int64_t staleness = 0) {
+  spec::RunFile run = ahead_run(dp, staleness);
+  run.strategy.dedicated_servers = dedicated;
+  return run;
+}
+
 program::Expectation served_expectation(const spec::RunFile& run, int ranks) {
   program::Expectation expected = expectation_of(run, ranks);
   expected.proof.clipped = false;
   expected.proof.shard_axis = trainable_layout(run, ranks).data_axis;
-  expected.proof.num_servers = num_servers(run, trainable_layout(run, ranks));
+  const spec::Layout layout = trainable_layout(run, ranks);
+  expected.proof.num_servers = layout.dedicated_servers > 0 ? 0 : num_servers(run, layout);
+  expected.proof.dedicated_servers = layout.dedicated_servers;
   expected.proof.staleness = staleness(run, trainable_layout(run, ranks));
   return expected;
 }
@@ -81,6 +90,77 @@ TEST(ServerSync, ProvesWhereRanksRunAhead_AndSaysHowFar) {
     EXPECT_EQ(steps_of(ahead_run(dp, 0), dp), steps_of(served_run(dp), dp)) << "a staleness of 0 is synchronous";
   }
   EXPECT_EQ(steps_of(ahead_run(1, 2), 1), steps_of(served_run(1), 1)) << "one rank updates by itself";
+}
+
+// No rank that trains keeps states then, nor room for gradients of others. One such rank pushes, too.
+TEST(ServerSync, ProvesWithDedicatedServers_OfWhichNoProgramSpeaks) {
+  for (const int dp : {1, 2, 3}) {
+    for (const int dedicated : {1, 2, 5}) {
+      for (const int64_t staleness : {0, 2, -1}) {
+        const spec::RunFile run = dedicated_run(dp, dedicated, staleness);
+        const auto steps = steps_of(run, dp + dedicated);
+        ASSERT_EQ(steps.size(), static_cast<size_t>(dp));
+        EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+        EXPECT_THAT(to_text(steps[0]), testing::HasSubstr("at " + std::to_string(dedicated) + " server"));
+        int64_t kept = 0, sent = 0, gradients = 0;
+        for (const auto& [value, info] : steps[0].values) {
+          if (value.kind == ValueKind::kState || value.kind == ValueKind::kPushed) kept += info.bytes;
+          if (value.kind == ValueKind::kGradient) gradients += info.bytes;
+        }
+        for (const Op& op : steps[0].ops) {
+          if (is_served(op)) sent += served_bytes_sent(steps[0], op);
+        }
+        EXPECT_EQ(kept, 0);
+        EXPECT_EQ(sent, gradients);
+      }
+    }
+  }
+  EXPECT_NE(first_finding(steps_of(dedicated_run(2, 2), 4), served_expectation(dedicated_run(2, 1), 3)), "");
+  EXPECT_NE(first_finding(steps_of(dedicated_run(2, 2), 4), served_expectation(served_run(2), 2)), "");
+  EXPECT_NE(first_finding(steps_of(served_run(2), 2), served_expectation(dedicated_run(2, 2), 4)), "");
+}
+
+TEST(ServerSync, RefusesDedicatedServersThatCanNotBe) {
+  EXPECT_ERROR(steps_of(dedicated_run(2, 3), 3), Code::kBadConfig,
+               "strategy.dedicated_servers = 3 of 3 ranks leaves none to train", "fix: --ranks 4");
+  spec::RunFile both = dedicated_run(2, 1);
+  both.strategy.servers = 1;
+  EXPECT_ERROR(spec::parse_run_text(to_toml(both), "test"), Code::kBadConfig,
+               "strategy.dedicated_servers = 1 serve in place of ranks that train", "fix: strategy.servers = 0");
+  spec::RunFile nobody = dedicated_run(2, 1);
+  nobody.strategy.sync = "all_reduce";
+  EXPECT_ERROR(spec::parse_run_text(to_toml(nobody), "test"), Code::kBadConfig,
+               "strategy.dedicated_servers = 1 has nobody to serve", "fix: strategy.sync = \"server\"");
+  for (const char* axis : {"tp", "pp", "cp"}) {
+    spec::RunFile cut = dedicated_run(2, 1);
+    (axis == std::string("tp") ? cut.mesh.tp : axis == std::string("pp") ? cut.mesh.pp : cut.mesh.cp) = 2;
+    EXPECT_ERROR(steps_of(cut, 5), Code::kBadConfig, "does not go with mesh." + std::string(axis) + " = 2",
+                 "fix: mesh." + std::string(axis) + " = 1");
+  }
+}
+
+// Of n ranks that train and k servers, each of these holds M/k of weights, 2M/k of AdamW's states and n * M/k of
+// pushes.
+TEST(ServerSync, RefusesServersThatHoldMoreThanTheHostHas) {
+  spec::RunFile run = dedicated_run(3, 2);
+  const int64_t elements = spec::program_table(run, 1).parameters(), bytes = elements * 4 * (1 + 2 + 3) / 2;
+  run.memory.host_budget = bytes;
+  steps_of(run, 5);
+  run.memory.host_budget = bytes - 1;
+  EXPECT_ERROR(steps_of(run, 5), Code::kOverBudget, "a dedicated server holds weights, states and the gradients of 3",
+               "fix: strategy.dedicated_servers = 3");
+}
+
+// A proof on few ranks stands for many, with as many servers.
+TEST(ServerSync, IsProvedOnAQuotient) {
+  for (const auto& [servers, dedicated] : {std::pair{0, 3}, {3, 0}}) {
+    spec::RunFile run = dedicated_run(512, dedicated);
+    run.strategy.servers = servers;
+    const spec::Layout layout = trainable_layout(run, 512 + dedicated);
+    const Quotient quotient = quotient_of(run, layout);
+    EXPECT_EQ(trainable_layout(quotient.run, quotient.ranks).world_size, 2);
+    EXPECT_EQ(programs_of_run(run, spec::program_table(run, 1), layout, {511}).size(), 1u);
+  }
 }
 
 // A version may lie in [t - s, t] in step t. What the pulls of a program allow must be what the run states.
@@ -184,13 +264,16 @@ TEST(ServerSync, RefusesWhatDoesNotGoWithIt_AndSaysWhatToSet) {
 struct Mutated {
   int servers = 1;
   int64_t staleness = 0;
+  int dedicated = 0;
 };
 class ServerMutants : public testing::TestWithParam<Mutated> {};
 
 TEST_P(ServerMutants, AreFound) {
-  const spec::RunFile run = ahead_run(2, GetParam().staleness, GetParam().servers);
-  const auto steps = steps_of(run, 2);
-  const program::Expectation expected = served_expectation(run, 2);
+  spec::RunFile run = ahead_run(2, GetParam().staleness, GetParam().servers);
+  run.strategy.dedicated_servers = GetParam().dedicated;
+  const int ranks = 2 + GetParam().dedicated;
+  const auto steps = steps_of(run, ranks);
+  const program::Expectation expected = served_expectation(run, ranks);
   ASSERT_EQ(first_finding(steps, expected), "");
   const auto expect_found = [&](const char* what, const OpMutants::Change& change) {
     expect_mutants_found(steps, expected, what, change);
@@ -274,11 +357,12 @@ TEST_P(ServerMutants, AreFound) {
     std::erase_if(ops[i].reads, [](const Value& value) { return value.kind == ValueKind::kPushed; });
     return true;
   });
-  expect_found("a server that misses the group", [&](std::vector<Op>& ops, size_t i) {
-    if (!is(ops, i, OpKind::kPull) || ops[i].reads.size() < 2) return false;
-    ops[i].reads.pop_back(), ops[i].writes.pop_back();
-    return true;
-  });
+  if (GetParam().dedicated == 0)
+    expect_found("a server that misses the group", [&](std::vector<Op>& ops, size_t i) {
+      if (!is(ops, i, OpKind::kPull) || ops[i].reads.size() < 2) return false;
+      ops[i].reads.pop_back(), ops[i].writes.pop_back();
+      return true;
+    });
   // The round of the next step then has the gradient of this one.
   expect_found("a push after the pull of every group", [&](std::vector<Op>& ops, size_t i) {
     if (!is(ops, i, OpKind::kPush)) return false;
@@ -292,6 +376,11 @@ TEST_P(ServerMutants, AreFound) {
     ops[i].staleness += 1;
     return true;
   });
+  expect_found("a server that is not there", [&](std::vector<Op>& ops, size_t i) {
+    if (i >= ops.size() || !is_served(ops[i])) return false;
+    ops[i].servers += 1;
+    return true;
+  });
   expect_found("another axis", [&](std::vector<Op>& ops, size_t i) {
     if (i >= ops.size() || !is_served(ops[i])) return false;
     ops[i].axis = kNoAxis;
@@ -300,7 +389,8 @@ TEST_P(ServerMutants, AreFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Servers, ServerMutants,
-                         testing::Values(Mutated{1, 0}, Mutated{2, 0}, Mutated{1, 1}, Mutated{2, 3}, Mutated{1, -1}));
+                         testing::Values(Mutated{1, 0}, Mutated{2, 0}, Mutated{1, 1}, Mutated{2, 3}, Mutated{1, -1},
+                                         Mutated{0, 0, 2}, Mutated{0, 1, 1}));
 
 TEST(ServerSync, IsExpectedWhereTheRunAsksForIt) {
   const spec::RunFile run = served_run(2);

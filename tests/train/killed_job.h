@@ -163,7 +163,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
 
   const auto with_served = [&](std::vector<NamedTensor> tensors) {
     if (!served) return tensors;
-    const auto more = served_tensors(*served, parameters, adamw);
+    const auto more = served_tensors(served->share(), adamw);
     tensors.insert(tensors.end(), more.begin(), more.end());
     return tensors;
   };

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -126,6 +127,74 @@ TEST(ServerCommand, GoesOnFromACheckpoint_WhereAServerOrAWorkerIsKilledWhileRank
     const CheckpointReader reader(resolve_checkpoint(folder.root / name));
     EXPECT_EQ(reader.manifest().notes.at("server updates"), std::to_string(3 * reader.manifest().step));
   }
+}
+
+// Ranks 0 and 1 train, rank 2 only serves. Whichever dies, the others name it within a second, and the run goes on from
+// a checkpoint with the states of the server.
+TEST(ServerCommand, GoesOnFromACheckpoint_WhereADedicatedServerOrARankThatTrainsIsKilled) {
+  RunFolder folder;
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const int kills = std::getenv("HERD_FULL_TESTS") != nullptr ? 60 : 2;
+  for (int index = 0; index < kills; ++index) {
+    const int victim = 2 - index % 3;
+    const std::string name = "dedicated" + std::to_string(index);
+    auto words = folder.command(name, 3,
+                                {"train.steps=3000", "train.eval_every=0", "checkpoint.every=3", "optimizer.clip=0",
+                                 kServed, "strategy.dedicated_servers=1"});
+    words.insert(words.end(), {"--max-restarts", "1"});
+    Command job(words, folder.root / (name + ".output"));
+    ASSERT_TRUE(job.wait_for("step 8/")) << job.output();
+    const pid_t pid = Command::trainer_of_rank(victim, "log.name=" + name);
+    ASSERT_GT(pid, 0);
+    usleep(static_cast<useconds_t>(random() % 100'000));
+    const size_t alive = job.output().size();
+    kill(pid, SIGKILL);
+    const auto killed = std::chrono::steady_clock::now();
+    ASSERT_TRUE(job.wait_for("rank " + std::to_string(victim), 60, alive)) << job.output();
+    EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(1));
+    ASSERT_TRUE(job.wait_for("starting again")) << job.output();
+    const size_t before = job.output().find("starting again");
+    EXPECT_THAT(job.output().substr(alive, before - alive), HasSubstr("kPeerLost"));
+    ASSERT_TRUE(job.wait_for("/3000", 120, before)) << job.output();
+    kill(job.pid(), SIGTERM);
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output().substr(before), HasSubstr("resumed from"));
+    CheckpointReader reader(resolve_checkpoint(folder.root / name));
+    reader.verify();
+    EXPECT_EQ(reader.manifest().notes.at("server updates"), std::to_string(reader.manifest().step));
+  }
+}
+
+// Rank 3 only serves; rank 2 is lost, and its samples with it.
+TEST(ServerCommand, GoesOnWithoutAKilledWorker_OfADedicatedServer) {
+  RunFolder folder;
+  const std::vector<std::string> run = {"train.steps=3000",           "train.eval_every=4",
+                                        "checkpoint.every=3",         "optimizer.clip=0",
+                                        "strategy.sync=server_async", "strategy.dedicated_servers=1"};
+  auto words = folder.command("survives", 4, run);
+  words.insert(words.end(), {"--survive", "3"});
+  Command job(words, folder.root / "survives.output");
+  ASSERT_TRUE(job.wait_for("step 8/")) << job.output();
+  const pid_t pid = Command::trainer_of_rank(2, "log.name=survives");
+  ASSERT_GT(pid, 0);
+  kill(pid, SIGKILL);
+  ASSERT_TRUE(job.wait_for("rank 2 is lost; 2 of 3 ranks go on, and its samples are left out")) << job.output();
+  const size_t before = job.output().size();
+  ASSERT_TRUE(job.wait_for("val_loss", 60, before)) << job.output();
+  kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_THAT(job.output(), testing::AllOf(HasSubstr("the job goes on, ranks left: 3"), HasSubstr("saved")));
+  CheckpointReader reader(resolve_checkpoint(folder.root / "survives"));
+  reader.verify();
+  EXPECT_EQ(reader.manifest().step, static_cast<int64_t>(metrics_of(folder.root / "survives").size()));
+
+  auto refused = folder.command("refused", 2, run);
+  refused.insert(refused.end(), {"--survive", "2"});
+  Command command(refused, folder.root / "refused.output");
+  EXPECT_EQ(command.wait(), 2);
+  EXPECT_THAT(command.output(), HasSubstr("can't do without any of its 2 ranks, which all serve, but for rank 0"));
 }
 
 TEST(ServerCommand, GoesOnWithoutAKilledWorker_WhereItMaySurvive) {
