@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -43,19 +44,19 @@ struct DedicatedServers : testing::Test {
   std::vector<StepMetrics> metrics_of(const std::string& name) const {
     return read_metrics(folder / name / "metrics.jsonl");
   }
-  // Trains as so many ranks, of which the last may only serve. Returns the steps that each rank says were done.
-  static std::vector<int64_t> train_all(const spec::RunFile& run, int ranks,
-                                        const std::function<void(int, int64_t)>& step_done = {}) {
+  // Trains as so many ranks, of which the last may only serve; `hosts` names that of each, else they share one. Returns
+  // the steps that each rank says were done.
+  static std::vector<int64_t> train_all(const spec::RunFile& run, int ranks, const std::vector<int>& hosts = {}) {
     std::vector<int64_t> done(static_cast<size_t>(ranks));
-    run_inproc(ranks, [&](Communicator& comm) {
-      TrainHooks hooks{.print = [](const std::string&) {}};
-      if (step_done) hooks.step_done = [&](const StepMetrics& metrics) { step_done(comm.rank(), metrics.step); };
+    const auto body = [&](Communicator& comm) {
+      const TrainHooks hooks{.print = [](const std::string&) {}};
       done[static_cast<size_t>(comm.rank())] = Trainer(run, comm, {}, hooks).run().steps_done;
-    });
+    };
+    run_inproc(ranks, body, hosts);
     return done;
   }
-  std::vector<StepMetrics> train(const spec::RunFile& run, int ranks) const {
-    EXPECT_EQ(train_all(run, ranks), std::vector<int64_t>(static_cast<size_t>(ranks), run.train.steps));
+  std::vector<StepMetrics> train(const spec::RunFile& run, int ranks, const std::vector<int>& hosts = {}) const {
+    EXPECT_EQ(train_all(run, ranks, hosts), std::vector<int64_t>(static_cast<size_t>(ranks), run.train.steps));
     return metrics_of(run.log.name);
   }
   const TemporaryFolder folder;
@@ -91,6 +92,11 @@ TEST_F(DedicatedServers, TrainAsAllReduceAndAsColocatedOnes) {
       EXPECT_EQ(apart.back().ranks, reduced.back().ranks);
     }
   }
+}
+
+TEST_F(DedicatedServers, ServeFromHostsOfTheirOwn) {
+  const auto here = train(run_file("here", {kServer, dedicated(2)}), 4);
+  EXPECT_EQ(losses_apart(train(run_file("there", {kServer, dedicated(2)}), 4, {0, 0, 1, 2}), here), 0);
 }
 
 TEST_F(DedicatedServers, TakeEncodedPushesAsColocatedOnes) {
@@ -169,7 +175,12 @@ TEST_F(DedicatedServers, GoOnFromCheckpointsOfEveryKindOfSync) {
     const auto resumed = train(run, ranks_of(run, second.workers));
     const bool sums_alike = first.keys.empty() == second.keys.empty();
     EXPECT_LE(losses_apart(resumed, whole), sums_alike ? 0 : 2e-6) << name;
-    EXPECT_EQ(CheckpointReader(at_8).manifest().tensors.size(), saved) << name;
+    const CheckpointReader reader(at_8);
+    EXPECT_EQ(reader.manifest().tensors.size(), saved) << name;
+    for (const auto& [file, bytes] : reader.manifest().files) {
+      if (second.keys.empty()) continue;
+      EXPECT_EQ(SafetensorsFile(at_8 / file).metadata().at("server updates"), "8") << name << " " << file;
+    }
     EXPECT_EQ(train_all(run, ranks_of(run, second.workers)),
               std::vector<int64_t>(static_cast<size_t>(ranks_of(run, second.workers)), 8))
         << "a finished run says so on all ranks";
@@ -249,6 +260,36 @@ TEST_F(DedicatedServers, EndWithARankThatFails) {
     EXPECT_EQ(ended, 4);
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   }
+}
+
+// Of what the last rank saves no rank that trains reads anything.
+TEST_F(DedicatedServers, EndWithAServerThatFails) {
+  const auto run = run_file("broken", {kServer, dedicated(1), "checkpoint.every=3"});
+  train(run, 3);
+  const auto checkpoints = folder / "broken" / "checkpoints";
+  std::filesystem::remove_all(checkpoints / checkpoint_folder_name(6));
+  std::filesystem::path states;  // of rank 2
+  const CheckpointReader reader(checkpoints / checkpoint_folder_name(3));
+  for (const auto& [file, bytes] : reader.manifest().files)
+    states = std::max(states, checkpoints / checkpoint_folder_name(3) / file);
+  std::fstream(states, std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(-4, std::ios::end)
+      .write("\xff\xff\xff\xff", 4);
+  std::atomic<int> ended = 0;
+  EXPECT_THROW(run_inproc(3,
+                          [&](Communicator& comm) {
+                            try {
+                              Trainer(run, comm).run();
+                            } catch (const Error& error) {
+                              EXPECT_THAT(error.what(), testing::HasSubstr(comm.rank() == 2 ? states.filename().string()
+                                                                                            : "rank 2 aborted: "))
+                                  << comm.rank();
+                              ++ended;
+                              throw;
+                            }
+                          }),
+               Error);
+  EXPECT_EQ(ended, 3);
 }
 
 // An error that all ranks have is rank 0's to say; the servers end with its code.
