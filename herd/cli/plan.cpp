@@ -108,6 +108,7 @@ planner::Plan make_plan(const PlanOptions& options) {
   const planner::Cluster cluster = read_cluster(options.cluster);
   plan.cluster = planner::with_ranks(cluster, plan.ranks);
   plan.budget = budget_of(options, plan.run, cluster);
+  if (!options.budget.empty()) plan.run.memory.device_budget = plan.budget.device;  // as a run of it would state
   StatusLine status("herd plan");
   const auto report = [&](const std::string& doing) { status.update(doing); };
   plan.search_seconds = options.seconds;
@@ -142,7 +143,7 @@ int run_plan(const PlanOptions& options) {
   std::fputs((options.json ? plan_json(plan) : plan_text(plan)).c_str(), stdout);
   if (options.equations && !options.json) std::fputs(("\n" + equations_text(plan)).c_str(), stdout);
   if (options.stages && !options.json)
-    std::fputs(("\n" + planner::stages_text(plan.run, plan.prediction.layout)).c_str(), stdout);
+    std::fputs(("\n" + planner::stages_text(plan.run, plan.prediction.layout, plan.cluster)).c_str(), stdout);
   if (options.html.empty()) return 0;
   write_file(options.html, plan_page(plan), stderr);
   return 0;
@@ -180,8 +181,9 @@ void add_plan_command(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--equations", options->equations,
                     "what published equations say too: model states, activations of a layer, traffic");
-  command->add_flag("--stages", options->stages,
-                    "how a pipeline is cut: which rank has which blocks, what each weighs, and its order over time");
+  command->add_flag(
+      "--stages", options->stages,
+      "how a pipeline is cut: each stage's blocks, time, memory and what it sends on, and the order over time");
   command->add_flag("--json", options->json, "one JSON object (docs/formats/plan.md)");
   command->add_option("--html", options->html, "write a page with bars, timeline and tables");
   CLI::Option* matrix = command->add_flag(

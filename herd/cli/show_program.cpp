@@ -12,6 +12,7 @@
 #include "herd/draw/page.h"
 #include "herd/draw/timeline_picture.h"
 #include "herd/launch/cores.h"
+#include "herd/planner/stage_search.h"
 #include "herd/planner/variants_that_fit.h"
 #include "herd/program/draw_program.h"
 #include "herd/program/program_cells.h"
@@ -54,6 +55,7 @@ Shown training_step(const ShowProgramOptions& options) {
           .run;
   out.layout = strategies::trainable_layout(out.run, options.ranks);
   out.model = spec::program_table(out.run, out.layout.micro_batch);
+  out.layout = planner::with_stage_cut(out.run, out.model, std::move(out.layout));
   out.cluster = server_of(out.layout.world_size);
   check_rank(options.rank, out.layout.world_size);
   out.programs = strategies::compile_and_verify(out.run, out.model, out.layout);

@@ -10,6 +10,7 @@
 #include "herd/data/sample_source.h"
 #include "herd/data/token_file.h"
 #include "herd/launch/cores.h"
+#include "herd/planner/stage_search.h"
 #include "herd/planner/variants_that_fit.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/spec/layout.h"
@@ -75,10 +76,11 @@ void check_before_start(const spec::RunFile& run, int ranks) {
   const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
   const planner::ResolvedRun resolved =
       planner::resolve(run, ranks, machine, budget);  // the trainer may choose otherwise
-  const spec::Layout layout = strategies::trainable_layout(resolved.run, ranks);
+  spec::Layout layout = strategies::trainable_layout(resolved.run, ranks);
   try {
-    strategies::programs_of_run(resolved.run, spec::program_table(resolved.run, layout.micro_batch), layout,
-                                strategies::ranks_of_stages(layout));
+    const spec::ModelTable table = spec::program_table(resolved.run, layout.micro_batch);
+    layout = planner::with_stage_cut(resolved.run, table, std::move(layout));
+    strategies::programs_of_run(resolved.run, table, layout, strategies::ranks_of_stages(layout));
   } catch (const Error& error) {
     if (error.code() != Code::kOverBudget) throw;
     const planner::Variants variants = planner::variants_that_fit(run, ranks, machine, budget);

@@ -1,7 +1,12 @@
 // Computes memory, time and traffic of a step in closed form, from the same model table that programs are built from.
 // Memory is that of the pipeline stage that holds most, and time that of the stage that takes longest.
+#include <utility>
+
+#include "herd/base/error.h"
 #include "herd/planner/equations_internal.h"
 #include "herd/planner/prediction.h"
+#include "herd/planner/stage_search.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/compute.h"
 #include "herd/spec/pipeline.h"
 
@@ -17,9 +22,13 @@ namespace {
 // Predicts a step by equations; without `line_cache` only its memory.
 Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
                         CollectiveCostModel::LineCache* line_cache) {
-  const spec::Layout layout = spec::resolve_mesh(run, ranks);
+  spec::Layout layout = spec::resolve_mesh(run, ranks);
+  if (const auto beyond = beyond_equations(run, layout))
+    throw Error(Code::kBadConfig, "no equation covers " + beyond->setting + "\n  fix: " + beyond->fix);
   const Cluster sized_cluster = with_ranks(cluster, layout.world_size);
-  const PartitionedModel cut(run, layout, sized_cluster);
+  spec::ModelTable model = spec::model_table(run, layout.micro_batch, sized_cluster.device.kernels());
+  layout = with_estimated_stage_cut(run, model, std::move(layout));
+  const PartitionedModel cut(run, layout, std::move(model));
   CollectiveCostModel cost(sized_cluster.topology, cut.model.compute_dtype, CollectiveCostModel::Timing::kFitLine);
   if (line_cache != nullptr) cost.share_lines_in(*line_cache);
   Prediction out;

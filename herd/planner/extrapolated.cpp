@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "herd/planner/stage_search.h"
+#include "herd/spec/build_model_table.h"
+
 namespace herd::planner {
 namespace {
 
@@ -33,7 +36,7 @@ class Line {
 
 std::optional<Prediction> extrapolate(const spec::RunFile& run, int ranks, const Cluster& cluster) {
   if (!spec::order_file_of(run).empty()) return std::nullopt;  // the file holds an order of one number of micro-batches
-  const spec::Layout layout = spec::resolve_mesh(run, ranks);
+  spec::Layout layout = spec::resolve_mesh(run, ranks);
   // Orders may work in groups of pp micro-batches, so all three steps have as many micro-batches beyond whole groups.
   const int min_count = 2 + 2 * layout.pp;
   const int first_count = min_count + (layout.micro_batches - min_count % layout.pp + layout.pp) % layout.pp;
@@ -41,8 +44,13 @@ std::optional<Prediction> extrapolate(const spec::RunFile& run, int ranks, const
   if (layout.micro_batches <= second_count) return std::nullopt;
   const spec::RunFile longer = with_micro_batches(run, layout, second_count);
   if (!why_no_program(longer, spec::resolve_mesh(longer, ranks)).empty()) return std::nullopt;
-  const Prediction first = predict(with_micro_batches(run, layout, first_count), ranks, cluster);
-  Prediction out = predict(longer, ranks, cluster);
+  if (layout.pp > 1) {
+    const spec::Kernels kernels = with_ranks(cluster, ranks).device.kernels();
+    layout = with_stage_cut(run, spec::program_table(run, layout.micro_batch, kernels), std::move(layout), kernels);
+  }
+  const std::vector<int>& stages = layout.pipeline.stage_of_layers;
+  const Prediction first = predict_stages(with_micro_batches(run, layout, first_count), ranks, cluster, stages);
+  Prediction out = predict_stages(longer, ranks, cluster, stages);
   const Line line(1.0 * (layout.micro_batches - second_count) / (second_count - first_count));
   out.layout = layout;
   out.simulation.reset();

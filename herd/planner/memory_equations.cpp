@@ -7,15 +7,15 @@
 #include "herd/strategies/strategy_table.h"
 
 namespace herd::planner {
-namespace {
 
-// Returns the bytes that a block keeps of one micro-batch from its forward to its backward.
 double kept_bytes(const PartitionedModel& cut, size_t b) {
   const auto& block = cut.model.blocks[b];
   if (cut.recomputed(b))
     return static_cast<double>((cut.index_in_segment(b) == 0 ? block.input_bytes : 0) + block.routing_bytes);
   return static_cast<double>(block.graph_bytes);
 }
+
+namespace {
 
 // Returns the bytes that one micro-batch holds at its peak, without scratch. `scratch` becomes the scratch bytes of the
 // op at the peak.
@@ -68,10 +68,8 @@ double pool_bytes(const PartitionedModel& cut, const std::vector<program::PoolUs
 
 }  // namespace
 
-void add_memory(const PartitionedModel& cut, int stage, Prediction& out) {
-  const BlockInterval blocks = cut.blocks_of(stage);
+void add_standing(const PartitionedModel& cut, const BlockInterval& blocks, const Visits& uses, Prediction& out) {
   const spec::StateBytes bytes = spec::state_bytes(cut.run);
-  const Visits uses = cut.zero >= 2 ? cut.visits(blocks) : Visits{};
   double states = 0;
   for (const int g : cut.groups_of(blocks)) {
     const double whole = static_cast<double>(cut.zero > 0 ? cut.shard_bytes(g) * cut.shards : cut.weight_bytes(g));
@@ -86,24 +84,38 @@ void add_memory(const PartitionedModel& cut, int stage, Prediction& out) {
     states += part / bytes.weight * bytes.states;
   }
   const std::string& offload = cut.run.strategy.offload;
-  (offload == "states" ? out.host.states : offload == "nvme" ? out.nvme.states : out.device.states) = states;
-  double scratch = 0, kept_per_micro_batch = 0;
+  (offload == "states" ? out.host.states : offload == "nvme" ? out.nvme.states : out.device.states) += states;
+}
+
+double add_activations(const PartitionedModel& cut, const BlockInterval& blocks, const InFlight& in_flight,
+                       Prediction& out) {
+  double scratch = 0, kept_per_micro_batch = 0, pending = 0;
   const double current_peak = peak_of_micro_batch(cut, blocks, scratch);
-  for (size_t b = blocks.begin; b < blocks.end; ++b) kept_per_micro_batch += cut.is_head(b) ? 0 : kept_bytes(cut, b);
-  const double in_flight = spec::micro_batches_in_flight(spec::parse_pipeline(cut.run.strategy.pipeline), cut.layout.pp,
-                                                         cut.layout.micro_batches, stage);
-  out.device.activations = current_peak + (cut.layout.pp > 1 ? (in_flight - 1) * kept_per_micro_batch : 0);
-  if (cut.layout.pp > 1 && cut.run.strategy.pipeline == "zero_bubble_h1") {
-    double pending = 0;  // bytes that wait between the two halves of backward
-    for (size_t b = blocks.begin; b < blocks.end; ++b)
-      pending += static_cast<double>(cut.model.blocks[b].pending_bytes);
-    out.device.activations += std::min(stage, cut.layout.micro_batches) * pending;
+  for (size_t b = blocks.begin; b < blocks.end; ++b) {
+    kept_per_micro_batch += cut.is_head(b) ? 0 : kept_bytes(cut, b);
+    pending += static_cast<double>(cut.model.blocks[b].pending_bytes);
   }
-  out.device.buffers = scratch;
+  out.device.activations += current_peak + (in_flight.graphs - 1) * kept_per_micro_batch + in_flight.pending * pending;
+  return scratch;
+}
+
+void add_memory(const PartitionedModel& cut, int stage, Prediction& out) {
+  const BlockInterval blocks = cut.blocks_of(stage);
+  const Visits uses = cut.zero >= 2 ? cut.visits(blocks) : Visits{};
+  add_standing(cut, blocks, uses, out);
+  out.device.buffers = add_activations(cut, blocks, in_flight_of(cut.run, cut.layout, stage), out);
   if (cut.zero < 2) return;
   const program::SlotRules rules = strategies::slot_rules(cut.run);
   out.device.buffers += cut.gradient_ratio() * pool_bytes(cut, uses.gradients, rules.gradient_buffers);
   if (cut.zero >= 3) out.device.buffers += pool_bytes(cut, uses.weights, rules.gather_buffers);
+}
+
+InFlight in_flight_of(const spec::RunFile& run, const spec::Layout& layout, int stage) {
+  if (layout.pp == 1) return {};
+  const bool splits_backward = run.strategy.pipeline == "zero_bubble_h1";
+  return {spec::micro_batches_in_flight(spec::parse_pipeline(run.strategy.pipeline), layout.pp, layout.micro_batches,
+                                        stage),
+          splits_backward ? static_cast<double>(std::min(stage, layout.micro_batches)) : 0.0};
 }
 
 }  // namespace herd::planner

@@ -1,7 +1,7 @@
 #include "herd/planner/partitioned_model_internal.h"
 
-#include "herd/base/error.h"
-#include "herd/spec/build_model_table.h"
+#include <utility>
+
 #include "herd/strategies/recompute.h"
 #include "herd/strategies/techniques.h"
 #include "herd/strategies/zero1.h"
@@ -25,10 +25,10 @@ std::optional<spec::Unsupported> beyond_equations(const spec::RunFile& run, cons
                            "strategy.pipeline = \"1f1b\", an order of one stage a rank"};
 }
 
-PartitionedModel::PartitionedModel(const spec::RunFile& of, const spec::Layout& cut, const Cluster& cluster)
+PartitionedModel::PartitionedModel(const spec::RunFile& of, const spec::Layout& cut, spec::ModelTable table)
     : run(of),
       layout(cut),
-      model(spec::model_table(of, cut.micro_batch, cluster.device.kernels())),
+      model(std::move(table)),
       first(static_cast<size_t>(model.first_trained())),
       shards(cut.fsdp > 1 ? cut.fsdp : cut.dp * cut.cp),
       axis(cut.fsdp > 1                   ? "fsdp"
@@ -37,10 +37,7 @@ PartitionedModel::PartitionedModel(const spec::RunFile& of, const spec::Layout& 
       zero(strategies::zero_stage(of, cut)),
       segment(static_cast<size_t>(
           strategies::recompute_interval(of.strategy.recompute, static_cast<int>(model.blocks.size()) - 2))),
-      stage_of_blocks_(spec::stage_of_blocks(model, cut.pp)) {
-  if (const auto beyond = beyond_equations(run, layout))
-    throw Error(Code::kBadConfig, "no equation covers " + beyond->setting + "\n  fix: " + beyond->fix);
-}
+      stage_of_blocks_(spec::stage_of_blocks(model, cut.pp, cut.pipeline)) {}
 
 std::set<int> PartitionedModel::groups_of(const BlockInterval& blocks) const {
   std::set<int> groups;

@@ -37,8 +37,8 @@ std::optional<spec::Unsupported> beyond_equations(const spec::RunFile& run, cons
 // Borrows the run and the layout.
 class PartitionedModel {
  public:
-  // Throws kBadConfig for what is beyond equations.
-  PartitionedModel(const spec::RunFile& run, const spec::Layout& layout, const Cluster& cluster);
+  // `model` is of whole layers. REQUIRES a layout whose pipeline has no more stages than these.
+  PartitionedModel(const spec::RunFile& run, const spec::Layout& layout, spec::ModelTable model);
 
   BlockInterval blocks_of(int stage) const { return spec::blocks_of_stage(stage_of_blocks_, stage); }
   bool is_head(size_t b) const { return b + 1 == model.blocks.size(); }
@@ -49,6 +49,7 @@ class PartitionedModel {
   }
 
   std::set<int> groups_of(const BlockInterval& blocks) const;
+  bool ends_share_groups() const { return layout.tied_axis != kNoAxis; }  // the first and the last stage
   bool frozen(int group) const { return model.groups[static_cast<size_t>(group)].frozen; }
   double trained_elements(const BlockInterval& blocks) const;
   double whole_elements(const BlockInterval& blocks) const;  // counts trained ones that every tensor-parallel rank has

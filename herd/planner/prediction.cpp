@@ -9,6 +9,7 @@
 #include "herd/base/error.h"
 #include "herd/planner/extrapolated_internal.h"
 #include "herd/planner/partitioned_model_internal.h"
+#include "herd/planner/stage_search.h"
 #include "herd/program/collective_message.h"
 #include "herd/program/memory_bound.h"
 #include "herd/program/passes.h"
@@ -172,7 +173,12 @@ program::Simulation simulate_on(const std::vector<Program>& programs, const spec
 }
 
 Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) {
-  const spec::Layout layout = spec::resolve_mesh(run, ranks);
+  return predict_stages(run, ranks, cluster, {});
+}
+
+Prediction predict_stages(const spec::RunFile& run, int ranks, const Cluster& cluster,
+                          const std::vector<int>& stage_of_layers) {
+  spec::Layout layout = spec::resolve_mesh(run, ranks);
   const Cluster sized_cluster = with_ranks(cluster, layout.world_size);
   const std::string why = why_not_simulated(run, layout, sized_cluster);
   if (!why.empty()) {
@@ -189,7 +195,10 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
     out.why_equations = why;
     return out;
   }
-  const spec::ModelTable model = spec::program_table(run, layout.micro_batch, sized_cluster.device.kernels());
+  const spec::Kernels kernels = sized_cluster.device.kernels();
+  const spec::ModelTable model = spec::program_table(run, layout.micro_batch, kernels);
+  layout.pipeline.stage_of_layers = stage_of_layers;
+  if (stage_of_layers.empty()) layout = with_stage_cut(run, model, std::move(layout), kernels);
   std::vector<int> ranks_of_host(ranks_to_simulate(sized_cluster));
   std::iota(ranks_of_host.begin(), ranks_of_host.end(), 0);
   std::vector<Program> programs;

@@ -7,6 +7,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/planner/differences_internal.h"
+#include "herd/planner/stage_search.h"
 #include "herd/planner/variants_internal.h"
 #include "herd/program/memory_bound.h"
 #include "herd/spec/build_model_table.h"
@@ -183,6 +184,7 @@ class Candidates {
     }
     std::vector<program::Program> steps;
     try {
+      out.layout = with_stage_cut(changed, model, std::move(out.layout), cluster_.device.kernels());
       steps = steps_of_stages(changed, model, out.layout);
     } catch (const Error& error) {
       const bool of_run = out.changes.empty();
@@ -276,7 +278,9 @@ class AutoNumbers {
         cluster_(cluster),
         limit_(limit),
         layout_(spec::resolve_mesh(run_, ranks)),
-        model_(spec::program_table(run_, layout_.micro_batch, cluster.device.kernels())) {}
+        model_(spec::program_table(run_, layout_.micro_batch, cluster.device.kernels())) {
+    layout_ = with_stage_cut(run_, model_, std::move(layout_), cluster.device.kernels());
+  }
 
   const spec::ModelTable& model() const { return model_; }
   int64_t bytes(program::Tier tier = program::Tier::kDevice) const {
@@ -377,7 +381,7 @@ class AutoNumbers {
   const int ranks_;
   const Cluster& cluster_;
   SearchLimit* const limit_;
-  const spec::Layout layout_;
+  spec::Layout layout_;  // with the stages of the run whose numbers are the smallest
   const spec::ModelTable model_;
 };
 

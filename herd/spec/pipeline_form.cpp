@@ -1,5 +1,6 @@
 #include "herd/spec/pipeline_form.h"
 
+#include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/spec/pipeline_order.h"
 #include "herd/spec/stage_cut.h"
@@ -14,14 +15,6 @@ void require_stages(const RunFile& run, int64_t min_stages, int64_t max_stages, 
                                     run.strategy.pipeline + "\", got " + std::to_string(stages) +
                                     "\n  fix: strategy.stages_per_rank = " + std::to_string(min_stages) +
                                     (max_stages == 1 ? ", or strategy.pipeline = \"interleaved\"" : ""));
-}
-
-std::vector<int> rank_of_stages(int ranks, const PipelineForm& form) {
-  PipelineOrder order;
-  order.ranks = ranks, order.stages_per_rank = form.stages_per_rank, order.folded = form.folded;
-  std::vector<int> out;
-  for (int stage = 0; stage < order.stages(); ++stage) out.push_back(order.rank_of(stage));
-  return out;
 }
 
 }  // namespace
@@ -49,8 +42,20 @@ PipelineForm pipeline_form(const RunFile& run) {
   return {};
 }
 
+std::vector<int> rank_of_stages(int ranks, const PipelineForm& form) {
+  PipelineOrder order;
+  order.ranks = ranks, order.stages_per_rank = form.stages_per_rank, order.folded = form.folded;
+  std::vector<int> out;
+  for (int stage = 0; stage < order.stages(); ++stage) out.push_back(order.rank_of(stage));
+  return out;
+}
+
 std::vector<int> stage_of_blocks(const ModelTable& model, int ranks, const PipelineForm& form) {
-  return stage_of_blocks(model, rank_of_stages(ranks, form));
+  if (form.stage_of_layers.empty()) return stage_of_blocks(model, rank_of_stages(ranks, form));
+  std::vector<int> out = layer_of_blocks(model);
+  HERD_CHECK_EQ(static_cast<size_t>(out.back()) + 1, form.stage_of_layers.size());
+  for (int& at : out) at = form.stage_of_layers[static_cast<size_t>(at)];
+  return out;
 }
 
 std::vector<int> rank_of_blocks(const ModelTable& model, int ranks, const PipelineForm& form) {

@@ -1,6 +1,10 @@
 // Defines how a chain of blocks is cut into the stages of a pipeline.   Threads: pure.
 #pragma once
 
+#include <compare>
+#include <cstddef>
+#include <functional>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -13,16 +17,38 @@ namespace herd::spec {
 // its borders: they count FLOP alone.
 inline constexpr double kFlopsPerByte = 16, kFlopsPerBorderByte = 64;
 
+// Holds the blocks [begin, end) of a stage.
+struct BlockInterval {
+  size_t begin = 0, end = 0;
+  auto operator<=>(const BlockInterval&) const = default;
+};
+
+// Says what stages hold in memory. A rank of several stages holds the sum of theirs.
+struct StageMemory {
+  // Returns the bytes that a stage holds where it has these blocks: more for more blocks. Empty: they do not count.
+  std::function<double(int stage, BlockInterval blocks)> held = {};
+  double budget = std::numeric_limits<double>::infinity();  // bytes of a rank
+};
+
 // Returns the stage of each block. Stages are consecutive blocks, every stage has at least one, and the blocks of a
-// layer share a stage. The stage with the most FLOP has as few as possible, since a pipeline is as fast as its slowest
-// stage. Among such cuts it takes those whose stages are most alike (least sum of squares), then the one whose first
-// stages are shortest. Throws kBadConfig unless 1 <= stages <= layers, where embedding and head count as layers.
-std::vector<int> stage_of_blocks(const ModelTable& model, int stages);
+// layer share a stage. Cuts with which no rank exceeds the budget come first; where there are none, those with the
+// least bytes on the rank that holds most. Among these it takes, in this order:
+//   the least FLOP in the stage that has most, since a pipeline is as fast as its slowest stage;
+//   where memory counts, the least bytes on the rank that holds most, then the least bytes over all borders;
+//   stages that are most alike (least sum of squares);
+//   the shortest first stages.
+// Throws kBadConfig unless 1 <= stages <= layers, where embedding and head count as layers.
+std::vector<int> stage_of_blocks(const ModelTable& model, int stages, const StageMemory& memory = {});
 
 // Cuts for ranks that have several stages; rank_of_stage[s] has stage s. It starts from the cut above and moves borders
-// by one layer while that makes the cut better. A cut is better with fewer FLOP on the rank that has most. Among equal
-// ones it is better with fewer FLOP in the largest stage, then with stages more alike.
-std::vector<int> stage_of_blocks(const ModelTable& model, const std::vector<int>& rank_of_stage);
+// by one layer while that makes the cut better. A cut is better with fewer bytes above the budget on the rank that
+// holds most. Among equal ones it is better with fewer FLOP on the rank that has most, then with fewer FLOP in the
+// largest stage, then with fewer bytes on the rank that holds most, then with stages more alike.
+std::vector<int> stage_of_blocks(const ModelTable& model, const std::vector<int>& rank_of_stage,
+                                 const StageMemory& memory = {});
+
+// Numbers the layers of a model, which a cut leaves whole: returns the layer of each block, from 0 on.
+std::vector<int> layer_of_blocks(const ModelTable& model);
 
 // Returns the FLOP of both passes over a block for one micro-batch, by which a cut weighs blocks.
 double flops_of(const BlockShape& block);
@@ -35,10 +61,6 @@ std::vector<std::vector<TensorId>> border_tensors(const std::map<TensorId, std::
                                                   const std::vector<int>& stage_of_blocks,
                                                   const std::vector<int>& rank_of_stage);
 
-// Holds the blocks [begin, end) of a stage.
-struct BlockInterval {
-  size_t begin = 0, end = 0;
-};
 BlockInterval blocks_of_stage(const std::vector<int>& stage_of_blocks, int stage);
 
 }  // namespace herd::spec

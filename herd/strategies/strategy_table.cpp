@@ -305,7 +305,8 @@ std::vector<Program> programs_of_run(const spec::RunFile& run, const spec::Model
   for (size_t i = 1; i < ranks.size(); ++i) steps.push_back(compile_step(run, model, layout, ranks[i]));
   check_budgets(steps, run);
   const Quotient quotient = quotient_of(run, layout, model.is_chain());
-  const spec::Layout small = spec::resolve_mesh(quotient.run, quotient.ranks);
+  spec::Layout small = spec::resolve_mesh(quotient.run, quotient.ranks);
+  if (model.is_chain()) small.pipeline = layout.pipeline;
   compile_and_verify(quotient.run, model.is_chain() ? model : spec::program_table(quotient.run, small.micro_batch),
                      small);
   return steps;

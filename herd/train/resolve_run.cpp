@@ -8,6 +8,7 @@
 
 #include "herd/comm/same_on_all_ranks.h"
 #include "herd/planner/gradient_algorithm.h"
+#include "herd/planner/stage_search.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/spec/pipeline_order.h"
 #include "herd/strategies/strategy_table.h"
@@ -44,10 +45,11 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
   const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
   try {
     const planner::ResolvedRun resolved = planner::resolve(run, ranks, machine, budget);
-    const spec::Layout layout = strategies::trainable_layout(resolved.run, ranks);
+    spec::Layout layout = strategies::trainable_layout(resolved.run, ranks);
     planner::check_gradient_algorithm(resolved.run, layout, machine.topology);
     if (!run.strategy.automatic) {  // one that herd chose fits already
       const spec::ModelTable table = spec::program_table(resolved.run, layout.micro_batch);
+      layout = planner::with_stage_cut(resolved.run, table, std::move(layout));
       std::vector<program::Program> steps;
       for (const int rank : strategies::ranks_of_stages(layout))
         steps.push_back(strategies::compile_step(resolved.run, table, layout, rank));

@@ -29,6 +29,7 @@
 #include "herd/draw/timeline_picture.h"
 #include "herd/planner/cluster.h"
 #include "herd/planner/prediction.h"
+#include "herd/planner/stage_search.h"
 #include "herd/program/draw_program.h"
 #include "herd/program/simulate.h"
 #include "herd/runtime/executor.h"
@@ -338,6 +339,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (const std::string summary = s.data->summary(); !summary.empty()) s.say(summary);
 
   s.table = spec::program_table(run, s.layout.micro_batch);
+  s.layout = planner::with_stage_cut(run, s.table, std::move(s.layout));
   s.num_parameters = table.parameters();
   s.num_restarts = attempt.restarts_before;
   if (table.frozen_parameters() > 0) {

@@ -1,10 +1,12 @@
 #include "tests/strategies/random_chain.h"
 
 #include <algorithm>
+#include <bit>
 #include <fstream>
 #include <set>
 
 #include "herd/spec/pipeline_form.h"
+#include "herd/spec/stage_cut.h"
 #include "herd/strategies/gather_codec.h"
 #include "herd/strategies/layer_owners.h"
 #include "herd/strategies/server_sync.h"
@@ -102,6 +104,36 @@ spec::ModelTable random_chain(std::mt19937& random) {
     out.groups.back().frozen = false;
   }
   return out;
+}
+
+std::vector<std::vector<int>> all_cuts(size_t blocks, int stages) {
+  std::vector<std::vector<int>> out;
+  for (unsigned borders = 0; borders < 1U << (blocks - 1); ++borders) {
+    if (std::popcount(borders) != stages - 1) continue;
+    std::vector<int>& cut = out.emplace_back(1, 0);
+    for (size_t b = 0; b + 1 < blocks; ++b) cut.push_back(cut.back() + static_cast<int>(borders >> b & 1));
+  }
+  return out;
+}
+
+std::vector<double> weights_of_stages(const spec::ModelTable& chain, const std::vector<int>& cut) {
+  std::vector<double> weights(static_cast<size_t>(cut.back()) + 1, 0);
+  for (size_t b = 0; b < cut.size(); ++b) {
+    const spec::BlockShape& block = chain.blocks[b];
+    weights[static_cast<size_t>(cut[b])] +=
+        spec::flops_of(block) + spec::kFlopsPerByte * (block.forward.memory_bytes + block.backward.memory_bytes);
+  }
+  for (const auto& [tensor, readers] : chain.readers()) {
+    if (tensor.producer == 0) continue;
+    const int first = cut[static_cast<size_t>(tensor.producer) - 1], last = cut[static_cast<size_t>(readers.back())];
+    const double bytes =
+        static_cast<double>(chain.tensor_bytes(tensor)) * (chain.has_gradient(tensor, chain.first_trained()) ? 2 : 1);
+    for (int stage = first; stage < last; ++stage) {
+      weights[static_cast<size_t>(stage)] += spec::kFlopsPerBorderByte * bytes;
+      weights[static_cast<size_t>(stage) + 1] += spec::kFlopsPerBorderByte * bytes;
+    }
+  }
+  return weights;
 }
 
 spec::PipelineOrder random_order(std::mt19937& random, int ranks, int stages_per_rank, int micro_batches, bool folded,

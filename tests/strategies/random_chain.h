@@ -18,6 +18,12 @@ namespace herd::strategies::testing {
 // frozen. The first and the last block may share a group.
 spec::ModelTable random_chain(std::mt19937& random);
 
+// Lists all cuts of a chain into stages of consecutive blocks, each as the stage of each block.
+std::vector<std::vector<int>> all_cuts(size_t blocks, int stages);
+
+// What each stage of a cut weighs in time, as spec/stage_cut.h states it.
+std::vector<double> weights_of_stages(const spec::ModelTable& chain, const std::vector<int>& cut);
+
 struct ChainRun {
   spec::RunFile run;
   int ranks = 1;

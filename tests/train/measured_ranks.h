@@ -9,6 +9,7 @@
 
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/fork_world.h"
+#include "herd/planner/stage_search.h"
 #include "herd/program/memory_bound.h"
 #include "herd/train/run_codec.h"
 #include "herd/train/run_servers.h"
@@ -53,8 +54,9 @@ inline std::vector<MeasuredRank> measured_ranks(const spec::RunFile& given, int 
     const spec::RunFile run = source->complete(given, comm);
     const c10::Device device = run.device.kind == "auto" ? c10::kCPU : open_device(run.device.kind, comm.rank());
     DeviceMemory::count_on(device);
-    const spec::Layout layout = strategies::trainable_layout(run, ranks);
-    const spec::ModelTable table = spec::program_table(run, layout.micro_batch);
+    const spec::Layout uncut = strategies::trainable_layout(run, ranks);
+    const spec::ModelTable table = spec::program_table(run, uncut.micro_batch);
+    const spec::Layout layout = planner::with_stage_cut(run, table, uncut);
     std::vector<program::Program> programs;
     for (int rank = 0; rank < ranks; ++rank) programs.push_back(strategies::compile_step(run, table, layout, rank));
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];

@@ -269,6 +269,43 @@ TEST(OwnModelCommand, HoldsWhatIsPredicted) {
   }
 }
 
+// Of the equal layers of a model, 1F1B holds two micro-batches on the first of two ranks. The fastest cut gives both as
+// many layers; one that fits less memory gives the first rank fewer.
+TEST(OwnModelCommand, TrainsInTheBudgetOfACutByMemory) {
+  const OwnModel own("own_model");
+  const std::vector<std::string> keys = {"mesh.pp=2", "train.steps=4", "checkpoint.every=-1", "train.batch=256",
+                                         "train.micro_batch=64"};
+  ASSERT_EQ(own.train("fastest", 2, keys).status, 0);
+  const int64_t of_fastest = own.metrics("fastest").back().device_bytes_peak;
+  const auto with_budget = [&](const std::string& budget) {
+    std::vector<std::string> out = keys;
+    out.push_back("memory.device_budget=" + budget);
+    return out;
+  };
+  const std::string before = "memory.device_budget = \"";
+  const Ended refused = own.train("refused", 2, with_budget("1KiB"));
+  const size_t begin = refused.output.find(before);
+  ASSERT_NE(begin, std::string::npos) << refused.output;
+  const size_t at = begin + before.size();
+  const std::string named = refused.output.substr(at, refused.output.find('"', at) - at);  // "1234KiB"
+  const int64_t budget = 1024 * std::stoll(named);
+  EXPECT_LT(budget, of_fastest * 9 / 10);
+  const Ended ended = own.train("smaller", 2, with_budget(named));
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  for (const StepMetrics& step : own.metrics("smaller")) EXPECT_LE(step.device_bytes_peak, budget);
+  EXPECT_LT(most_apart(own.losses("smaller"), own.losses("fastest")), 2e-6);
+  const fs::path binary = std::getenv("HERD_BINARY_DIR");
+  const auto stages = [&](const std::string& run) {
+    Command command({binary / "herd", "plan", own.root() / run / "config.toml", "--ranks", "2", "--stages"},
+                    own.root() / "plan.output");
+    EXPECT_EQ(command.wait(), 0);
+    return command.output();
+  };
+  EXPECT_THAT(stages("fastest"), HasSubstr("patches to layer1"));
+  EXPECT_THAT(stages("smaller"), HasSubstr("patches to layer0"));
+  EXPECT_THAT(stages("smaller"), HasSubstr("of memory.device_budget = "));
+}
+
 TEST(OwnModelCommand, SaysHowItIsCalled_AndWhatARunFileMayNotHold) {
   const OwnModel own("own_model");
   const Ended ended = own.train("refused", 2, {"model.layers=3"});
