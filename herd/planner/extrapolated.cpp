@@ -15,55 +15,52 @@ spec::RunFile with_micro_batches(spec::RunFile run, const spec::Layout& layout, 
   return run;
 }
 
-// Extrapolates the line through two predictions to `steps` times their distance beyond the second one.
-class Line {
- public:
-  explicit Line(double steps) : steps_(steps) {}
-  double at(double first, double second) const { return second + steps_ * (second - first); }
-  // Extrapolates memory. It never falls as micro-batches are added, except where an order has uneven groups of them.
-  double bytes_at(double first, double second) const { return at(std::min(first, second), second); }
-  TierBytes bytes_at(const TierBytes& first, const TierBytes& second) const {
-    return {bytes_at(first.weights, second.weights), bytes_at(first.gradients, second.gradients),
-            bytes_at(first.states, second.states), bytes_at(first.activations, second.activations),
-            bytes_at(first.buffers, second.buffers)};
-  }
+double at(const ShorterRuns& runs, double first, double second) { return second + runs.steps * (second - first); }
 
- private:
-  double steps_;
-};
+TierBytes bytes_at(const ShorterRuns& runs, const TierBytes& first, const TierBytes& second) {
+  return {runs.bytes_at(first.weights, second.weights), runs.bytes_at(first.gradients, second.gradients),
+          runs.bytes_at(first.states, second.states), runs.bytes_at(first.activations, second.activations),
+          runs.bytes_at(first.buffers, second.buffers)};
+}
 
 }  // namespace
 
-std::optional<Prediction> extrapolate(const spec::RunFile& run, int ranks, const Cluster& cluster) {
+std::optional<ShorterRuns> shorter_runs(const spec::RunFile& run, const spec::Layout& layout) {
   if (!spec::order_file_of(run).empty()) return std::nullopt;  // the file holds an order of one number of micro-batches
-  spec::Layout layout = spec::resolve_mesh(run, ranks);
   // Orders may work in groups of pp micro-batches, so all three steps have as many micro-batches beyond whole groups.
   const int min_count = 2 + 2 * layout.pp;
   const int first_count = min_count + (layout.micro_batches - min_count % layout.pp + layout.pp) % layout.pp;
   const int second_count = first_count + layout.pp;
   if (layout.micro_batches <= second_count) return std::nullopt;
-  const spec::RunFile longer = with_micro_batches(run, layout, second_count);
-  if (!why_no_program(longer, spec::resolve_mesh(longer, ranks)).empty()) return std::nullopt;
+  ShorterRuns out{with_micro_batches(run, layout, first_count), with_micro_batches(run, layout, second_count),
+                  1.0 * (layout.micro_batches - second_count) / (second_count - first_count)};
+  if (!why_no_program(out.second, spec::resolve_mesh(out.second, layout.world_size)).empty()) return std::nullopt;
+  return out;
+}
+
+std::optional<Prediction> extrapolate(const spec::RunFile& run, int ranks, const Cluster& cluster) {
+  spec::Layout layout = spec::resolve_mesh(run, ranks);
+  const std::optional<ShorterRuns> runs = shorter_runs(run, layout);
+  if (!runs) return std::nullopt;
   if (layout.pp > 1) {
     const spec::Kernels kernels = with_ranks(cluster, ranks).device.kernels();
     layout = with_stage_cut(run, spec::program_table(run, layout.micro_batch, kernels), std::move(layout), kernels);
   }
   const std::vector<int>& stages = layout.pipeline.stage_of_layers;
-  const Prediction first = predict_stages(with_micro_batches(run, layout, first_count), ranks, cluster, stages);
-  Prediction out = predict_stages(longer, ranks, cluster, stages);
-  const Line line(1.0 * (layout.micro_batches - second_count) / (second_count - first_count));
+  const Prediction first = predict_stages(runs->first, ranks, cluster, stages);
+  Prediction out = predict_stages(runs->second, ranks, cluster, stages);
   out.layout = layout;
   out.simulation.reset();
-  out.device = line.bytes_at(first.device, out.device);
-  out.host = line.bytes_at(first.host, out.host);
-  out.nvme = line.bytes_at(first.nvme, out.nvme);
-  out.device_bound = line.bytes_at(first.device_bound, out.device_bound);
+  out.device = bytes_at(*runs, first.device, out.device);
+  out.host = bytes_at(*runs, first.host, out.host);
+  out.nvme = bytes_at(*runs, first.nvme, out.nvme);
+  out.device_bound = runs->bytes_at(first.device_bound, out.device_bound);
   const double first_idle_us = first.idle_share * first.step_us, idle_us = out.idle_share * out.step_us;
   for (const auto figure : {&Prediction::flops, &Prediction::compute_us, &Prediction::step_us,
                             &Prediction::host_link_out, &Prediction::host_link_in})
-    out.*figure = line.at(first.*figure, out.*figure);
-  out.idle_share = std::max(0.0, line.at(first_idle_us, idle_us)) / out.step_us;
-  for (auto& [axis, bytes] : out.sent) bytes = line.at(first.sent.at(axis), bytes);
+    out.*figure = at(*runs, first.*figure, out.*figure);
+  out.idle_share = std::max(0.0, at(*runs, first_idle_us, idle_us)) / out.step_us;
+  for (auto& [axis, bytes] : out.sent) bytes = at(*runs, first.sent.at(axis), bytes);
   return out;
 }
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <set>
 
 #include "herd/base/units.h"
 #include "herd/draw/table.h"
+#include "herd/planner/extrapolated_internal.h"
 #include "herd/planner/prediction.h"
 #include "herd/program/memory_bound.h"
 #include "herd/program/memory_use.h"
@@ -93,20 +95,27 @@ class StageTable {
       for (const spec::TensorId tensor : borders[static_cast<size_t>(stage)])
         stages_.back().sent_bytes += static_cast<double>(model.tensor_bytes(tensor));
     }
-    has_programs_ = why_no_program(run, layout).empty();
-    if (!has_programs_) return;
-    std::vector<program::Program> steps;
-    for (const int rank : strategies::ranks_of_stages(layout))
-      steps.push_back(strategies::compile_step(run, model, layout, rank));
     const program::Calibration machine = calibration_of(with_ranks(cluster, layout.world_size), run, layout);
-    for (const program::Program& step : steps) {
-      ranks_.push_back(bytes_of(peak_bound(step, program::Tier::kDevice, steps)));
-      for (const program::Op& op : step.ops) {
-        if (!is_pass(op) || program::micro_batch_of(op) != 0) continue;
-        const auto stage = static_cast<size_t>(stage_of_block[static_cast<size_t>(op.block)]);
-        stages_[stage].us += pass_us(op, model.blocks[static_cast<size_t>(op.block)], machine);
-      }
+    if (why_no_program(run, layout).empty()) {
+      ranks_ = bytes_of_ranks(run, model, layout);
+      add_times(compile(run, model, layout), model, stage_of_block, machine);
+      return;
     }
+    const std::optional<ShorterRuns> runs = shorter_runs(run, layout);
+    has_programs_ = runs.has_value();
+    if (!runs) return;
+    const auto shorter = [&](const spec::RunFile& other) {
+      spec::Layout out = spec::resolve_mesh(other, layout.world_size);
+      out.pipeline = layout.pipeline;
+      return out;
+    };
+    const std::vector<RankBytes> first = bytes_of_ranks(runs->first, model, shorter(runs->first));
+    ranks_ = bytes_of_ranks(runs->second, model, shorter(runs->second));
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      ranks_[rank].states = runs->bytes_at(first[rank].states, ranks_[rank].states);
+      ranks_[rank].activations = runs->bytes_at(first[rank].activations, ranks_[rank].activations);
+    }
+    add_times(compile(runs->first, model, shorter(runs->first)), model, stage_of_block, machine);
   }
 
   std::string text() const {
@@ -136,6 +145,33 @@ class StageTable {
   }
 
  private:
+  static std::vector<program::Program> compile(const spec::RunFile& run, const spec::ModelTable& model,
+                                               const spec::Layout& layout) {
+    std::vector<program::Program> steps;
+    for (const int rank : strategies::ranks_of_stages(layout))
+      steps.push_back(strategies::compile_step(run, model, layout, rank));
+    return steps;
+  }
+
+  static std::vector<RankBytes> bytes_of_ranks(const spec::RunFile& run, const spec::ModelTable& model,
+                                               const spec::Layout& layout) {
+    const std::vector<program::Program> steps = compile(run, model, layout);
+    std::vector<RankBytes> out;
+    for (const program::Program& step : steps) out.push_back(bytes_of(peak_bound(step, program::Tier::kDevice, steps)));
+    return out;
+  }
+
+  void add_times(const std::vector<program::Program>& steps, const spec::ModelTable& model,
+                 const std::vector<int>& stage_of_block, const program::Calibration& machine) {
+    for (const program::Program& step : steps) {
+      for (const program::Op& op : step.ops) {
+        if (!is_pass(op) || program::micro_batch_of(op) != 0) continue;
+        const auto stage = static_cast<size_t>(stage_of_block[static_cast<size_t>(op.block)]);
+        stages_[stage].us += pass_us(op, model.blocks[static_cast<size_t>(op.block)], machine);
+      }
+    }
+  }
+
   static bool is_of_programs(const std::string& column) {
     return column == "time" || column == "states" || column == "activations";
   }
@@ -161,7 +197,7 @@ class StageTable {
   const spec::PipelineOrder& order_;
   std::vector<StageCost> stages_;
   std::vector<RankBytes> ranks_;  // where the run has programs
-  bool has_programs_ = false;
+  bool has_programs_ = true;
 };
 
 }  // namespace

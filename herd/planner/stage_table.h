@@ -12,9 +12,9 @@ namespace herd::planner {
 
 // Lists each rank's stages: their blocks, parameters, arithmetic and time, what the rank holds in memory at its fullest
 // moment, and the bytes that each stage sends on. Then it says which stage takes longest and which rank holds most, and
-// draws the order over time. It is one sentence where the run has no pipeline. `layout` has the stages that
-// with_stage_cut() has chosen, as in a Prediction. `model` is of one micro-batch; without it, it is what the run file's
-// [model] makes.
+// draws the order over time. What a step that is too long to build holds is extrapolated from two shorter ones. It is
+// one sentence where the run has no pipeline. `layout` has the stages that with_stage_cut() has chosen, as in a
+// Prediction. `model` is of one micro-batch; without it, it is what the run file's [model] makes.
 std::string stages_text(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout,
                         const Cluster& cluster);
 std::string stages_text(const spec::RunFile& run, const spec::Layout& layout, const Cluster& cluster);
