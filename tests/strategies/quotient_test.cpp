@@ -62,9 +62,13 @@ TEST(Quotient, HasAStageOfEachKindThatTheRunHas) {
   const auto kinds = [](const spec::RunFile& run, const spec::Layout& layout) {
     const spec::ModelTable model = spec::program_table(run, 1);
     const std::vector<int> stages = spec::stage_of_blocks(model, layout.pp, layout.pipeline);
+    std::set<int> with_experts;  // layers, of several blocks each where ranks exchange rows
+    for (const spec::BlockShape& block : model.blocks) {
+      if (block.routing_bytes > 0) with_experts.insert(block.layer);
+    }
     std::map<int, std::set<bool>> has_experts;  // by stage: of its layers
     for (size_t b = 1; b + 1 < model.blocks.size(); ++b)
-      has_experts[stages[b]].insert(model.blocks[b].routing_bytes > 0);
+      has_experts[stages[b]].insert(with_experts.contains(model.blocks[b].layer));
     std::set<std::set<bool>> out;
     for (const auto& [stage, kind] : has_experts) out.insert(kind);
     return out;

@@ -282,8 +282,6 @@ TEST(PredictedMemory, OfExpertsOfSeveralRanksIsNeverBelowWhatARankHolds) {
                                                       {4, 2, 1, 3, 1, 2}}) {
     run.mesh.tp = tp, run.mesh.cp = cp;
     run.model.shared_experts = tp * cp > 1 ? ep - 1 : 0;
-    // Parts of sequences and several ranks with experts: no router losses.
-    run.model.balance_loss = tp * cp > 1 && ep > 1 ? 0 : 0.01;
     run.strategy.recompute = zero == 3 ? "full" : "none";
     run.mesh.ep = ep, run.mesh.fsdp = fsdp, run.strategy.zero = zero;
     run.model.experts = 4 * ep;
