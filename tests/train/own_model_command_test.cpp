@@ -57,10 +57,13 @@ class OwnModel {
   RunFolder folder_;
 };
 
-double most_apart(const std::vector<double>& a, const std::vector<double>& b) {
+// Returns the largest difference beside a loss, or beside this part of the first loss where it is less: a loss near
+// zero is a difference of logits, whose rounding does not shrink with it.
+double most_apart(const std::vector<double>& a, const std::vector<double>& b, double part_of_first = 0) {
   EXPECT_EQ(a.size(), b.size());
   double worst = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) worst = std::max(worst, std::abs(a[i] - b[i]) / b[i]);
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    worst = std::max(worst, std::abs(a[i] - b[i]) / std::max(b[i], part_of_first * b[0]));
   return worst;
 }
 
@@ -139,7 +142,7 @@ TEST(OwnModelCommand, LosesAsOneRankInRandomLayouts) {
                   .status,
               0);
     const std::map<std::string, double> allowed = {{"fp32", 2e-6}, {"bf16", 4 * 0x1p-8}, {"fp16", 4 * 0x1p-10}};
-    EXPECT_LT(most_apart(own.losses("many"), own.losses("one")), allowed.at(precision)) << told;
+    EXPECT_LT(most_apart(own.losses("many"), own.losses("one"), 0.1), allowed.at(precision)) << told;
   }
 }
 
@@ -247,6 +250,8 @@ TEST(OwnModelCommand, HoldsWhatIsPredicted) {
       {"own_model", {}},
       {"own_model", {"strategy.recompute=full"}},
       {"own_model", {"strategy.zero=3", "strategy.precision=bf16"}},
+      {"own_model", {"mesh.pp=2"}},
+      {"bert_lecture", {"train.micro_batch=8", "train.batch=16"}},
       {"two_towers", {"train.micro_batch=1024", "train.batch=4096"}}};
   for (const auto& [name, more] : runs) {
     const OwnModel own(name);
