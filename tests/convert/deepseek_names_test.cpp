@@ -79,9 +79,10 @@ TEST(DeepseekConfig, RefusesWhatHerdDoesNotCompute) {
 }
 
 TEST(DeepseekConfig, CanNotStateOtherModels) {
-  for (const char* other : {"model.router=sigmoid", "model.shared_gate=true", "model.qk_norm=true",
-                            "model.qkv_bias=true", "model.kind=llama"})
-    EXPECT_ERROR(deepseek_format().check_model(small_deepseek({other}).model), Code::kBadConfig,
+  using Keys = std::vector<std::string>;
+  for (const Keys& other : {Keys{"model.router=sigmoid"}, Keys{"model.shared_gate=true"}, Keys{"model.qk_norm=true"},
+                            Keys{"model.qkv_bias=true"}, Keys{"model.kind=llama", "model.dense_layers=0"}})
+    EXPECT_ERROR(deepseek_format().check_model(small_deepseek(other).model), Code::kBadConfig,
                  "DeepSeek-MoE's format can't state this model", "fix:");
 }
 
