@@ -64,7 +64,8 @@ runtime::BindingTable BlockTimer::bindings() {
   runtime::BindingTable table = bindings_.table();
   table[OpKind::kReceive] = [this](const program::Op& op, int64_t) -> runtime::EventPtr {
     const at::Tensor activation = bindings_.empty(op.writes[0]);
-    if (activation.is_cpu())  // rows that differ, so that a router does not send all of them to the same experts
+    // Rows that differ, so that a router does not send all of them to the same experts.
+    if (activation.is_cpu() && activation.is_floating_point())
       activation.normal_(0, kActivation, at::make_generator<at::CPUGeneratorImpl>(kSeed));
     else
       activation.fill_(kActivation);

@@ -281,9 +281,7 @@ TEST_F(DedicatedServers, EndWithAServerThatFails) {
                             try {
                               Trainer(run, comm).run();
                             } catch (const Error& error) {
-                              EXPECT_THAT(error.what(), testing::HasSubstr(comm.rank() == 2 ? states.filename().string()
-                                                                                            : "rank 2 aborted: "))
-                                  << comm.rank();
+                              EXPECT_THAT(error.what(), testing::HasSubstr(states.filename().string())) << comm.rank();
                               ++ended;
                               throw;
                             }
