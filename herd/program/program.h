@@ -64,9 +64,11 @@ enum class OpKind : uint8_t {
   kStep,            // g, w, s [, factor] -> w, s. It updates one parameter group's weights (no training step).
   kSend,            // x.m or dx.m ->. It sends to `peer` along an axis.
   kReceive,         // -> x.m, dx.m or dx.m.partial(axis). It receives from `peer` along an axis.
-  kFetch,           // v.host -> v, or v.nvme -> v.host. It copies to a tier nearer to the device.
-  kEvict,           // v -> v.host, or v.host -> v.nvme. It copies to a tier farther from the device.
-  kRelease,         // It ends the values listed as writes, which then hold nothing. Only lifetimes.h writes it.
+  // v.host -> v, or v.nvme -> v.host. It copies to a tier nearer to the device. Of w:2.host, w -> w it puts a piece.
+  kFetch,
+  // v -> v.host, or v.host -> v.nvme. It copies to a tier farther from the device. Of g -> g:2.host it takes a piece.
+  kEvict,
+  kRelease,  // It ends the values listed as writes, which then hold nothing. Only lifetimes.h writes it.
   // v -> v.bf16, or g, e -> g.int8, e, or w.shard -> w.shard.int8. It rounds plain numbers to another codec. Gradients
   // in codecs that lose more than bf16 keep what they lost in e, and add it the next time.
   kEncode,
@@ -145,7 +147,9 @@ struct Value {
   Placement placement = {};
   Codec codec = Codec::kPlain;
   Tier tier = Tier::kDevice;
-  int tensor = 0;  // which tensor of its block or of the batch it is, for activations and their gradients
+  // Which tensor of its block or of the batch it is, for activations and their gradients; for weights, gradients and
+  // states on the host and in files which piece, counted from 1, where the group is updated in pieces.
+  int tensor = 0;
   auto operator<=>(const Value&) const = default;
 };
 
