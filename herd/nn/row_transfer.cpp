@@ -7,7 +7,6 @@
 
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/communicator.h"
-#include "herd/nn/row_steps.h"
 #include "herd/nn/row_transfer_internal.h"
 
 namespace herd::nn {
@@ -63,7 +62,7 @@ TokensOfHost tokens_of_host(const RowOrder& order, std::span<const int> hosts_P,
 }  // namespace
 
 RowTransfer::RowTransfer(const RowOrder& order, std::span<const int> hosts_P, comm::Communicator& ranks)
-    : ranks_(&ranks) {
+    : ranks_(&ranks), steps_(row_steps(ranks.size(), ranks.rank())) {
   const int64_t* begins = order.begins.const_data_ptr<int64_t>();
   const auto P = static_cast<size_t>(ranks.size()), E = static_cast<size_t>(order.begins.numel()) - 1;
   const size_t H = hosts_P.empty() ? 0 : static_cast<size_t>(*std::ranges::max_element(hosts_P)) + 1;
@@ -112,7 +111,7 @@ at::Tensor RowTransfer::move(const at::Tensor& rows_PD, const std::vector<int64_
   const int64_t incoming_rows = std::accumulate(from.begin(), from.end(), int64_t{0});
   const at::Tensor rows = rows_PD.contiguous(), out = at::empty({incoming_rows, rows.size(1)}, rows.options());
   std::vector<Work> works;
-  for (const RowStep& step : row_steps(ranks_->size(), ranks_->rank())) {
+  for (const RowStep& step : steps_) {
     const at::Tensor incoming = out.narrow(0, step.receive_begin.value(to, from), step.receive_rows.value(to, from));
     const at::Tensor outgoing = rows.narrow(0, step.send_begin.value(to, from), step.send_rows.value(to, from));
     if (step.target == ranks_->rank()) {

@@ -15,6 +15,7 @@
 
 #include "herd/nn/expert_exchange.h"
 #include "herd/nn/expert_rows_internal.h"
+#include "herd/nn/row_steps.h"
 
 namespace herd::comm {
 class Communicator;
@@ -44,6 +45,7 @@ class RowTransfer {
                   std::string_view name) const;
 
   comm::Communicator* ranks_;
+  const std::vector<RowStep> steps_;  // of every exchange
   ExpertExchange exchange_;
   HostExchange hosts_;  // empty where each row goes straight
   // By hosts_.sent: its tokens, ascending, and of each a row that goes there.

@@ -16,8 +16,7 @@ int64_t message_bytes(const Program& step, const Op& op) {
   }
   for (size_t i = 0; i < std::min(op.reads.size(), op.writes.size()); ++i) in += step.values.at(op.reads[i]).bytes;
   for (const Value& value : op.writes) out += step.values.at(value).bytes;
-  const bool tells_counts = !op.reads.empty() && op.reads[0].kind == ValueKind::kRouting;
-  if (tells_counts) return out - in;
+  if (gathers_routing(op)) return out - in;
   if (moves_rows_of_experts(op)) return std::min(in, out);  // those of this rank; the others are a bound
   const ElementRange range = part_of(std::max(in, out), op);
   return range.end - range.begin;
@@ -51,6 +50,10 @@ OpKind traffic_kind(const Op& op) {
 
 bool moves_rows_of_experts(const Op& op) {
   return op.kind == OpKind::kAllToAll && op.reads.size() > 1 && op.reads[1].kind == ValueKind::kRouting;
+}
+
+bool gathers_routing(const Op& op) {
+  return op.kind == OpKind::kAllGather && !op.reads.empty() && op.reads[0].kind == ValueKind::kRouting;
 }
 
 bool is_collective(const Op& op) {

@@ -51,6 +51,8 @@ inline bool is_activation_or_gradient(const Value& value) {
 bool is_collective(const Op& op);
 // Tells whether an op is an all-to-all that gives rows to the ranks of their experts, or brings them back.
 bool moves_rows_of_experts(const Op& op);
+// Tells whether ranks that share experts tell each other what their routers have chosen.
+bool gathers_routing(const Op& op);
 // Tells whether an op is a broadcast or a reduce, of which one rank of the group has what the others lack.
 inline bool is_rooted(const Op& op) { return op.kind == OpKind::kBroadcast || op.kind == OpKind::kReduce; }
 // Returns the values that every rank of a broadcast writes, or of a reduce sums: all but the owner's. REQUIRES

@@ -100,9 +100,7 @@ LaneFactory cpu_lanes_of(const program::Program& step) {
   for (const program::Op& op : step.ops) {
     const bool encoded =
         op.lane == program::Lane::kReduce && !op.writes.empty() && program::keeps_residuals(op.writes[0].codec);
-    const bool tells_counts =
-        op.kind == program::OpKind::kAllGather && !op.reads.empty() && op.reads[0].kind == program::ValueKind::kRouting;
-    if (encoded || is_served(op) || tells_counts || moves_rows_of_experts(op)) blocking.insert(op.lane);
+    if (encoded || is_served(op) || gathers_routing(op) || moves_rows_of_experts(op)) blocking.insert(op.lane);
   }
   return [blocking](program::Lane lane) {
     return blocking.contains(lane) ? thread_lane("herd-" + std::string(program::lane_name(lane))) : make_cpu_lane(lane);

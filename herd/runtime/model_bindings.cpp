@@ -562,7 +562,7 @@ EventPtr ModelBindings::exchange_rows(const Op& op) {
 }
 
 EventPtr ModelBindings::gather(const Op& op) {
-  if (op.reads.at(0).kind == ValueKind::kRouting) return tell_counts(op);
+  if (gathers_routing(op)) return tell_counts(op);
   if (program::is_activation_or_gradient(op.reads.at(0))) return move_activation(op);
   Communicator& comm = groups_.of(op.lane, op.axis);
   std::vector<Work> works;

@@ -167,28 +167,38 @@ TEST(ServerCommand, GoesOnFromACheckpoint_WhereADedicatedServerOrARankThatTrains
   }
 }
 
+// Trains on so many ranks, of which all but one must be left, kills rank 2 and stops the run after the next validation.
+// Returns its metrics, as many as the steps of its last checkpoint.
+std::vector<StepMetrics> survives_rank_2(const RunFolder& folder, int ranks, const std::vector<std::string>& run) {
+  const std::string left = std::to_string(ranks - 1);
+  auto words = folder.command("survives", ranks, run);
+  words.insert(words.end(), {"--survive", left});
+  Command job(words, folder.root / "survives.output");
+  EXPECT_TRUE(job.wait_for("step 8/")) << job.output();
+  const pid_t pid = Command::trainer_of_rank(2, "log.name=survives");
+  EXPECT_GT(pid, 0);
+  if (pid <= 0) return {};
+  kill(pid, SIGKILL);
+  EXPECT_TRUE(job.wait_for("rank 2 is lost; 2 of 3 ranks go on, and its samples are left out")) << job.output();
+  const size_t before = job.output().size();
+  EXPECT_TRUE(job.wait_for("val_loss", 60, before)) << job.output();
+  kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_THAT(job.output(), testing::AllOf(HasSubstr("the job goes on, ranks left: " + left), HasSubstr("saved")));
+  CheckpointReader reader(resolve_checkpoint(folder.root / "survives"));
+  reader.verify();
+  std::vector<StepMetrics> steps = metrics_of(folder.root / "survives");
+  EXPECT_EQ(reader.manifest().step, static_cast<int64_t>(steps.size()));
+  return steps;
+}
+
 // Rank 3 only serves; rank 2 is lost, and its samples with it.
 TEST(ServerCommand, GoesOnWithoutAKilledWorker_OfADedicatedServer) {
   RunFolder folder;
   const std::vector<std::string> run = {"train.steps=3000",           "train.eval_every=4",
                                         "checkpoint.every=3",         "optimizer.clip=0",
                                         "strategy.sync=server_async", "strategy.dedicated_servers=1"};
-  auto words = folder.command("survives", 4, run);
-  words.insert(words.end(), {"--survive", "3"});
-  Command job(words, folder.root / "survives.output");
-  ASSERT_TRUE(job.wait_for("step 8/")) << job.output();
-  const pid_t pid = Command::trainer_of_rank(2, "log.name=survives");
-  ASSERT_GT(pid, 0);
-  kill(pid, SIGKILL);
-  ASSERT_TRUE(job.wait_for("rank 2 is lost; 2 of 3 ranks go on, and its samples are left out")) << job.output();
-  const size_t before = job.output().size();
-  ASSERT_TRUE(job.wait_for("val_loss", 60, before)) << job.output();
-  kill(job.pid(), SIGTERM);
-  EXPECT_EQ(job.wait(), 0) << job.output();
-  EXPECT_THAT(job.output(), testing::AllOf(HasSubstr("the job goes on, ranks left: 3"), HasSubstr("saved")));
-  CheckpointReader reader(resolve_checkpoint(folder.root / "survives"));
-  reader.verify();
-  EXPECT_EQ(reader.manifest().step, static_cast<int64_t>(metrics_of(folder.root / "survives").size()));
+  EXPECT_FALSE(survives_rank_2(folder, 4, run).empty());
 
   auto refused = folder.command("refused", 2, run);
   refused.insert(refused.end(), {"--survive", "2"});
@@ -201,25 +211,10 @@ TEST(ServerCommand, GoesOnWithoutAKilledWorker_WhereItMaySurvive) {
   RunFolder folder;
   const std::vector<std::string> run = {"train.steps=3000", "train.eval_every=4",         "checkpoint.every=3",
                                         "optimizer.clip=0", "strategy.sync=server_async", "strategy.servers=1"};
-  auto words = folder.command("survives", 3, run);
-  words.insert(words.end(), {"--survive", "2"});
-  Command job(words, folder.root / "survives.output");
-  ASSERT_TRUE(job.wait_for("step 8/")) << job.output();
-  const pid_t pid = Command::trainer_of_rank(2, "log.name=survives");
-  ASSERT_GT(pid, 0);
-  kill(pid, SIGKILL);
-  ASSERT_TRUE(job.wait_for("rank 2 is lost; 2 of 3 ranks go on, and its samples are left out")) << job.output();
-  const size_t before = job.output().size();
-  ASSERT_TRUE(job.wait_for("val_loss", 60, before)) << job.output();
-  kill(job.pid(), SIGTERM);
-  EXPECT_EQ(job.wait(), 0) << job.output();
-  EXPECT_THAT(job.output(), testing::AllOf(HasSubstr("the job goes on, ranks left: 2"), HasSubstr("saved")));
-  const auto steps = metrics_of(folder.root / "survives");
+  const std::vector<StepMetrics> steps = survives_rank_2(folder, 3, run);
+  ASSERT_FALSE(steps.empty());
   EXPECT_EQ(steps.front().ranks, 3);
   EXPECT_EQ(steps.back().ranks, 2);
-  CheckpointReader reader(resolve_checkpoint(folder.root / "survives"));
-  reader.verify();
-  EXPECT_EQ(reader.manifest().step, static_cast<int64_t>(steps.size()));
 
   for (const std::string wrong : {"strategy.sync=server", "strategy.servers=3"}) {
     auto refused = folder.command("refused", 3, with(run, {wrong}));
