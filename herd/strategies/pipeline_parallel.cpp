@@ -136,7 +136,11 @@ class StepOfRank {
     const std::vector<Turn>& turns = order_.turns[static_cast<size_t>(rank_)];
     const std::vector<Transfer> incoming = transfers.received_by(rank_);
     std::map<Turn, size_t> num_before;  // how many transfers are received before a turn
-    for (size_t i = 0; i < incoming.size(); ++i) num_before[incoming[i].needed_by] = i + 1;
+    std::set<Value> values_received;
+    for (size_t i = 0; i < incoming.size(); ++i) {
+      num_before[incoming[i].needed_by] = i + 1;
+      values_received.insert(incoming[i].value);
+    }
     size_t received = 0;
     for (size_t i = 0; i < turns.size(); ++i) {
       for (const auto needed = num_before.find(turns[i]); needed != num_before.end() && received < needed->second;
@@ -144,7 +148,13 @@ class StepOfRank {
         add_transfer(OpKind::kReceive, incoming[received]);
       for (const Op& op : sums_[turns[i]]) ops_.push_back(op);
       for (const Op& op : passes_[turns[i]]) add_pass(op);
-      for (const Transfer& sent : transfers.sent_by(rank_, times[i])) add_transfer(OpKind::kSend, sent);
+      for (const Transfer& sent : transfers.sent_by(rank_, times[i])) {
+        for (; values_received.contains(sent.value) && received < incoming.size() &&
+               incoming[received].key() < sent.key();
+             ++received)
+          add_transfer(OpKind::kReceive, incoming[received]);
+        add_transfer(OpKind::kSend, sent);
+      }
     }
     let_first_contributions_write(ops_);  // another stage, or a pass that comes later here, may have begun a gradient
     for (const Op& op : rest_) {

@@ -7,11 +7,12 @@
 //   have begun it is a partial one, which an op adds. Each stage loads what its blocks read of the batch. A rank keeps
 //   the ops and the values of its blocks, in the order's sequence of passes. Messages have the same order on all ranks:
 //   by the time of the pass that makes them (spec/pipeline_order.h, times_of()). A send stands after the pass that
-//   makes it. A receive stands before the pass that needs it, or before a pass that needs a later message. So the send
-//   and the receive of a message always meet, whatever the number of receive buffers. That number decides how far
-//   receives run ahead (slots.h). The loss block's single op belongs to the backward pass of the last stage. Each rank
-//   whose blocks read a parameter group (a tied embedding) holds it, with the contributions of its own blocks alone:
-//   shared_groups.h sums them.
+//   makes it. A receive stands before the pass that needs it, or before a pass that needs a later message. What a rank
+//   received and sends on holds its receive buffer until it is received there, so each earlier message is received
+//   before such a send. So the send and the receive of a message always meet, whatever the number of receive buffers.
+//   That number decides how far receives run ahead (slots.h). The loss block's single op belongs to the backward pass
+//   of the last stage. Each rank whose blocks read a parameter group (a tied embedding) holds it, with the
+//   contributions of its own blocks alone: shared_groups.h sums them.
 // Sources: those of pipeline_orders.h.
 #pragma once
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "herd/base/error.h"
 #include "herd/program/excerpts.h"
@@ -41,7 +42,9 @@ TEST(ChainPrograms, ProveInRandomLayouts_WithinTheirBoundsOfMemory) {
   const TemporaryFolder folder;
   int sums = 0, messages = 0, shared = 0;
   const int chains = 100, layouts = 6;
-  for (int index = 0; index < chains * layouts; index += one_in(5, 41)) {
+  std::set<int> indices = {181};  // sends on what it received before it receives again
+  for (int index = 0; index < chains * layouts; index += one_in(5, 41)) indices.insert(index);
+  for (const int index : indices) {
     std::mt19937 random(static_cast<uint32_t>(index));
     spec::ModelTable chain = testing::random_chain(random);
     const testing::ChainRun run = testing::random_layout(random, chain, (folder / "order").string());
@@ -81,7 +84,7 @@ TEST(ChainPrograms, ProveInRandomLayouts_WithinTheirBoundsOfMemory) {
   }
   EXPECT_GT(sums, 10);
   EXPECT_GT(messages, 100);
-  EXPECT_LT(shared, chains * layouts / one_in(5, 41) / 4);
+  EXPECT_LT(shared, static_cast<int>(indices.size()) / 4);
 }
 
 // Makes six blocks. Block 0 gives two tensors, which blocks 1, 2, 4 and 5 read, and a mask, which blocks 2 and 4 read.
