@@ -1,9 +1,12 @@
 #include "herd/chain/trace_block.h"
 
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -96,6 +99,39 @@ int64_t bytes_of(const at::Tensor& tensor) { return tensor.numel() * static_cast
 
 WeakStorage weak(const at::Tensor& tensor) { return WeakStorage(tensor.storage().getWeakStorageImpl()); }
 
+// Counts what refers to the memory of a block's weights: more while a graph is alive whose backward reads them.
+size_t references_to_weights(const nn::Block& block) {
+  size_t references = 0;
+  for (const auto& group : block.groups()) {
+    for (const nn::Parameter& parameter : group->parameters()) references += parameter.value().storage().use_count();
+  }
+  return references;
+}
+
+// Makes a block's weights NaN while it lives, past autograd, which would refuse weights that change.
+class SpoiltWeights {
+ public:
+  explicit SpoiltWeights(const nn::Block& block) : groups_(block.groups()) {
+    for (const auto& group : groups_) {
+      const auto* memory = static_cast<const std::byte*>(group->weights().const_data_ptr());
+      kept_.emplace_back(memory, memory + group->weights().nbytes());
+      std::memset(group->weights().mutable_data_ptr(), 0xff, group->weights().nbytes());
+    }
+  }
+  ~SpoiltWeights() {
+    for (size_t g = 0; g < kept_.size(); ++g)
+      std::memcpy(groups_[g]->weights().mutable_data_ptr(), kept_[g].data(), kept_[g].size());
+  }
+  SpoiltWeights(const SpoiltWeights&) = delete;
+  SpoiltWeights& operator=(const SpoiltWeights&) = delete;
+
+ private:
+  const std::vector<std::shared_ptr<nn::ParameterGroup>> groups_;
+  std::vector<std::vector<std::byte>> kept_;
+};
+
+bool all_finite(const at::Tensor& tensor) { return !tensor.defined() || tensor.isfinite().all().item<bool>(); }
+
 bool has_trained(const nn::Block& block) {
   return std::ranges::any_of(block.groups(), [](const auto& group) { return !group->frozen(); });
 }
@@ -148,6 +184,7 @@ void BlockTracer::trace_with_graph(nn::Block& block, int b, nn::Tuple inputs, sp
     storages.emplace(ids[i], weak(inputs[i]));
     in_bytes += bytes_of(inputs[i]);
   }
+  const size_t references = references_to_weights(block);
   const PeakOfBytes begin;
   nn::Graph graph;
   {
@@ -174,6 +211,7 @@ void BlockTracer::trace_with_graph(nn::Block& block, int b, nn::Tuple inputs, sp
   }
   outputs.clear();
   inputs.clear();
+  shape.backward_reads_weights = references_to_weights(block) > references;
   shape.graph_bytes = std::max<int64_t>(0, begin.live() - dy_bytes + in_bytes);
   int64_t own_bytes = shape.graph_bytes;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> held;  // inputs live on in other graphs while this one runs back
@@ -191,13 +229,24 @@ void BlockTracer::trace_with_graph(nn::Block& block, int b, nn::Tuple inputs, sp
   for (const auto& group : block.groups()) group->begin_gradient();
   const PeakOfBytes backward;
   {
-    const FlopCounter flops;
-    const nn::Tuple dx = nn::run_backward(std::move(graph), dy);
-    flops.add_to(shape.backward);
+    // A hook may read weights that no graph refers to.
+    std::optional<SpoiltWeights> spoilt;
+    if (!shape.backward_reads_weights) spoilt.emplace(block);
+    nn::Tuple made;
+    {
+      const FlopCounter flops;
+      made = nn::run_backward(std::move(graph), dy);
+      flops.add_to(shape.backward);
+    }
+    shape.backward.scratch_bytes = backward.bytes();
+    for (const auto& group : block.groups()) {
+      if (!group->frozen()) made.push_back(group->gradient());
+    }
+    if (spoilt) shape.backward_reads_weights = !std::ranges::all_of(made, all_finite);
   }
   int64_t dx_bytes = 0;
   for (const spec::TensorId input : ids) dx_bytes += is_differentiable(input) ? bytes_of(tensors_.at(input)) : 0;
-  shape.backward.scratch_bytes = backward.bytes() - dx_bytes;
+  shape.backward.scratch_bytes -= dx_bytes;
   shape.backward.memory_bytes = 2 * shape.forward.memory_bytes;
 }
 

@@ -150,6 +150,7 @@ TEST_P(FamilyByTrace, HasTheNamesShapesFlopsAndBytesOfItsTable) {
                   256 + 0.01 * pending);
     }
     EXPECT_EQ(reads_weights_backward(block, inputs_of_block, context), expected.backward_reads_weights);
+    EXPECT_EQ(traced.backward_reads_weights, expected.backward_reads_weights);
   }
 }
 

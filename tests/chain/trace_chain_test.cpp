@@ -5,6 +5,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
 #include <set>
@@ -104,6 +105,29 @@ TEST(TraceChain, KeepsAGroupForEachBlockWithParameters) {
   EXPECT_TRUE(table.groups[1].frozen);
   EXPECT_EQ(table.blocks[1].groups, std::vector<int>{});
   EXPECT_EQ(table.parameters(), kIn * kHidden + kHidden + kHidden + 1);
+}
+
+// An embedding's gradient follows from indices. One whose hook scales it by the weights reads them.
+TEST(TraceChain, FindsBlocksWhoseBackwardReadsNoWeights) {
+  Chain chain;
+  const auto embedding = [] { return torch::nn::Embedding(10, 4); };
+  chain.add("words", {"ids"}, embedding)
+      .add("hooked", {"ids"}, embedding,
+           [](torch::nn::EmbeddingImpl& m, const Tensors& x) {
+             at::Tensor y = m.forward(x[0]);
+             if (y.requires_grad()) y.register_hook([&m](at::Tensor dy) { return dy * m.weight.detach().sum(); });
+             return Tensors{y};
+           })
+      .add_function("sum", {"words", "hooked"}, [](const Tensors& x) { return Tensors{x[0] + x[1]}; })
+      .add("linear", {}, [] { return torch::nn::Linear(4, 4); })
+      .add_function("loss", {}, [](const Tensors& x) {
+        return Tensors{x[0].sum(), torch::tensor(x[0].size(0))};
+      });
+  const auto ids = [](int64_t n, int64_t) { return Tensors{torch::randint(10, {n, 3})}; };
+  const spec::ModelTable table = trace_chain(chain, ids, {}).at(2);
+  EXPECT_FALSE(table.blocks[0].backward_reads_weights);
+  EXPECT_TRUE(table.blocks[1].backward_reads_weights);
+  EXPECT_TRUE(table.blocks[3].backward_reads_weights);
 }
 
 TEST(TraceChain, CountsConvolutions) {
