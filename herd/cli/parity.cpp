@@ -10,6 +10,7 @@
 #include "herd/base/scratch_folder.h"
 #include "herd/cli/difference.h"
 #include "herd/cli/read_run_file.h"
+#include "herd/cli/run.h"
 #include "herd/cli/train.h"
 #include "herd/cli/trainer_process.h"
 #include "herd/storage/checkpoint_folder.h"
@@ -57,6 +58,17 @@ struct Side {
   std::vector<double> losses;
 };
 
+// Trains as `herd train` does, or by the program of an own model. Returns the exit status.
+int run_ranks(const TrainOptions& train, const std::string& program) {
+  if (program.empty()) return run_train(train);
+  RunOptions run;
+  run.ranks = train.ranks;
+  run.command = split_words(program);
+  run.command.push_back(train.file);
+  run.command.insert(run.command.end(), train.overrides.begin(), train.overrides.end());
+  return run_run(run);
+}
+
 Side run_side(const ParityOptions& options, const fs::path& root, const std::string& name,
               const std::string& side_overrides) {
   TrainOptions train{.file = options.file, .overrides = options.overrides};
@@ -70,7 +82,7 @@ Side run_side(const ParityOptions& options, const fs::path& root, const std::str
     train.overrides.push_back(fixed);
   std::printf("%s: %d rank%s, %s\n", name.c_str(), train.ranks, train.ranks == 1 ? "" : "s", side_overrides.c_str());
   std::fflush(stdout);
-  if (const int status = run_train(train); status != 0)
+  if (const int status = run_ranks(train, options.program); status != 0)
     throw Error(Code::kAborted, "side " + name + " ended with status " + std::to_string(status));
   return {root / name, read_losses(root / name / "metrics.jsonl")};
 }
@@ -84,6 +96,8 @@ void add_parity_command(CLI::App& app) {
   parity->add_option("OVERRIDES", options->overrides, "section.key=value, for both sides");
   parity->add_option("--a", options->a, "overrides of side a, as \"mesh.dp=1\"")->required();
   parity->add_option("--b", options->b, "overrides of side b, as \"mesh.dp=2\"")->required();
+  parity->add_option("--program", options->program,
+                     "the program of a model of your own, as \"./own_model\", which gets FILE and the overrides");
   parity->add_option("--tolerance", options->loss_tolerance, "largest relative difference of a step's loss")
       ->capture_default_str();
   parity

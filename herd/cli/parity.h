@@ -12,6 +12,7 @@ namespace herd::cli {
 
 struct ParityOptions {
   std::string file;
+  std::string program;                 // of an own model, with its first arguments; "" = herd's own trainer
   std::string a, b;                    // overrides of each side, separated by spaces; [mesh] says how many ranks it has
   std::vector<std::string> overrides;  // of both sides
   double loss_tolerance = 1e-6;        // relative, of each step's loss
