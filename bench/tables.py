@@ -207,3 +207,24 @@ def server_rounds(samples):
     columns = ["workers", "hosts that only serve", "rate", "MiB", "round, s", "equation, s", "of it"]
     return columns, [[s["workers"], s["dedicated"], s["rate"], s["mib"], f"{s['s']:.3f}", f"{s['equation_s']:.3f}",
                       f"{s['s'] / s['equation_s']:.2f}"] for s in samples]
+
+
+def weights_on_host(samples):
+    """One a contender: ms of each step, predicted_ms of each round. The first contender is what the others are beside."""
+    first = statistics.median(samples[0]["ms"])
+    rows = []
+    for sample in samples:
+        ms, predicted = statistics.median(sample["ms"]), statistics.median(sample["predicted_ms"])
+        rows.append([sample["contender"], f"{ms:.0f} ms", f"{predicted:.0f} ms", f"{ms / predicted:.2f}", f"{first / ms:.2f}"])
+    return ["contender", "step", "predicted", "step over predicted", "times as fast"], rows
+
+
+def raw_io(samples):
+    """One a round: bytes a second and the processor's time of each contender, in both directions."""
+    rows = []
+    for way in ("write", "read"):
+        rates = [f"{statistics.median(one[name][way] for one in samples) / 1e9:.2f}" for name in ("herd", "unregistered", "fio")]
+        over = statistics.median(one["herd"][way] / one["fio"][way] for one in samples)
+        cpu = [f"{statistics.median(one[name][f'{way}_cpu_ms_per_gb'] for one in samples):.0f}" for name in ("herd", "unregistered")]
+        rows.append([way, *rates, f"{over:.2f}", *cpu])
+    return ["", "herd GB/s", "unregistered GB/s", "fio GB/s", "herd over fio", "cpu ms a GB", "unregistered cpu ms a GB"], rows

@@ -2,17 +2,23 @@
 """How much of a drive's rate do the files of strategy.offload = "nvme" reach? Beside fio (scripts/setup --tests).
 
     python bench/memory_tiers/raw_io.py [--build build/release] [--folder /tmp] [--mib 1024] [--seconds 5] [--rounds 3]
+        [--record raw_io]
 
 herd's NvmeFile, the same without registered memory, and fio take turns on a file of one size in one folder, past the
 page cache by io_uring, 16 requests of 1 MiB in flight; each writes the file once before it is timed. The table has the
 median rates over the rounds and the processor's time for each GB, and the median of herd's rate over fio's, round by
-round.
+round. With --record the samples are kept as bench/recorded/NAME.jsonl, and the table is written into
+docs/guide/benchmarks.md.
 """
 import argparse
 import json
 import os
-import statistics
 import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import page  # noqa: E402
+import tables  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
@@ -20,6 +26,7 @@ parser.add_argument("--folder", default="/tmp")
 parser.add_argument("--mib", type=int, default=1024)
 parser.add_argument("--seconds", type=int, default=5)
 parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
 args = parser.parse_args()
 
 
@@ -54,9 +61,8 @@ rounds = []
 for number in range(args.rounds):
     order = makers[number % 3:] + makers[:number % 3]
     rounds.append({maker: maker() for maker in order})
-print("| | herd GB/s | unregistered GB/s | fio GB/s | herd over fio | cpu ms a GB | unregistered cpu ms a GB |\n|---|---|---|---|---|---|---|")
-for direction in ("write", "read"):
-    median = {maker: statistics.median(one[maker][direction] for one in rounds) / 1e9 for maker in makers}
-    over = statistics.median(one[by_herd][direction] / one[by_fio][direction] for one in rounds)
-    cpu = [statistics.median(one[maker][f"{direction}_cpu_ms_per_gb"] for one in rounds) for maker in (by_herd, by_herd_unregistered)]
-    print(f"| {direction} | {median[by_herd]:.2f} | {median[by_herd_unregistered]:.2f} | {median[by_fio]:.2f} | {over:.2f} | {cpu[0]:.0f} | {cpu[1]:.0f} |")
+names = {by_fio: "fio", by_herd: "herd", by_herd_unregistered: "unregistered"}
+samples = [{names[maker]: figures for maker, figures in one.items()} for one in rounds]
+if args.record:
+    page.record(args.record, "raw_io", samples)
+print(tables.markdown(*tables.raw_io(samples)))

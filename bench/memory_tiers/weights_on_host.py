@@ -2,23 +2,26 @@
 """What do layer_major and direct host access save, where weights wait on the host behind a slow link?
 
     python bench/memory_tiers/weights_on_host.py [--build build/release] [--rounds 2] [--steps 3] [--link 0.4GB/s]
-        [--micro-batches 4] [--only "NAME;NAME"]
+        [--micro-batches 4] [--only "NAME;NAME"] [--record weights_on_host]
 
 Trains the GPT of 162 M parameters on one rank with strategy.offload = "window" and a link that takes longer for the
 weights of both passes than one micro-batch computes. Contenders take turns, each once a round: each micro-batch by
 itself, all of them through a layer before the next, and each of both with blocks that herd chooses to read on the host.
 The table has the median step after the first, what was predicted before it, the ratio of both, and how many times as
-fast as the first contender the step is. Nothing waits for a norm (clip and check_finite off).
+fast as the first contender the step is. Nothing waits for a norm (clip and check_finite off). With --record the samples
+are kept as bench/recorded/NAME.jsonl, and the table is written into docs/guide/benchmarks.md.
 """
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 
 here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(here))
+import page  # noqa: E402
+import tables  # noqa: E402
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--rounds", type=int, default=2)
@@ -26,6 +29,7 @@ parser.add_argument("--steps", type=int, default=3)
 parser.add_argument("--link", default="0.4GB/s")
 parser.add_argument("--micro-batches", type=int, default=4)
 parser.add_argument("--only", default="", help="contenders, with semicolons between; default: all")
+parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
 args = parser.parse_args()
 
 contenders = {
@@ -61,8 +65,7 @@ for _ in range(args.rounds):
         predicted[name].append(guess)
         measured[name] += steps
         print(f"{name}: {', '.join(f'{ms:.0f}' for ms in steps)} ms, predicted {guess:.0f}", file=sys.stderr)
-first = statistics.median(measured[next(iter(contenders))])
-print("| contender | step | predicted | step over predicted | times as fast |\n|---|---|---|---|---|")
-for name in contenders:
-    ms, guess = statistics.median(measured[name]), statistics.median(predicted[name])
-    print(f"| {name} | {ms:.0f} ms | {guess:.0f} ms | {ms / guess:.2f} | {first / ms:.2f} |")
+samples = [{"contender": name, "ms": measured[name], "predicted_ms": predicted[name]} for name in contenders]
+if args.record:
+    page.record(args.record, "weights_on_host", samples)
+print(tables.markdown(*tables.weights_on_host(samples)))
