@@ -45,7 +45,8 @@ ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, c
   for (int b = 0; b < static_cast<int>(blocks.size()); ++b) {
     const Chain::Block& block = blocks[static_cast<size_t>(b)];
     const spec::BlockShape& shape = table.blocks.at(static_cast<size_t>(b));
-    OwnBlockParts parts{.block = block, .groups = {}, .module = nullptr, .outputs = shape.outputs};
+    OwnBlockParts parts{
+        .block = block, .groups = {}, .module = nullptr, .outputs = shape.outputs, .figures = chain.figures()};
     for (const int g : shape.groups) {
       auto& group = model.groups[static_cast<size_t>(g)];
       if (!group)

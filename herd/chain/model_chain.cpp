@@ -40,6 +40,16 @@ Chain& Chain::append(Block block) {
   return *this;
 }
 
+Chain& Chain::report(std::vector<std::string> figures) {
+  for (const std::string& name : figures) {
+    if (name.empty() || std::ranges::count(figures, name) > 1)
+      throw Error(Code::kBadConfig, "Chain::report() gets the name \"" + name + "\"" + (name.empty() ? "" : " twice") +
+                                        "\n  fix: another name for each figure");
+  }
+  figures_ = std::move(figures);
+  return *this;
+}
+
 std::function<std::shared_ptr<torch::nn::Module>()> Chain::maker_of(const std::string& owner) const {
   const Block* block = find(owner);
   if (block == nullptr || block->module != owner)

@@ -15,11 +15,10 @@
 //   "images"   any other name is a tensor of the batch, whose first dimension counts samples
 //   {}         the first tensor of the block before
 // The last block gives two numbers, the sum of the samples' losses and how many count, so that the mean is right on any
-// layout. Losses of all layouts agree where modules draw nothing: a module's own dropout draws other numbers in another
-// layout, and the same ones when a block is recomputed or a run resumed.
-// A factory may be called several times and on any rank. It must build the same module each time; torch's generator is
-// seeded by the name of the block, so that initial weights don't depend on the layout.
-// Threads: one at a time.
+// layout; report() names more of them. Losses of all layouts agree where modules draw nothing: a module's own dropout
+// draws other numbers in another layout, and the same ones when a block is recomputed or a run resumed. A factory may
+// be called several times and on any rank. It must build the same module each time; torch's generator is seeded by the
+// name of the block, so that initial weights don't depend on the layout. Threads: one at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -79,7 +78,12 @@ class Chain {
                    }});
   }
 
+  // Names further sums that the last block gives after the count, such as how many answers are right. A validation
+  // reports each of them divided by the count. Throws kBadConfig for a name that is empty or stands twice.
+  Chain& report(std::vector<std::string> figures);
+
   const std::vector<Block>& blocks() const { return blocks_; }
+  const std::vector<std::string>& figures() const { return figures_; }
   const Block& owner_of(const Block& block) const;  // returns the block that has the module; REQUIRES one with a module
   // Returns the names of the batch's tensors, in the order in which blocks first read them.
   std::vector<std::string> batch_names() const;
@@ -120,6 +124,7 @@ class Chain {
   const Block* find(const std::string& name) const;
 
   std::vector<Block> blocks_;
+  std::vector<std::string> figures_;
 };
 
 }  // namespace herd

@@ -193,11 +193,18 @@ class OwnLoss final : public nn::LossBlock {
   explicit OwnLoss(OwnBlockParts parts) : LossBlock(parts.block.name, parts.groups), parts_(std::move(parts)) {}
   nn::Tuple forward(const nn::Tuple& x, const nn::Context& context) override {
     nn::Tuple y = run(parts_, x, context);
-    const bool is_loss = y.size() == 2 && y[0].numel() == 1 && y[0].is_floating_point() && y[1].numel() == 1;
-    if (!is_loss)
+    const bool is_loss = y.size() == 2 + parts_.figures.size() && y[0].is_floating_point() &&
+                         std::ranges::all_of(y, [](const at::Tensor& number) { return number.numel() == 1; });
+    if (!is_loss) {
+      std::string figures;
+      for (const std::string& figure : parts_.figures) figures += ", " + figure;
       throw Error(Code::kBadConfig, "the last block, \"" + name() + "\", gives " + std::to_string(y.size()) +
-                                        " tensors, where it must give two numbers: the sum of the losses and how many "
-                                        "of them count\n  fix: return Tensors{loss_sum, count}");
+                                        " tensors, where it must give " +
+                                        (figures.empty() ? "two" : std::to_string(2 + parts_.figures.size())) +
+                                        " numbers: the sum of the losses and how many of them count" +
+                                        (figures.empty() ? "" : ", then what Chain::report() names" + figures) +
+                                        "\n  fix: return Tensors{loss_sum, count" + figures + "}");
+    }
     return y;
   }
   bool differentiates_input(size_t input) const override {
@@ -212,13 +219,18 @@ class OwnLoss final : public nn::LossBlock {
       return {.sum = 0, .count = 0, .dx = nn::Tuple(x.size())};
     }
     if (!with_gradients) {
-      return result_of(nn::run_without_graph(*this, x, context));
+      const nn::Tuple numbers = nn::run_without_graph(*this, x, context);
+      nn::LossResult result = result_of(numbers);
+      for (size_t i = 2; i < numbers.size(); ++i) result.figures.push_back(numbers[i].item<double>());
+      return result;
     }
     nn::Graph graph = nn::run_forward(*this, x, context);
     nn::LossResult result = result_of(graph.outputs);
     const at::Tensor weight =
         at::full(graph.outputs[0].sizes(), context.loss_weight, graph.outputs[0].options().requires_grad(false));
-    result.dx = nn::run_backward(std::move(graph), {weight, at::Tensor()});
+    nn::Tuple dy(graph.outputs.size());
+    dy[0] = weight;
+    result.dx = nn::run_backward(std::move(graph), dy);
     return result;
   }
 

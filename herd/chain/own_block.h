@@ -49,6 +49,7 @@ struct OwnBlockParts {
   std::shared_ptr<OwnedModule> module;          // null for a block without one, or that this rank does not run
   std::vector<bool> differentiates = {};        // by input: whether it gets a gradient
   std::vector<spec::TensorShape> outputs = {};  // what the trace has seen; empty: no trace to compare with
+  std::vector<std::string> figures = {};        // that a last block gives after the sum and the count
 };
 
 // Returns the block; a nn::LossBlock where `is_loss`.

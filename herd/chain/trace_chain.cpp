@@ -66,7 +66,7 @@ class Tracer {
     shape.layer = b;
     shape.inputs = chain_.inputs_of(b);
     shape.groups = groups_of(block);
-    OwnBlockParts parts{.block = block, .groups = {}, .module = nullptr};
+    OwnBlockParts parts{.block = block, .groups = {}, .module = nullptr, .figures = chain_.figures()};
     std::vector<at::Tensor> memory;
     for (const int g : shape.groups) {
       const spec::ParameterGroupShape& group = table_.groups[static_cast<size_t>(g)];

@@ -104,7 +104,8 @@ struct LossResult {
   int64_t count = 0;  // tokens with a target
   // On a device: the sum and the count, fp64 [2], which stay there; `sum` and `count` are then 0.
   at::Tensor on_device = {};
-  Tuple dx = {};  // gradient of loss_weight * sum for each input tensor; empty without gradients
+  Tuple dx = {};                     // gradient of loss_weight * sum for each input tensor; empty without gradients
+  std::vector<double> figures = {};  // further sums over what counts, without gradients; of an own loss alone
 };
 
 class DeferredGradients;

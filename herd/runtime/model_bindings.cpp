@@ -468,6 +468,8 @@ void ModelBindings::loss(const Op& op, int64_t step) {
   if (op.axis == kNoAxis || groups_.tensor_place() == 0) {  // all ranks of the tensor axis have the same loss
     output_.loss_sum += result.sum;
     output_.count += result.count;
+    output_.figures.resize(std::max(output_.figures.size(), result.figures.size()));
+    for (size_t i = 0; i < result.figures.size(); ++i) output_.figures[i] += result.figures[i];
     if (result.on_device.defined()) device_->totals.narrow(0, 0, 2).add_(result.on_device);
   }
   set_input_gradients(op, tensors_in_order(op.reads), result.dx);

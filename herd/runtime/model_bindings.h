@@ -68,8 +68,9 @@ struct StepInput {
 
 // Holds the results of one step.
 struct StepOutput {
-  double loss_sum = 0;  // sum of the losses of this rank's tokens, in nats
-  int64_t count = 0;    // tokens of this rank that count
+  double loss_sum = 0;               // sum of the losses of this rank's tokens, in nats
+  int64_t count = 0;                 // tokens of this rank that count
+  std::vector<double> figures = {};  // further sums over them, of an own loss without gradients
   // L2 norm of the global gradient before clipping; NaN where the step has no clip op.
   double gradient_norm = std::numeric_limits<double>::quiet_NaN();
   // Tells that the norm is NaN or infinite, on all ranks alike. Clipping then throws kBadConfig on all ranks, on a

@@ -69,10 +69,18 @@ class LineParser {
     if (json.contains("expert_dropped")) metrics.expert_dropped = number(json, "expert_dropped");
     if (json.contains("expert_load")) metrics.expert_load = loads(json.at("expert_load"));
     if (json.contains("val_loss")) metrics.val_loss = number(json, "val_loss");
+    if (json.contains("val_figures")) metrics.val_figures = figures(json.at("val_figures"));
     return metrics;
   }
 
  private:
+  std::map<std::string, double> figures(const nlohmann::json& json) const {
+    std::map<std::string, double> by_name;
+    if (!json.is_object()) corrupt("\"val_figures\" must be an object of numbers");
+    for (const auto& [name, value] : json.items()) by_name[name] = number(json, name.c_str());
+    return by_name;
+  }
+
   std::vector<std::vector<int64_t>> loads(const nlohmann::json& json) const {
     std::vector<std::vector<int64_t>> by_layer;
     const char* rule = "\"expert_load\" must be a list of whole numbers for each layer";
@@ -147,6 +155,7 @@ std::string format_metrics(const StepMetrics& m) {
   if (m.expert_dropped) json["expert_dropped"] = *m.expert_dropped;
   if (!m.expert_load.empty()) json["expert_load"] = m.expert_load;
   if (m.val_loss) json["val_loss"] = *m.val_loss;
+  if (!m.val_figures.empty()) json["val_figures"] = m.val_figures;
   return json.dump();
 }
 

@@ -310,6 +310,7 @@ class ChainSource final : public ModelSource {
   }
 
   bool has_validation() const override { return static_cast<bool>(data_.read_validation); }
+  std::vector<std::string> figures() const override { return chain_.figures(); }
   bool reads_ahead() const override { return data_.read_ahead > 0; }
 
   runtime::StepInput example(const spec::RunFile& run, int64_t rows) const override {

@@ -14,8 +14,8 @@ Evaluation::Evaluation(const program::Program& step, const runtime::Chain& chain
       executor_(program::forward_only(step), bindings_.table(), peer_listener(groups.world()),
                 bindings_.lanes_of(step)) {}
 
-std::optional<double> Evaluation::run(const Samples& samples, Communicator& comm, const EvaluateOptions& options) {
-  std::vector<double> sum_count = {0, 0};
+std::optional<Validation> Evaluation::run(const Samples& samples, Communicator& comm, const EvaluateOptions& options) {
+  std::vector<double> sums(2 + options.figures);  // of the losses, of how many count, and of each figure
   program::Program step = executor_.program();
   const std::vector<int> ranks = options.ranks.empty() ? std::vector<int>{step.rank} : options.ranks;
   int64_t passes = 0;
@@ -27,16 +27,20 @@ std::optional<double> Evaluation::run(const Samples& samples, Communicator& comm
       bindings_.begin_step(samples.read(first, batch, options.micro_batch, step));
       executor_.run(passes++);
       executor_.drain();
-      sum_count[0] += bindings_.output().loss_sum;
-      sum_count[1] += static_cast<double>(bindings_.output().count);
+      const runtime::StepOutput& output = bindings_.output();
+      sums[0] += output.loss_sum;
+      sums[1] += static_cast<double>(output.count);
+      for (size_t i = 0; i < output.figures.size(); ++i) sums.at(2 + i) += output.figures[i];
     }
     if (!options.stop_requested) continue;
     std::vector<double> stop = {options.stop_requested() ? 1.0 : 0.0};
     comm.all_reduce(stop, {.name = "stop of the validation"});
     if (stop[0] > 0) return std::nullopt;
   }
-  comm.all_reduce(sum_count, {.name = "validation loss"});
-  return sum_count[0] / sum_count[1];
+  comm.all_reduce(sums, {.name = "validation loss"});
+  Validation mean{.loss = sums[0] / sums[1]};
+  for (size_t i = 2; i < sums.size(); ++i) mean.figures.push_back(sums[i] / sums[1]);
+  return mean;
 }
 
 }  // namespace herd::train

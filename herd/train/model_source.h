@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "herd/comm/communicator.h"
 #include "herd/data/sample_source.h"
@@ -40,6 +41,8 @@ class ModelSource {
   virtual std::unique_ptr<Samples> open(const spec::RunFile& run, Split split, Communicator& comm) const = 0;
   // Tells whether open() has samples for a validation.
   virtual bool has_validation() const = 0;
+  // Returns the names of the figures that a validation reports beside the loss.
+  virtual std::vector<std::string> figures() const { return {}; }
   // Tells whether samples for training are read beside the steps before.
   virtual bool reads_ahead() const { return false; }
   // Returns one micro-batch of `rows` samples, to time passes with.

@@ -21,7 +21,11 @@ std::string step_of(const StepRecord& r) {
 
 }  // namespace
 
-std::string validation_line(const StepRecord& r) { return step_of(r) + print("  val_loss %.4f", *r.metrics.val_loss); }
+std::string validation_line(const StepRecord& r) {
+  std::string line = step_of(r) + print("  val_loss %.4f", *r.metrics.val_loss);
+  for (const auto& [name, value] : r.metrics.val_figures) line += "  " + name + print(" %.4f", value);
+  return line;
+}
 
 std::string step_line(const StepRecord& r) {
   const StepMetrics& m = r.metrics;

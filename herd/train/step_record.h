@@ -19,7 +19,7 @@ struct StepRecord {
 // left 3 min 4 s", on one line that fits 120 columns, without what is not known. Pure.
 std::string step_line(const StepRecord& record);
 
-// Returns "step 120/2000  val_loss 4.9000". REQUIRES metrics.val_loss. Pure.
+// Returns "step 120/2000  val_loss 4.9000", and each figure of an own chain after it. REQUIRES metrics.val_loss. Pure.
 std::string validation_line(const StepRecord& record);
 
 // Returns a text like "a rank computes at 70.6 GFLOP/s, 71 % of a large matmul's rate". Pure.

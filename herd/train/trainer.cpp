@@ -265,7 +265,7 @@ struct Trainer::State {
   void start_servers();
   void set_up_keepers(bool survives);
   void set_up(const JobAttempt& attempt);
-  std::optional<double> validate();
+  std::optional<Validation> validate();
   void save(int64_t steps_done);
   void write_manifest(int64_t ended_at = 0) const;
   void trace_step(double step_ms);
@@ -641,7 +641,7 @@ EndOfStep Trainer::State::end_ahead(int64_t steps_done, bool meets, int64_t& sta
   return end;
 }
 
-std::optional<double> Trainer::State::validate() {
+std::optional<Validation> Trainer::State::validate() {
   if (!keeps) {
     ahead->meet_after_work();
     return {};
@@ -649,14 +649,15 @@ std::optional<double> Trainer::State::validate() {
   buffers->synchronize();
   std::vector<int> ranks;
   for (int rank = keepers.rank(); rank < comm.size(); rank += keepers.size()) ranks.push_back(rank);
-  const std::optional<double> loss = evaluation->run(*validation, keepers,
-                                                     {.batches = run.train.eval_batches,
-                                                      .batch = layout.batch,
-                                                      .micro_batch = layout.micro_batch,
-                                                      .ranks = runs_ahead() ? ranks : std::vector<int>{},
-                                                      .stop_requested = [this] { return wants_stop(); }});
+  const std::optional<Validation> result = evaluation->run(*validation, keepers,
+                                                           {.batches = run.train.eval_batches,
+                                                            .batch = layout.batch,
+                                                            .micro_batch = layout.micro_batch,
+                                                            .figures = source->figures().size(),
+                                                            .ranks = runs_ahead() ? ranks : std::vector<int>{},
+                                                            .stop_requested = [this] { return wants_stop(); }});
   if (runs_ahead()) ahead->meet_after_work();
-  return loss;
+  return result;
 }
 
 void Trainer::State::save(int64_t steps_done) {
@@ -777,7 +778,11 @@ TrainResult Trainer::State::train() {
     result.loss = record.metrics.loss;
     // Who asks for a stop waits for seconds only, so a validation is left out or broken off.
     if (!result.stopped && due(run.train.eval_every)) {
-      record.metrics.val_loss = s.validate();
+      if (const std::optional<Validation> mean = s.validate()) {
+        record.metrics.val_loss = mean->loss;
+        const std::vector<std::string> names = s.source->figures();
+        for (size_t i = 0; i < names.size(); ++i) record.metrics.val_figures[names[i]] = mean->figures[i];
+      }
       // Ranks that run ahead hear of it with the next step.
       result.stopped = !record.metrics.val_loss && !s.runs_ahead();
     }

@@ -25,7 +25,7 @@ StepMetrics at_step(int64_t step) {
   metrics.device_bytes_peak = 123456789;
   metrics.predicted_step_ms = 400;
   metrics.predicted_device_bytes_peak = 123000000;
-  if (step % 2 == 0) metrics.val_loss = 7.5;
+  if (step % 2 == 0) metrics.val_loss = 7.5, metrics.val_figures = {{"right", 0.25}, {"a b", -1}};
   if (step % 2 == 1) metrics.compression_ratio = 3.9, metrics.compression_error = 0.01;
   if (step % 3 == 1) metrics.staleness = step, metrics.ranks = 4;
   return metrics;
@@ -45,6 +45,7 @@ TEST(Metrics, ReadsTheSameNumbersThatWereWritten) {
     EXPECT_EQ(format_metrics(metrics), format_metrics(at_step(step)));
     EXPECT_EQ(metrics.loss, at_step(step).loss) << "to the last bit";
     EXPECT_EQ(metrics.val_loss, at_step(step).val_loss);
+    EXPECT_EQ(metrics.val_figures, at_step(step).val_figures);
     EXPECT_EQ(metrics.compression_ratio, at_step(step).compression_ratio);
     EXPECT_EQ(metrics.compression_error, at_step(step).compression_error);
     EXPECT_EQ(metrics.staleness, at_step(step).staleness);

@@ -22,6 +22,7 @@
 #include "herd/storage/metrics.h"
 #include "herd/train/trainer.h"
 #include "plain_loop.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace herd::train {
@@ -252,6 +253,41 @@ TEST(ChainTraining, ResumesWithItsRunningStatistics) {
   EXPECT_GT(std::abs(*whole.back().val_loss - whole.back().loss), 1e-3);
   const CheckpointReader reader(folder / "resumed" / "checkpoints" / checkpoint_folder_name(4));
   EXPECT_EQ(reader.manifest().tensors.at("norm.num_batches_tracked").dtype, DType::kI64);
+}
+
+// The last block counts right answers; a validation divides them by all, whichever rank has counted them.
+TEST(ChainTraining, ReportsFiguresOfItsOwnInAValidation) {
+  const TemporaryFolder folder;
+  Chain chain;
+  chain.add("up", {"points"}, [] { return torch::nn::Linear(kIn, kWidth); })
+      .add("middle", {}, [] { return torch::nn::Linear(kWidth, kWidth); })
+      .add(
+          "loss", {"middle", "labels"}, [] { return torch::nn::Linear(kWidth, kClasses); },
+          [](torch::nn::LinearImpl& head, const Tensors& x) {
+            const at::Tensor logits = head.forward(x[0]);
+            return Tensors{summed_loss(logits, x[1]), torch::tensor(x[1].size(0)), logits.argmax(1).eq(x[1]).sum(),
+                           x[1].sum()};
+          });
+  const ChainData data{.read = points, .samples = 40, .read_validation = points, .validation_samples = 15};
+  const auto train = [&](const std::string& name, const std::string& keys, int ranks) {
+    spec::RunFile run = spec::parse_run_text("[train]\nsteps = 2\nbatch = 6\nmicro_batch = 2\n" + keys, "run.toml");
+    run.train.eval_every = 2, run.train.eval_batches = 8;
+    run.log.dir = folder.path();
+    run.log.name = name;
+    run_inproc(ranks, [&](Communicator& comm) { Trainer(chain, data, run, comm).run(); });
+    return read_metrics(folder / name / "metrics.jsonl").back().val_figures;
+  };
+  EXPECT_ERROR(train("unnamed", "", 1), Code::kBadConfig, "gives 4 tensors, where it must give two numbers");
+  chain.report({"right", "label"});
+  const std::map<std::string, double> one = train("one", "", 1);
+  double labels = 0;
+  for (int64_t sample = 0; sample < 15; ++sample) labels += static_cast<double>((sample * 3 + sample / 4) % kClasses);
+  EXPECT_DOUBLE_EQ(one.at("label"), labels / 15);
+  EXPECT_GT(one.at("right"), 0);
+  EXPECT_LT(one.at("right"), 1);
+  EXPECT_EQ(train("data", "", 2), one);
+  EXPECT_EQ(train("staged", "[mesh]\npp = 2\n", 4), one);
+  EXPECT_THROW(chain.report({"right", "right"}), Error);
 }
 
 // Weights that another run begins with come with the model's buffers, those of integers, too.

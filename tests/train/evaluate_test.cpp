@@ -34,7 +34,7 @@ std::optional<double> loss_on(Communicator& comm, const EvaluateOptions& options
   DeviceMemory::reset_peak();
   const auto loss = evaluation.run(*token_samples(random_samples(kVocabulary, kContext, 3)), comm, options);
   if (taken != nullptr) *taken = DeviceMemory::peak_bytes() - before;
-  return loss;
+  return loss ? std::optional(loss->loss) : std::nullopt;
 }
 
 std::optional<double> loss_over(int ranks, const EvaluateOptions& options) {

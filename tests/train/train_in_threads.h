@@ -187,8 +187,9 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     if (!source->has_validation()) return;
     const auto validation = source->open(run, Split::kValidation, comm);
     const double loss =
-        *Evaluation(step, model.blocks, parameters, groups, options)
-             .run(*validation, comm, {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch});
+        Evaluation(step, model.blocks, parameters, groups, options)
+            .run(*validation, comm, {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch})
+            ->loss;
     if (comm.rank() == 0) out.validation = loss;
   };
   run_inproc(ranks, body, hosts);

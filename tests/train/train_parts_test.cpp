@@ -46,6 +46,8 @@ TEST(StepLine, ShowsBudgetAndPrediction_WhereTheyAreKnown) {
   EXPECT_THAT(step_line(record), testing::HasSubstr("  25 % of 1 GiB  5321 tok/s  98.1 ms, est. 95.4 ms  left"));
   record.metrics.val_loss = 4.9;
   EXPECT_EQ(validation_line(record), "step 12000/20000  val_loss 4.9000");
+  record.metrics.val_figures = {{"right", 0.75}};
+  EXPECT_EQ(validation_line(record), "step 12000/20000  val_loss 4.9000  right 0.7500");
 }
 
 TEST(StepLine, FitsATerminalOf120Columns_WithItsRank) {
