@@ -9,7 +9,8 @@ bench/recorded/NAME.jsonl stands behind the part of the page between `<!-- table
 first line says of what kind the samples are (a function of bench/tables.py), on which machine, on which day, of which
 commit and by which command they were taken; null where nobody knows any more. The other lines are the samples, as the
 bench script of this kind wrote them with --record NAME. Where `recorded` is "from the page", samples are lost: then each
-line is one row of the table as the page had it, and `columns` names them.
+line is one row of the table as the page had it, and `columns` names them. `<!-- not recorded: NAME -->` stands where
+the first --record NAME puts a table.
 """
 import datetime
 import json
@@ -89,11 +90,15 @@ def machine():
 def record(name, kind, samples):
     """Keeps the samples of a bench script as those of the table NAME, and writes the page."""
     commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True)
+    clip = f"CLIP={os.environ['CLIP']} " if "CLIP" in os.environ else ""
     head = {"kind": kind, "machine": machine(), "date": str(datetime.date.today()), "commit": commit.stdout.strip() or None,
-            "command": "python " + " ".join([os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
+            "command": clip + "python " + " ".join([os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
             "recorded": "by the command"}
     lines = [json.dumps(line) for line in (head, *samples)]
     (ROOT / RECORDED / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    page = (ROOT / PAGE).read_text()
+    marks = f"<!-- table {name} -->\n<!-- end of {name} -->"
+    (ROOT / PAGE).write_text(page.replace(f"<!-- not recorded: {name} -->", marks))
     write(ROOT)
 
 

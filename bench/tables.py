@@ -203,6 +203,16 @@ def topologies(samples):
                       f"{s['s'] / s['equation_s']:.2f}"] for s in samples]
 
 
+def push_pull(samples):
+    """One worker and one server of a host; large ones beside a copy of as many bytes by one core."""
+    rows = []
+    for s in samples:
+        beside = f"{s['GBps'] / s['bound_GBps']:.2f}" if s["bound_GBps"] else ""
+        rows.append([s["op"], show_bytes(int(s["bytes"])), show_us(s["us_min"]), show_us(s["us_median"]),
+                     f"{s['GBps']:.2f}", f"{s['bound_GBps']:.2f}" if s["bound_GBps"] else "", beside])
+    return ["call", "bytes", "least", "median", "GB/s", "a copy, GB/s", "of it"], rows
+
+
 def server_rounds(samples):
     columns = ["workers", "hosts that only serve", "rate", "MiB", "round, s", "equation, s", "of it"]
     return columns, [[s["workers"], s["dedicated"], s["rate"], s["mib"], f"{s['s']:.3f}", f"{s['equation_s']:.3f}",

@@ -3,7 +3,7 @@
 //   push_with_pull     4 KiB there and back, the pull started right after the push, as training does
 //   push_pull_asleep   the same after a pause of 5 ms, in which the server falls asleep
 //   push, pull         64 MiB each, beside a copy of 64 MiB by one core (bound_GBps), in turns
-//   build/release/bench/param_server/push_pull
+//   build/release/bench/push_pull; push_pull.py makes a table of it
 #include <sched.h>
 
 #include <algorithm>
