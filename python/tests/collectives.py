@@ -15,6 +15,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from counting_thread import FEWEST, PAUSE, counts_during
 from ranks import import_before_fork, run_checks
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -498,6 +499,27 @@ def a_wait_ends_in_time_and_the_operation_goes_on(rank, ranks):
     send.wait()
 
 
+def other_threads_run_meanwhile(rank, ranks):
+    """In rank 0, while it waits in an operation to which rank 1 comes late."""
+    x, gathered = torch.ones(1000), torch.ones(ranks * 1000)
+    waits = {
+        "a synchronous all-reduce": lambda: dist.all_reduce(x),
+        "a wait for one": lambda: dist.all_reduce(x, async_op=True).wait(),
+        "an all-gather": lambda: dist.all_gather_into_tensor(gathered, x),
+        "a barrier": dist.barrier,
+        "a message": lambda: dist.send(x, 0) if rank else dist.recv(x, 1),
+        "a future": lambda: dist.all_reduce(x, async_op=True).get_future().wait(),
+    }
+    for name, wait in waits.items() if ranks == 2 else ():
+        dist.barrier()
+        if rank == 1:
+            time.sleep(PAUSE)
+            wait()
+        else:
+            counted = counts_during(wait)
+            assert counted >= FEWEST, f"{name} holds the interpreter: {counted} counts in {PAUSE} s"
+
+
 def members_make_groups_among_themselves(rank, ranks):
     """The others do not call new_group, and make another group meanwhile."""
     mine = list(range(ranks // 2)) if rank < ranks // 2 else list(range(ranks // 2, ranks))
@@ -585,8 +607,8 @@ CHECKS = {
         every_type_is_reduced_or_refused, a_receive_from_any_rank_says_from_which, futures_may_issue_and_wait,
         the_profiler_sees_operations, a_premultiplied_sum_takes_a_tensor, coalesced_gathers_are_those_of_gloo,
         threads_issue_into_their_groups_and_one_for_all, a_wait_ends_in_time_and_the_operation_goes_on,
-        members_make_groups_among_themselves, sparse_gradients_are_summed, objects_travel, functional_collectives_are_right,
-        compiled_programs_run, monitored_barriers_pass, random_collectives,
+        other_threads_run_meanwhile, members_make_groups_among_themselves, sparse_gradients_are_summed, objects_travel,
+        functional_collectives_are_right, compiled_programs_run, monitored_barriers_pass, random_collectives,
     ]
 }  # fmt: skip
 

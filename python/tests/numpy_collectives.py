@@ -15,6 +15,7 @@ import time
 import traceback
 
 import numpy as np
+from counting_thread import FEWEST, PAUSE, counts_during
 
 import herd
 
@@ -179,6 +180,24 @@ def interrupted(comm):
         raise AssertionError("nothing was sent")
 
 
+def other_threads_run_meanwhile(comm):
+    x, peer = np.ones(1000), 1 - comm.rank
+    for name, wait in {
+        "a synchronous all-reduce": lambda: comm.all_reduce(x),
+        "a wait for one": lambda: comm.all_reduce(x, async_op=True).wait(),
+        "a message": lambda: comm.send(x, peer) if comm.rank else comm.receive(x, peer),
+        "a barrier": comm.barrier,
+        "a new group": lambda: comm.split(0),
+    }.items():
+        comm.barrier()
+        if comm.rank == 1:
+            time.sleep(PAUSE)
+            wait()
+        else:
+            counted = counts_during(wait)
+            assert counted >= FEWEST, f"{name} holds the interpreter: {counted} counts in {PAUSE} s"
+
+
 def closed_and_dropped(comm):
     x = np.ones(1 << 16)
     work = comm.all_reduce(x, async_op=True)
@@ -193,8 +212,7 @@ def closed_and_dropped(comm):
         raise AssertionError("a closed communicator answered")
 
 
-def tools():
-    os.environ["HERD_COMMAND"] = str(pathlib.Path(herd.__file__).parents[2] / "herd")
+def tools(command):
     explained = herd.explain("all_reduce", "--ranks", "4", "--bytes", "64MiB")
     assert explained, explained
     planned = herd.plan("gpt2-xl", "--ranks", "4", "--cluster", "a100-80gb")
@@ -203,7 +221,7 @@ def tools():
         herd.plan("no-such-model")
     except herd.BadConfigError as error:
         assert "no-such-model" in str(error)
-    text = subprocess.run([os.environ["HERD_COMMAND"], "show", "schedule", "all_reduce", "--algorithm", "ring", "--ranks", "3"],
+    text = subprocess.run([command, "show", "schedule", "all_reduce", "--algorithm", "ring", "--ranks", "3"],
                           check=True, capture_output=True, text=True).stdout  # fmt: skip
     assert herd.verify(text) == []
     broken = re.sub(r"receive_reduce (<- \d \S+) = \S+( complete)?", r"receive \1", text, count=1)
@@ -211,13 +229,13 @@ def tools():
     assert re.fullmatch(r"\d+\.\d+\.\d+", herd.version())
 
 
-def guide():
+def guide(command):
     """The guide's first example runs as it is printed, as two ranks of herd run."""
     code = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.S)[1]
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder, "program.py")
         program.write_text(code)
-        done = subprocess.run([os.environ["HERD_COMMAND"], "run", "-n", "2", "--", sys.executable, program], text=True,
+        done = subprocess.run([command, "run", "-n", "2", "--", sys.executable, program], text=True,
                               capture_output=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "[0] the sum of 2 ranks is [2. 4. 6.]" in done.stdout, done.stdout
@@ -231,6 +249,11 @@ if __name__ == "__main__":
     assert world(refusals, 2) == [0, 0]
     assert world(lost_rank, 3) == [0, -signal.SIGKILL, 0]
     assert world(interrupted, 2) == [0, 0]
+    assert world(other_threads_run_meanwhile, 2) == [0, 0]
     assert world(closed_and_dropped, 2) == [0, 0]
-    tools()
-    guide()
+    package = pathlib.Path(herd.__file__).parent
+    command = str(package / "bin" / "herd")  # of the wheel
+    if not os.path.exists(command):
+        command = os.environ["HERD_COMMAND"] = str(package.parents[1] / "herd")
+    tools(command)
+    guide(command)
