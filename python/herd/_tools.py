@@ -1,4 +1,4 @@
-"""What the command herd prints, as data."""
+"""The command herd, and what it prints as data."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 from typing import Any
 
 from ._errors import BadConfigError, Error
 from ._library import library
+
+
+_OWN = pathlib.Path(__file__).parent / "bin" / "herd"  # which a wheel carries
 
 
 def version() -> str:
@@ -42,8 +46,7 @@ def plan(model: str, *arguments: str) -> dict[str, Any]:
 
 
 def _command() -> str:
-    beside = pathlib.Path(__file__).parent / "bin" / "herd"
-    found = os.environ.get("HERD_COMMAND") or (str(beside) if beside.exists() else shutil.which("herd"))
+    found = os.environ.get("HERD_COMMAND") or (str(_OWN) if _OWN.exists() else shutil.which("herd"))
     if not found:
         raise BadConfigError(
             "kBadConfig", "the command herd is not here\n  fix: HERD_COMMAND=PATH of it, or its folder in PATH"
@@ -56,3 +59,8 @@ def _run(*arguments: str) -> dict[str, Any]:
     if done.returncode:
         raise (BadConfigError if done.returncode == 2 else Error)("kBadConfig", done.stderr.strip())
     return json.loads(done.stdout)
+
+
+def main() -> None:
+    """Becomes the command that the wheel carries: what pip installs as the script herd."""
+    os.execv(_OWN, ["herd", *sys.argv[1:]])

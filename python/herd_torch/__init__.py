@@ -11,9 +11,6 @@ import atexit
 import importlib
 import pathlib
 
-import torch
-import torch.distributed as dist
-
 from . import _launchers
 
 __all__ = ["register", "served_versions"]
@@ -24,6 +21,19 @@ def served_versions() -> list[str]:
     names = {path.name.split(".")[0] for path in pathlib.Path(__file__).parent.glob("_torch_*")}
     minors = (name.removeprefix("_torch_").replace("_", ".") for name in names)
     return sorted(minors, key=lambda minor: [int(number) for number in minor.split(".")])
+
+
+try:
+    import torch
+    import torch.distributed as dist
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    minors = ", ".join(served_versions())
+    raise ImportError(
+        "herd_torch is PyTorch over herd, and torch is not installed; programs of numpy alone import herd\n  fix: "
+        + (f"pip install 'herd-torch[torch]', with torch {minors}" if minors else "pip install torch, then pip install ./python again")
+    ) from None
 
 
 def _module():

@@ -1,5 +1,6 @@
 """Builds the wheel of what a build of herd has made, installs it in a fresh environment that has only torch beside it, and
-runs the guide's examples from another folder. Needs no network: torch and the tools that build wheels are this Python's.
+runs the guide's examples from another folder; then in one that has numpy alone, where the collectives on arrays and the
+command herd are tested. Needs no network: torch and the tools that build wheels are this Python's.
 
     python wheel.py [BUILD]  without one the wheel is built from source, as a user does
 """
@@ -51,8 +52,22 @@ else:
 NUMPY = """
 import sys, herd, numpy
 assert herd.__file__.startswith(sys.prefix), herd.__file__
+comm = herd.create()
 x = numpy.arange(5.0)
-assert (herd.create().all_reduced(x) == x).all() and "torch" not in sys.modules
+assert (comm.all_reduced(x) == comm.size * x).all() and "torch" not in sys.modules
+print("rank", comm.rank, "of", comm.size)
+"""
+
+# Where there is no torch, the other package says so.
+WITHOUT_TORCH = """
+import importlib.util
+assert importlib.util.find_spec("torch") is None
+try:
+    import herd_torch
+except ImportError as error:
+    assert "torch is not installed" in str(error) and "fix: pip install 'herd-torch[torch]', with torch 2." in str(error), error
+else:
+    raise AssertionError("accepted")
 """
 
 
@@ -71,11 +86,17 @@ def build_wheel(folder, build):
 def check_contents(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        entries = archive.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
-    for group in ("[torch.backends]", "[torch.distributed.backends]"):
+        entries, metadata = (
+            archive.read(next(name for name in names if name.endswith(f".dist-info/{file}"))).decode()
+            for file in ("entry_points.txt", "METADATA")
+        )
+    for group in ("[torch.backends]", "[torch.distributed.backends]", "[console_scripts]"):
         assert group in entries, entries
+    needs = [line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Requires-Dist: ")]
+    assert [need for need in needs if "extra ==" not in need] == ["numpy"] and any("torch" in need for need in needs), needs
     written = {path.relative_to(SOURCE / "python").as_posix() for path in (SOURCE / "python").glob("herd*/*") if path.is_file()}
     assert written <= set(names), written - set(names)
+    assert {"herd/bin/herd", "herd/share/herd/models/gpt2.toml"} <= set(names), names
     typed = {"herd/py.typed", "herd_torch/py.typed"}  # their annotations count for type checkers: they need no stubs
     assert typed <= written, typed - written
     libraries = {name.split("/")[1].split("-")[0] for name in names if name.startswith("herd_torch.libs/")}
@@ -84,12 +105,14 @@ def check_contents(wheel):
 
 def check_libraries(packages):
     """Everything that the wheel's libraries need is in the wheel, in torch, or the C and C++ runtimes."""
-    for path in [*packages.glob("herd_torch/*.so"), *packages.glob("herd/*.so"), *packages.glob("herd_torch.libs/*.so*")]:
-        for folder in patchelf("--print-rpath", path):
-            assert folder in ("$ORIGIN", "$ORIGIN/../herd_torch.libs"), (path, folder)
-        for name in patchelf("--print-needed", path):
-            known = SYSTEM.fullmatch(name) or TORCH.fullmatch(name) or (packages / "herd_torch.libs" / name).exists()
-            assert known, f"{path.name} needs {name}"
+    places = {"herd_torch/*.so": "/../herd_torch.libs", "herd/*.so": "/../herd_torch.libs", "herd/bin/*": "/../../herd_torch.libs",
+              "herd_torch.libs/*.so*": ""}  # fmt: skip
+    for pattern, libraries in places.items():
+        for path in packages.glob(pattern):
+            assert patchelf("--print-rpath", path) == ["$ORIGIN" + libraries], path
+            for name in patchelf("--print-needed", path):
+                known = SYSTEM.fullmatch(name) or TORCH.fullmatch(name) or (packages / "herd_torch.libs" / name).exists()
+                assert known, f"{path.name} needs {name}"
 
 
 def installed_with(name, found=None):
@@ -107,18 +130,32 @@ def installed_with(name, found=None):
     return found
 
 
-def fresh_environment(folder, wheel):
-    """Returns its Python and its folder of packages. It has the wheel, torch and numpy with what they need."""
+def fresh_environment(folder, wheel, *names):
+    """Returns its Python and its folder of packages. It has the wheel, and the packages `names` with what they need."""
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel)
     packages = subprocess.run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
                               check=True, capture_output=True, text=True).stdout.strip()  # fmt: skip
     packages = pathlib.Path(packages)
-    for package in (installed_with("torch") | installed_with("numpy")).values():
+    found = {}
+    for name in names:
+        installed_with(name, found)
+    for package in found.values():
         for name in {file.parts[0] for file in package.files} - {"..", "__pycache__"}:
             (packages / name).symlink_to(package.locate_file(name))
     return python, packages
+
+
+def check_without_torch(python, packages, **options):
+    run(python, "-c", WITHOUT_TORCH, **options)
+    run(python, SOURCE / "python" / "tests" / "numpy_collectives.py", **options)
+    command = python.with_name("herd")  # the script of pip
+    run(command, "doctor", "--no-measure", stdout=subprocess.DEVNULL, **options)
+    ranks = subprocess.run([command, "run", "-n", "2", "--", python, "-c", NUMPY], check=True, capture_output=True, text=True, **options)
+    assert "[1] rank 1 of 2" in ranks.stdout, ranks
+    refused = subprocess.run([command, "train", packages / "herd/share/herd/models/gpt2.toml"], capture_output=True, text=True, **options)
+    assert refused.returncode == 2 and "this build has no herd-trainer" in refused.stderr, refused
 
 
 if __name__ == "__main__":
@@ -130,7 +167,7 @@ if __name__ == "__main__":
         folder = pathlib.Path(folder)
         wheel = build_wheel(folder, sys.argv[1:])
         check_contents(wheel)
-        python, packages = fresh_environment(folder / "environment", wheel)
+        python, packages = fresh_environment(folder / "environment", wheel, "torch", "numpy")
         check_libraries(packages)
         title, code = examples()[0]
         status = run_torchrun(title, code + CHECK, python, environment=environment)
@@ -140,3 +177,4 @@ if __name__ == "__main__":
         run(python, "guide.py", cwd=folder, env=environment | {"HERD_SOURCE_DIR": str(SOURCE)})
         run(python, "-c", REFUSED, cwd=folder, env=environment)
         run(python, "-c", NUMPY, cwd=folder, env=environment)
+        check_without_torch(*fresh_environment(folder / "numpy", wheel, "numpy"), cwd=folder, env=environment)
