@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "herd/ddp/distributed_data_parallel.h"
+#include "herd/tensors.h"
 
 struct Net : torch::nn::Module {
   Net() : linear(register_module("linear", torch::nn::Linear(2, 1))) {}

@@ -1,10 +1,10 @@
-// Uses herd with torch: ranks average the gradients of a module.   consumer_torch, or herd run -n 2 -- consumer_torch
+// Uses herd with torch: ranks average the gradients of a module, and add a tensor of each.   consumer_torch, or
+// herd run -n 2 -- consumer_torch
 #include <torch/nn/modules/linear.h>
 
 #include <cstdio>
 
-#include "herd/base/error.h"
-#include "herd/ddp/distributed_data_parallel.h"
+#include "herd/tensors.h"
 
 struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return linear(x); }
@@ -17,8 +17,10 @@ int main() {
     auto net = std::make_shared<Net>();
     herd::DistributedDataParallel<Net> ddp(net, comm);
     ddp(at::full({1, 3}, comm.rank() + 1.0)).sum().backward();  // of rank r, the gradient is r + 1
-    std::printf("rank %d of %d: gradient %g\n", comm.rank(), comm.size(),
-                net->linear->weight.grad()[0][0].item<double>());
+    const at::Tensor sum = at::full({2}, comm.rank() + 1.0);
+    comm.all_reduce(sum);
+    std::printf("rank %d of %d: gradient %g, sum %g\n", comm.rank(), comm.size(),
+                net->linear->weight.grad()[0][0].item<double>(), sum[0].item<double>());
   } catch (const herd::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
