@@ -238,3 +238,23 @@ def raw_io(samples):
         cpu = [f"{statistics.median(one[name][f'{way}_cpu_ms_per_gb'] for one in samples):.0f}" for name in ("herd", "unregistered")]
         rows.append([way, *rates, f"{over:.2f}", *cpu])
     return ["", "herd GB/s", "unregistered GB/s", "fio GB/s", "herd over fio", "cpu ms a GB", "unregistered cpu ms a GB"], rows
+
+
+def torch_all_reduce(samples):
+    """The median of each backend, and in brackets its least time."""
+    def cell(times):
+        return f"{show_us(times['median_us'], 1)} ({show_us(times['least_us'], 1)})"
+    return ["ranks", "bytes", "herd", "gloo", "gloo over herd"], [
+        [str(line["ranks"]), show_bytes(line["bytes"]), cell(line["herd"]), cell(line["gloo"]), f"{line['gloo_over_herd']:.2f}"]
+        for line in samples]
+
+
+def numpy_all_reduce(samples):
+    """The median over the rounds, and that of mpi4py's time over the contender's of the same round."""
+    rows = []
+    for (ranks, size), rounds in grouped(samples, "ranks", "bytes").items():
+        for name in rounds[0]["s"]:
+            ratio = statistics.median(sample["s"]["mpi4py"] / sample["s"][name] for sample in rounds)
+            rows.append([name, str(ranks), show_bytes(size), str(len(rounds)),
+                         show_us(1e6 * statistics.median(sample["s"][name] for sample in rounds)), f"{ratio:.2f}"])
+    return ["", "ranks", "bytes", "rounds", "median", "mpi4py over it"], rows

@@ -1,6 +1,7 @@
 """An all-reduce of numpy arrays over herd, in ordinary and in symmetric memory, beside mpi4py over Open MPI, by turns.
 
     PYTHONPATH=build/release/python .venv/bin/python bench/numpy/all_reduce.py [--bytes 67108864] [--ranks 2] [--rounds 5]
+        [--record numpy_all_reduce]
 
 Each round starts a job of each contender, which prints the median of its repetitions. The last column is the median over
 the rounds of mpi4py's time divided by the contender's of the same round. Needs pip install mpi4py, mpirun and build/release.
@@ -15,6 +16,10 @@ import sys
 import time
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import page  # noqa: E402
+import tables  # noqa: E402
 
 BUILD = pathlib.Path(__file__).resolve().parents[2] / "build" / "release"
 CONTENDERS = ("mpi4py", "herd", "herd symmetric")
@@ -60,14 +65,14 @@ if __name__ == "__main__":
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.contender:
         run_rank(arguments.contender, arguments.bytes // 4, arguments.repetitions)
         sys.exit()
-    rounds = [{name: run_job(name, arguments) for name in CONTENDERS} for _ in range(arguments.rounds)]
-    print(f"all-reduce of {arguments.bytes} bytes, {arguments.ranks} ranks, {arguments.rounds} rounds")
-    for name in CONTENDERS:
-        milliseconds = 1e3 * statistics.median(times[name] for times in rounds)
-        ratio = statistics.median(times["mpi4py"] / times[name] for times in rounds)
-        print(f"{name:15} {milliseconds:8.2f} ms  {ratio:5.2f}x")
+    samples = [{"bytes": arguments.bytes, "ranks": arguments.ranks, "s": {name: run_job(name, arguments) for name in CONTENDERS}}
+               for _ in range(arguments.rounds)]  # fmt: skip
+    print(tables.markdown(*tables.numpy_all_reduce(samples)))
+    if arguments.record:
+        page.record(arguments.record, "numpy_all_reduce", samples)

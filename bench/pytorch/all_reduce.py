@@ -1,6 +1,7 @@
 """all_reduce through torch.distributed, herd and gloo by turns: 2 ranks, a thread each. Prints JSON lines.
 
-    PYTHONPATH=build/release/python OMP_NUM_THREADS=1 .venv/bin/python bench/pytorch/all_reduce.py [--sizes 4KiB,1MiB,64MiB,256MiB]
+    PYTHONPATH=build/release/python OMP_NUM_THREADS=1 .venv/bin/python bench/pytorch/all_reduce.py
+        [--sizes 4KiB,1MiB,64MiB,256MiB] [--record torch_all_reduce]
 
 Each line has the median and the least time of an operation. Every rank writes its input before each operation, outside
 the time, so that no peer reads it from its own cache. One machine's load changes during a run: compare the two
@@ -11,7 +12,9 @@ import argparse
 import datetime
 import json
 import os
+import pathlib
 import statistics
+import sys
 import tempfile
 import time
 
@@ -20,6 +23,9 @@ import torch.distributed as dist
 
 import herd_torch  # noqa: F401
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import page  # noqa: E402
+
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
 
 
@@ -27,10 +33,10 @@ def bytes_of(text):
     return int(text[:-3]) * UNITS[text[-3:]]
 
 
-def run(rank, store, sizes, seconds):
+def run(rank, folder, sizes, seconds):
     torch.set_num_threads(1)
     dist.init_process_group(
-        "herd", init_method=f"file://{store}", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60)
+        "herd", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60)
     )
     groups = {"herd": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
     for size in sizes:
@@ -59,6 +65,8 @@ def run(rank, store, sizes, seconds):
                 line[name] = {"median_us": statistics.median(samples) * 1e6, "least_us": min(samples) * 1e6}
             line["gloo_over_herd"] = line["gloo"]["median_us"] / line["herd"]["median_us"]
             print(json.dumps(line), flush=True)
+            with open(f"{folder}/lines", "a") as lines:
+                print(json.dumps(line), file=lines)
     dist.destroy_process_group()
 
 
@@ -66,6 +74,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", default="4KiB,1MiB,64MiB,256MiB")
     parser.add_argument("--seconds", type=float, default=4.0, help="for each size")
+    parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         pids = []
@@ -74,9 +83,14 @@ if __name__ == "__main__":
             if pid == 0:
                 status = 1
                 try:
-                    run(rank, os.path.join(folder, "store"), given.sizes.split(","), given.seconds)
+                    run(rank, folder, given.sizes.split(","), given.seconds)
                     status = 0
                 finally:
                     os._exit(status)
             pids.append(pid)
-        raise SystemExit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids))
+        statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        if any(statuses):
+            sys.exit(f"the ranks ended with {statuses}")
+        if given.record:
+            lines = pathlib.Path(folder, "lines").read_text().splitlines()
+            page.record(given.record, "torch_all_reduce", [json.loads(line) for line in lines])
