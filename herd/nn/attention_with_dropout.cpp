@@ -23,12 +23,17 @@ at::Tensor times_shared(const at::Tensor& x, const at::Tensor& matrices) {
 }
 
 // Returns -infinity where a token may not look, else 0: (T, T), or (B, 1, T, T) of packed sequences.
-at::Tensor causal_mask(int64_t B, int64_t T, const std::vector<int64_t>& document_begins, const at::TensorOptions& as) {
-  if (document_begins.empty()) return at::full({T, T}, -INFINITY, as).triu_(1);
-  const at::Tensor mask = at::full({B, 1, T, T}, -INFINITY, as).triu_(1);
-  for (int64_t row = 0; row < B; ++row) {
-    for (const auto& [begin, count] : documents_of(document_begins, row, T))
-      mask.select(0, row).narrow(1, begin, count).narrow(2, 0, begin).fill_(-INFINITY);
+at::Tensor mask_of(int64_t B, int64_t T, bool causal, const std::vector<int64_t>& document_begins,
+                   const at::TensorOptions& as) {
+  const bool is_packed = !document_begins.empty();
+  const std::vector<int64_t> sizes = is_packed ? std::vector<int64_t>{B, 1, T, T} : std::vector<int64_t>{T, T};
+  const at::Tensor mask = causal ? at::full(sizes, -INFINITY, as).triu_(1) : at::zeros(sizes, as);
+  for (int64_t row = 0; is_packed && row < B; ++row) {
+    for (const auto& [begin, count] : documents_of(document_begins, row, T)) {
+      const at::Tensor of_document = mask.select(0, row).narrow(1, begin, count);
+      of_document.narrow(2, 0, begin).fill_(-INFINITY);
+      of_document.narrow(2, begin + count, T - begin - count).fill_(-INFINITY);
+    }
   }
   return mask;
 }
@@ -37,7 +42,8 @@ at::Tensor causal_mask(int64_t B, int64_t T, const std::vector<int64_t>& documen
 at::Tensor attention_weights(const at::Tensor& q, const at::Tensor& k, bool causal,
                              const std::vector<int64_t>& document_begins) {
   at::Tensor scores = times_shared(q * (1 / std::sqrt(static_cast<double>(q.size(3)))), k.transpose(-2, -1));
-  if (causal) scores = scores + causal_mask(q.size(0), q.size(2), document_begins, scores.options());
+  if (causal || !document_begins.empty())
+    scores = scores + mask_of(q.size(0), q.size(2), causal, document_begins, scores.options());
   return at::softmax(scores, -1);
 }
 

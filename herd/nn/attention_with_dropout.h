@@ -1,6 +1,6 @@
 // Computes attention by its plain equation, with dropout on its weights, since torch's fused kernel has none on CPU.
 // B sequences, H query heads and K key and value heads of d, T tokens; head h reads key head h / (H/K).
-//   y = dropout(softmax(q k^T / sqrt(d))) v       causal: a token sees none after it, and its own document alone
+//   y = dropout(softmax(q k^T / sqrt(d))) v       a token sees its own document alone; causal: and none after it
 //   The graph keeps q, k, v and two T x T matrices a head: the softmax and what dropout leaves of it. With `recompute`
 //   it keeps q, k and v alone; backward computes both again, with the same random numbers, so to the same bits.
 // Threads: torch's; pure.

@@ -31,7 +31,7 @@ struct Ring {
   Context context;
   bool is_packed() const { return !context.document_begins.empty(); }
   std::vector<RingStep> steps(int64_t B) const {
-    return is_packed() ? ring_steps_of_documents(context.cut, context.document_begins, B)
+    return is_packed() ? ring_steps_of_documents(context.cut, shape.causal, context.document_begins, B)
                        : ring_steps(context.cut, shape.causal);
   }
   bool drops() const { return shape.dropout > 0 && context.training; }

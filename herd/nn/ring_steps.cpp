@@ -33,8 +33,9 @@ TokenSpan common(const TokenSpan& a, const TokenSpan& b) {
 
 }  // namespace
 
-std::vector<RingStep> ring_steps_of_documents(const TokenCut& cut, const std::vector<int64_t>& begins, int64_t B) {
-  std::vector<RingStep> steps = ring_steps(cut, true);
+std::vector<RingStep> ring_steps_of_documents(const TokenCut& cut, bool causal, const std::vector<int64_t>& begins,
+                                              int64_t B) {
+  std::vector<RingStep> steps = ring_steps(cut, causal);
   for (RingStep& step : steps) {
     const std::vector<RingPairs> of_all = std::move(step.pairs);
     step.pairs.clear();

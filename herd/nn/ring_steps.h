@@ -31,8 +31,9 @@ struct RingStep {
 
 // Returns the steps of the rank at cut.place, cut.parts of them. REQUIRES a zigzag.
 std::vector<RingStep> ring_steps(const TokenCut& cut, bool causal);
-// Returns the steps of B packed sequences, where no pair is of two documents (documents.h). They are causal.
-std::vector<RingStep> ring_steps_of_documents(const TokenCut& cut, const std::vector<int64_t>& begins, int64_t B);
+// Returns the steps of B packed sequences, where no pair is of two documents (documents.h).
+std::vector<RingStep> ring_steps_of_documents(const TokenCut& cut, bool causal, const std::vector<int64_t>& begins,
+                                              int64_t B);
 
 // Returns the cut of the rank at another place.
 TokenCut cut_of(TokenCut cut, int place);

@@ -24,7 +24,7 @@ at::Tensor weigh(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, 
                  const AttentionShape& shape, const Context& context) {
   if (shape.dropout > 0 && context.training)
     return attention_with_dropout(q, k, v, {shape.causal, shape.dropout, shape.recompute, shape.first_head}, context);
-  if (!context.document_begins.empty()) return document_attention(q, k, v, context.document_begins);
+  if (!context.document_begins.empty()) return document_attention(q, k, v, context.document_begins, causal);
   return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal, {}, q.size(1) != k.size(1));
 }
 

@@ -88,6 +88,7 @@ AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int
   return {.heads = heads,
           .kv_heads = std::max<int64_t>(1, heads / shape.query_heads_per_key()),
           .rotary = shape.rotary ? rotary_frequencies(*shape.rotary, shape.width_of_head()) : at::Tensor(),
+          .causal = shape.causal,
           .dropout = shape.dropout,
           .recompute = shape.recompute_attention,
           .first_head = first_head};

@@ -35,6 +35,7 @@ struct TransformerShape {
   bool qkv_bias = false;              // that of queries, keys and values has, where others have none
   bool qk_norm = false;               // heads of queries and keys go through a norm
   std::optional<Rotary> rotary = {};  // unset: q and k are not rotated
+  bool causal = true;                 // AttentionShape::causal
   double dropout = 0;
   bool recompute_attention = false;          // AttentionShape::recompute
   std::optional<MixtureShape> mixture = {};  // set: experts in place of a feed-forward layer of width ffn

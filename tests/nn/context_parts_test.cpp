@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "herd/nn/documents.h"
 #include "herd/nn/run_block.h"
 #include "test_tensors_internal.h"
 
@@ -116,75 +115,6 @@ TEST_P(OnRanks, PartsAreTheWholeLayer) {
           EXPECT_LT(worst, 2e-5) << P << " ranks, " << T << " tokens, " << keys << " key heads, llama " << llama
                                  << ", dropout " << p;
         }
-      }
-    }
-  }
-}
-
-// What the ranks' heads attend to, put together again, is the plain equation in fp64: of each document, where sequences
-// are packed of them, forward and backward.
-TEST_P(OnRanks, AttentionOfTheirHeadsIsThePlainEquation) {
-  const int P = GetParam();
-  constexpr int64_t B = 2, d = 4;
-  for (const int64_t T : {int64_t{1}, int64_t{2 * P - 1}, int64_t{19}}) {
-    for (const int64_t keys : {2 * P, P, 1}) {
-      for (const bool packs : {false, true}) {
-        const int64_t H = 2 * P, K = std::max<int64_t>(1, keys / P), S = (T + P - 1) / P;  // K: of each rank
-        std::vector<int64_t> begins;
-        for (int64_t begin = 0, length = 1; packs && begin < T; begin += length++) begins.push_back(begin);
-        if (packs) begins.push_back(T);
-        const at::Tensor x = wave({B, T, (H + 2 * keys) * d}, 0.37), dy = wave({B, T, H * d}, 0.71);
-        const at::Tensor leaf = x.to(at::kDouble).requires_grad_();
-        const Tuple parts = leaf.split_with_sizes({H * d, keys * d, keys * d}, -1);
-        const auto heads_of = [&](const at::Tensor& part, int64_t copies) {
-          return part.view({B, T, -1, d}).transpose(1, 2).repeat_interleave(copies, 1);
-        };
-        const at::Tensor q = heads_of(parts[0], 1), k = heads_of(parts[1], H / keys), v = heads_of(parts[2], H / keys);
-        const at::Tensor at_place = at::arange(T, at::kLong);
-        at::Tensor may_see = (at_place.view({1, T}) <= at_place.view({T, 1})).expand({B, 1, T, T});
-        if (packs) {
-          const at::Tensor first = at_place - document_positions_tensor({.document_begins = begins}, B, {.tokens = T});
-          may_see = may_see & (at_place.view({1, 1, 1, T}) >= first.view({B, 1, T, 1}));
-        }
-        const at::Tensor scores =
-            (at::matmul(q, k.transpose(-2, -1)) / 2).masked_fill(may_see.logical_not(), -INFINITY);
-        const at::Tensor y = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({B, T, H * d});
-        const at::Tensor dx = torch::autograd::grad({y}, {leaf}, {dy.to(at::kDouble)})[0];
-
-        const TransformerShape shape = shape_of(H, keys, false, 0);
-        double worst = 0;
-        at::Tensor dx_of_ranks = at::zeros_like(dx);
-        const auto by_place =
-            [&](const at::Tensor& whole) {  // (B, T, C) -> (P, B, S, C), padding behind the last token
-              at::Tensor padded = at::zeros({B, P * S, whole.size(2)}, whole.options());
-              padded.narrow(1, 0, T).copy_(whole);
-              return padded.view({B, P, S, whole.size(2)}).transpose(0, 1).contiguous();
-            };
-        const auto whole_of = [&](const at::Tensor& slices) {
-          return slices.transpose(0, 1).reshape({B, P * S, slices.size(3)}).narrow(1, 0, T).to(at::kDouble);
-        };
-        for (int r = 0; r < P; ++r) {
-          const int64_t first_key = r * keys / P;
-          const std::vector<TokenSpan> columns = {
-              {r * 2 * d, 2 * d}, {(H + first_key) * d, K * d}, {(H + keys + first_key) * d, K * d}};
-          Tuple own;
-          for (const auto& [begin, count] : columns) own.push_back(x.narrow(2, begin, count));
-          Context context = context_of(T, r, P);
-          context.document_begins = begins;
-          HeadAttention attention("h.attention", shape, P);
-          Graph graph = run_forward(attention, {by_place(at::cat(own, 2))}, context);
-          const at::Tensor attended = whole_of(take_outputs(graph)[0]);
-          worst = std::max(worst, (attended - y.narrow(2, r * 2 * d, 2 * d)).abs().max().item<double>());
-          const at::Tensor dqkv =
-              whole_of(run_backward(std::move(graph), {by_place(dy.narrow(2, r * 2 * d, 2 * d).contiguous())})[0]);
-          int64_t at = 0;
-          for (const auto& [begin, count] : columns) {  // ranks that have the same key head add their gradients
-            dx_of_ranks.narrow(2, begin, count).add_(dqkv.narrow(2, at, count));
-            at += count;
-          }
-        }
-        worst = std::max(worst, (dx_of_ranks - dx).abs().max().item<double>());
-        EXPECT_LT(worst, 1e-5) << P << " ranks, " << T << " tokens, " << keys << " key heads, packed " << packs;
       }
     }
   }

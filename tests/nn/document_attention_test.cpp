@@ -40,22 +40,25 @@ TEST_P(OfKeyHeads, IsThatOfEachDocumentAlone) {
   };
   const at::Tensor q = heads(kQueryHeads, 0.37), k = heads(keys, 0.71), v = heads(keys, 0.23),
                    dy = heads(kQueryHeads, 0.11);
-  const OfPacked packed = run(q, k, v, dy, [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
-    return document_attention(a, b, c, kDocumentBegins);
-  });
-  for (int64_t row = 0; row < kSequences; ++row) {
-    for (const auto& [begin, count] : documents_of(kDocumentBegins, row, kSequenceTokens)) {
-      const auto part = [&, begin = begin, count = count](const at::Tensor& t) {
-        return t.narrow(0, row, 1).narrow(2, begin, count);
-      };
-      const OfPacked alone =
-          run(part(q), part(k), part(v), part(dy), [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
-            return at::scaled_dot_product_attention(a, b, c, {}, 0.0, true, {}, a.size(1) != b.size(1));
-          });
-      EXPECT_TRUE(part(packed.y).equal(alone.y)) << "document at " << begin << " of row " << row;
-      EXPECT_TRUE(part(packed.dq).equal(alone.dq));
-      EXPECT_TRUE(part(packed.dk).equal(alone.dk));
-      EXPECT_TRUE(part(packed.dv).equal(alone.dv));
+  for (const bool causal : {true, false}) {
+    const OfPacked packed = run(q, k, v, dy, [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
+      return document_attention(a, b, c, kDocumentBegins, causal);
+    });
+    for (int64_t row = 0; row < kSequences; ++row) {
+      for (const auto& [begin, count] : documents_of(kDocumentBegins, row, kSequenceTokens)) {
+        const auto part = [&, begin = begin, count = count](const at::Tensor& t) {
+          return t.narrow(0, row, 1).narrow(2, begin, count);
+        };
+        const OfPacked alone = run(
+            part(q), part(k), part(v), part(dy), [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
+              return at::scaled_dot_product_attention(a, b, c, {}, 0.0, causal, {}, a.size(1) != b.size(1));
+            });
+        EXPECT_TRUE(part(packed.y).equal(alone.y))
+            << "document at " << begin << " of row " << row << ", causal " << causal;
+        EXPECT_TRUE(part(packed.dq).equal(alone.dq));
+        EXPECT_TRUE(part(packed.dk).equal(alone.dk));
+        EXPECT_TRUE(part(packed.dv).equal(alone.dv));
+      }
     }
   }
 }
@@ -71,16 +74,18 @@ TEST(DocumentAttention, TheEquationWithDropoutMasksDocumentsToo) {
   };
   const at::Tensor q = heads(kQueryHeads, 0.37), k = heads(2, 0.71), v = heads(2, 0.23), dy = heads(kQueryHeads, 0.11);
   const Context context{.training = true, .seed = 1, .samples = {4, 7}, .document_begins = kDocumentBegins};
-  const OfPacked packed = run(q, k, v, dy, [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
-    return document_attention(a, b, c, kDocumentBegins);
-  });
-  for (const bool recompute : {false, true}) {
-    const OfPacked plain = run(q, k, v, dy, [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
-      return attention_with_dropout(a, b, c, {.probability = 1e-12, .recompute = recompute}, context);
+  for (const bool causal : {true, false}) {
+    const OfPacked packed = run(q, k, v, dy, [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
+      return document_attention(a, b, c, kDocumentBegins, causal);
     });
-    for (const auto& [a, b] : {std::pair(plain.y, packed.y), std::pair(plain.dq, packed.dq),
-                               std::pair(plain.dk, packed.dk), std::pair(plain.dv, packed.dv)})
-      EXPECT_TRUE(a.allclose(b, 1e-4, 1e-5)) << (a - b).abs().max().item<double>();
+    for (const bool recompute : {false, true}) {
+      const OfPacked plain = run(q, k, v, dy, [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
+        return attention_with_dropout(a, b, c, {causal, 1e-12, recompute}, context);
+      });
+      for (const auto& [a, b] : {std::pair(plain.y, packed.y), std::pair(plain.dq, packed.dq),
+                                 std::pair(plain.dk, packed.dk), std::pair(plain.dv, packed.dv)})
+        EXPECT_TRUE(a.allclose(b, 1e-4, 1e-5)) << (a - b).abs().max().item<double>();
+    }
   }
 }
 
