@@ -7,9 +7,8 @@
 //               The version counts updates; where they are delayed, the symbol also says from which step on it lacks
 //               gradients, and a pass may lack as many as the proof says.
 //   gradient    is a set of contributions (block, micro-batch, data rank). kStep and kNorm must see the expected set.
-//   Where
-//               ranks share the tokens of samples, each of them counts as a data rank of its own. Where ranks hold
-//               parts of the experts, a contribution also names the part.
+//               Where ranks share the tokens of samples, each of them counts as a data rank of its own. Where ranks
+//               hold parts of the experts, a contribution also names the part.
 //   activation  is what made it (block, tensor, micro-batch, data rank, step). It must be whole, a shard by rows or by
 //               heads, or partial along the tensor axis, and a shard by rows or by heads along the context axis, as the
 //               blocks that make and read it need. Its gradient is the set of its readers.
