@@ -8,6 +8,15 @@
 #include "herd/strategies/zero3.h"
 
 namespace herd::planner {
+namespace {
+
+std::string axis_of_shards(const spec::Layout& layout) {
+  if (layout.fsdp > 1) return "fsdp";
+  const int axis = layout.mesh.dividing(Divided::kSamples | Divided::kTokens);
+  return axis == kNoAxis ? "dp" : layout.mesh.axes[static_cast<size_t>(axis)].name;
+}
+
+}  // namespace
 
 std::optional<spec::Unsupported> beyond_equations(const spec::RunFile& run, const spec::Layout& layout) {
   // The equations cover these settings, though no rewrite exists for them, or one that does nothing by itself.
@@ -31,9 +40,7 @@ PartitionedModel::PartitionedModel(const spec::RunFile& of, const spec::Layout& 
       model(std::move(table)),
       first(static_cast<size_t>(model.first_trained())),
       shards(cut.fsdp > 1 ? cut.fsdp : cut.dp * cut.cp),
-      axis(cut.fsdp > 1                   ? "fsdp"
-           : cut.gradient_axis == kNoAxis ? "dp"
-                                          : cut.mesh.axes[static_cast<size_t>(cut.gradient_axis)].name),
+      axis(axis_of_shards(cut)),
       zero(strategies::zero_stage(of, cut)),
       segment(static_cast<size_t>(
           strategies::recompute_interval(of.strategy.recompute, static_cast<int>(model.blocks.size()) - 2))),

@@ -5,6 +5,7 @@
 #include "herd/planner/equations_internal.h"
 #include "herd/spec/model_states.h"
 #include "herd/spec/pipeline.h"
+#include "herd/strategies/replicas.h"
 
 namespace herd::planner {
 namespace {
@@ -160,7 +161,8 @@ class StageTime {
       us += price_us(OpKind::kAllReduce, part, "tp", cores_us);
     }
     if (const int copies = cut_.layout.dp * cut_.layout.cp; cut_.layout.fsdp > 1 && copies > 1) {
-      const std::string& axis = cut_.layout.mesh.axes[static_cast<size_t>(cut_.layout.replica_axis)].name;
+      const std::string& axis =
+          cut_.layout.mesh.axes.at(static_cast<size_t>(strategies::all_reduced_axis(cut_.run, cut_.layout))).name;
       double part = 0;
       for (const int g : cut_.groups_of(blocks))
         part += cut_.frozen(g) ? 0 : cut_.gradient_ratio() * static_cast<double>(cut_.shard_bytes(g));

@@ -157,9 +157,6 @@ Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, cons
   step.rank = rank;
   step.num_blocks = static_cast<int>(model.blocks.size());
   step.mesh = layout.mesh;
-  step.data_axis = layout.data_axis;
-  step.tensor_axis = layout.tensor_axis;
-  step.context_axis = layout.context_axis;
   step.context_zigzag = model.ring;
   for (const spec::BlockShape& block : model.blocks) step.block_groups.push_back(block.groups);
   PlainStepWriter(run, model).write(step);

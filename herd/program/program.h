@@ -187,10 +187,7 @@ struct Program {
   int num_blocks = 0;     // blocks of the whole model, also where this rank runs some of them
   int micro_batches = 1;  // micro-batches of this rank in a step
   Mesh mesh;
-  int data_axis = kNoAxis;      // axis of `mesh` whose ranks work on samples of their own
-  int tensor_axis = kNoAxis;    // axis of `mesh` whose ranks share the work on each sample
-  int context_axis = kNoAxis;   // axis of `mesh` whose ranks share the tokens of each sample
-  bool context_zigzag = false;  // true: these have tokens in a zigzag (nn/token_cut.h); false: a range each
+  bool context_zigzag = false;  // true: ranks that divide tokens have a zigzag (nn/token_cut.h); false: a range each
   std::vector<std::vector<int>> block_groups;  // lists the parameter groups that each block reads
   std::map<Value, ValueInfo> values;           // holds every value that an op names
   // Gives the device bytes that an op of (kind, block) holds only while it runs, beside its values. They are negative
@@ -202,13 +199,14 @@ struct Program {
   std::vector<Op> ops;  // in the order in which lanes start them
   bool operator==(const Program&) const = default;
 
-  // Each returns the place of `rank` on an axis, and how many ranks the axis has: 0 and 1 without one.
-  int data_place() const { return mesh.index(data_axis, rank); }
-  int data_ranks() const { return mesh.size(data_axis); }
-  int tensor_place() const { return mesh.index(tensor_axis, rank); }
-  int tensor_ranks() const { return mesh.size(tensor_axis); }
-  int context_place() const { return mesh.index(context_axis, rank); }
-  int context_ranks() const { return mesh.size(context_axis); }
+  // Each returns which part of the samples, of layers or of the tokens `rank` has, and of how many: 0 and 1 where no
+  // ranks divide them.
+  int data_place() const { return mesh.index(mesh.dividing(Divided::kSamples), rank); }
+  int data_ranks() const { return mesh.size(mesh.dividing(Divided::kSamples)); }
+  int tensor_place() const { return mesh.index(mesh.dividing(Divided::kLayers), rank); }
+  int tensor_ranks() const { return mesh.size(mesh.dividing(Divided::kLayers)); }
+  int context_place() const { return mesh.index(mesh.dividing(Divided::kTokens), rank); }
+  int context_ranks() const { return mesh.size(mesh.dividing(Divided::kTokens)); }
 };
 
 }  // namespace herd::program

@@ -24,10 +24,9 @@ void cut(ProgramCells::Cell& cell, int place, int count) {
 ProgramCells::Cell cell_of(const Program& step, const Value& value, const ValueInfo& info,
                            const spec::ParameterGroupShape& group) {
   ProgramCells::Cell cell{.bytes = info.bytes, .tier = value.tier};
-  const int tensor = step.tensor_axis;
-  if (tensor != kNoAxis && !group.parameters.empty() && group.parameters[0].cut_dim >= 0) {
+  if (step.tensor_ranks() > 1 && !group.parameters.empty() && group.parameters[0].cut_dim >= 0) {
     const int copies = group.max_copies();
-    cut(cell, step.mesh.index(tensor, step.rank) / copies, step.mesh.size(tensor) / copies);
+    cut(cell, step.tensor_place() / copies, step.tensor_ranks() / copies);
   }
   for (int axis = 0; axis < static_cast<int>(step.mesh.axes.size()); ++axis)
     if (value.placement.is_shard(axis)) cut(cell, step.mesh.index(axis, step.rank), step.mesh.size(axis));

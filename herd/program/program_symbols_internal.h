@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -14,7 +15,7 @@ namespace herd::program {
 // Names one contribution. For norms it is (group, shard, shards, part), for all else (block, micro-batch, data rank,
 // part). `part` is the place on the tensor axis if the contribution is of one of its ranks alone, else 0; for experts
 // it counts on from Model::first_contribution_of(). For gradients of weights, and for rows at the ranks of their
-// experts, the data rank is the place on Model::gradient_axis().
+// experts, the data rank is Model::gradient_rank().
 using Atom = std::tuple<int, int, int, int>;
 
 // Says which part of an activation a rank holds along an axis.
@@ -49,12 +50,15 @@ struct Symbol {
 // Holds one op of one rank that is about to run.
 struct OpContext {
   const Op& op;
-  int rank = 0, step = 0, data_rank = 0;  // data_rank is the place of the rank on the data axis
-  int tensor_rank = 0;                    // place of the rank on the tensor axis
+  int rank = 0, step = 0, data_rank = 0;  // data_rank is the place of the rank among those that divide samples
+  int tensor_rank = 0;                    // its place among those that divide layers
   int gradient_rank = 0;                  // place among those that contribute to gradients
   std::vector<Symbol> reads = {};         // symbols of op.reads, in their order
   std::vector<std::string> wrong = {};    // what the checks have found wrong with the op
 };
+
+// Ranks that divide these contribute to the same gradients.
+constexpr Divided kContributes = Divided::kSamples | Divided::kTokens;
 
 constexpr int kNoOwner = -1;
 constexpr int kSpoiled = -1;  // version of a value that was overwritten in part
@@ -65,12 +69,11 @@ class Model {
   explicit Model(const Expectation& expected);
   const Expectation& expected() const { return expected_; }
   int num_blocks() const { return static_cast<int>(expected_.block_groups.size()); }
-  int data_rank(int rank) const { return expected_.mesh.index(expected_.data_axis, rank); }
-  // Returns the axis along which gradients are summed: that of data ranks, or of data and context ranks together.
-  int gradient_axis() const {
-    return expected_.context_axis == kNoAxis ? expected_.data_axis : expected_.gradient_axis;
-  }
-  int gradient_rank(int rank) const { return expected_.mesh.index(gradient_axis(), rank); }
+  // Returns the axis whose ranks divide these things, and the place of a rank on it.
+  int axis_of(Divided what) const { return expected_.mesh.dividing(what); }
+  int place_of(Divided what, int rank) const { return expected_.mesh.index(axis_of(what), rank); }
+  int data_rank(int rank) const { return place_of(Divided::kSamples, rank); }
+  int gradient_rank(int rank) const { return place_of(kContributes, rank); }
   bool runs(int rank, int block) const;     // tells whether the pipeline's stages give the block to the rank
   std::set<int> groups_of(int rank) const;  // returns the groups of the blocks that the rank runs
   const std::vector<spec::TensorId>& inputs_of(int block) const;    // returns the tensors that a block reads
@@ -83,7 +86,10 @@ class Model {
   bool is_by_heads(spec::TensorId tensor) const;
   // Tells whether each of these ranks has all of a tensor, whatever its block cuts.
   bool is_whole(spec::TensorId tensor) const { return expected_.whole_tensors.contains(tensor); }
-  // Returns which part of a tensor the block reads or gives on the rank, by axis, so far (Proof).
+  // Returns by what ranks that divide something cut a tensor that the block reads or gives, so far (Proof); nothing
+  // where each of them has all of it.
+  std::optional<Dimension> cut_by(Divided what, int block, spec::TensorId tensor) const;
+  // Returns which part of such a tensor the rank has, by axis.
   std::map<int, Cut> cuts_of(int block, spec::TensorId tensor, int rank) const;
   bool keeps_cache(int block) const;    // tells whether the pass keeps a cache of the block's keys and values
   bool keeps_routing(int block) const;  // tells whether passes with a graph take over what the router has chosen
@@ -91,7 +97,7 @@ class Model {
   // Returns the block that chooses experts for the rows that this one routes, runs or combines; -1 where ranks share
   // none, so far.
   int routed_by(int block) const;
-  // Returns the places on gradient_axis() of the ranks that share experts with the rank.
+  // Returns the gradient_rank() of all ranks that share experts with the rank.
   std::vector<int> sources(int rank) const;
   bool is_cut(int group) const;            // tells whether ranks of the tensor axis hold parts of the group
   bool is_copied(int group) const;         // tells whether several of these ranks hold the same part

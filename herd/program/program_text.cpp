@@ -74,9 +74,12 @@ class Parser {
     step_.num_blocks = number(field("blocks"), kMaxNumber);
     step_.micro_batches = number(field("micro_batches"), kMaxNumber);
     mesh(field("mesh"));
-    step_.data_axis = named_axis(field("data"));
-    step_.tensor_axis = named_axis(field("tensor"));
+    divides(field("data"), Divided::kSamples);
+    divides(field("tensor"), Divided::kLayers);
     if (text_.starts_with("context ")) context(field("context"));
+    if (text_.starts_with("stages ")) divides(field("stages"), Divided::kStages);
+    if (text_.starts_with("experts ")) divides(field("experts"), Divided::kExperts);
+    join_samples_and_tokens();
     groups(field("groups"));
     section({"value", "bytes", "persistent", "slot"}, [&](const auto& cells) { value_row(cells); });
     section({"scratch", "block", "bytes"}, [&](const auto& cells) { scratch_row(cells); });
@@ -134,18 +137,35 @@ class Parser {
       refuse("must hold at most " + std::to_string(kMaxAxes) + " axes");
     for (size_t i = 1; i < words.size(); ++i) step_.mesh.axes.push_back(axis(words[i]));
   }
-  int named_axis(std::string_view text) const {
-    if (text == "-") return kNoAxis;
+  // Reads the axis whose ranks divide something, which no other ranks do.
+  void divides(std::string_view text, Divided what) {
+    if (text == "-") {
+      if (what != Divided::kSamples && what != Divided::kLayers) refuse("must name an axis of the mesh");
+      return;
+    }
     const int axis = step_.mesh.find(text);
     if (axis == kNoAxis) refuse("must name an axis of the mesh, or -");
-    return axis;
+    Divided& divided = step_.mesh.axes[static_cast<size_t>(axis)].divides;
+    if (divided != Divided::kNothing) refuse("must name an axis of its own");
+    divided = what;
   }
   // Reads the axis whose ranks share tokens, and whether these lie in a zigzag.
   void context(std::string_view text) {
     constexpr std::string_view kZigzag = " zigzag";
     step_.context_zigzag = text.ends_with(kZigzag);
-    step_.context_axis = named_axis(text.substr(0, text.size() - (step_.context_zigzag ? kZigzag.size() : 0)));
-    if (step_.context_axis == kNoAxis) refuse("must name an axis of the mesh");
+    divides(text.substr(0, text.size() - (step_.context_zigzag ? kZigzag.size() : 0)), Divided::kTokens);
+  }
+  // Finds the axis of all ranks with samples or tokens of their own, the product of two.
+  void join_samples_and_tokens() {
+    const int samples = step_.mesh.dividing(Divided::kSamples), tokens = step_.mesh.dividing(Divided::kTokens);
+    if (samples == kNoAxis || tokens == kNoAxis) return;
+    auto& axes = step_.mesh.axes;
+    const Axis both = product(axes[static_cast<size_t>(samples)], axes[static_cast<size_t>(tokens)]);
+    for (Axis& axis : axes) {
+      if (axis.divides != Divided::kNothing || axis.factors != both.factors || axis.members != both.members) continue;
+      axis.divides = Divided::kSamples | Divided::kTokens;
+      return;
+    }
   }
   Axis axis(std::string_view word) const {
     const size_t equals = word.find('=');
@@ -277,15 +297,22 @@ class Parser {
 }  // namespace
 
 std::string to_text(const Program& step, const TextOptions& options) {
-  std::string out =
-      std::string(kTitle) + "\nrank " + std::to_string(step.rank) + "\nblocks " + std::to_string(step.num_blocks) +
-      "\nmicro_batches " + std::to_string(step.micro_batches) + "\nmesh " + std::to_string(step.mesh.world_size) +
-      mesh_text(step.mesh) + "\ndata " + (step.data_axis == kNoAxis ? "-" : axis_name(step.mesh, step.data_axis)) +
-      "\ntensor " + (step.tensor_axis == kNoAxis ? "-" : axis_name(step.mesh, step.tensor_axis)) +
-      (step.context_axis == kNoAxis
-           ? ""
-           : "\ncontext " + axis_name(step.mesh, step.context_axis) + (step.context_zigzag ? " zigzag" : "")) +
-      "\ngroups";
+  std::string out = std::string(kTitle) + "\nrank " + std::to_string(step.rank) + "\nblocks " +
+                    std::to_string(step.num_blocks) + "\nmicro_batches " + std::to_string(step.micro_batches) +
+                    "\nmesh " + std::to_string(step.mesh.world_size) + mesh_text(step.mesh);
+  const std::pair<const char*, Divided> divisions[] = {{"data", Divided::kSamples},
+                                                       {"tensor", Divided::kLayers},
+                                                       {"context", Divided::kTokens},
+                                                       {"stages", Divided::kStages},
+                                                       {"experts", Divided::kExperts}};
+  for (const auto& [line, what] : divisions) {
+    const int axis = step.mesh.dividing(what);
+    const bool is_optional = what != Divided::kSamples && what != Divided::kLayers;
+    if (axis == kNoAxis && is_optional) continue;
+    out += std::string("\n") + line + " " + (axis == kNoAxis ? "-" : axis_name(step.mesh, axis));
+    if (what == Divided::kTokens && step.context_zigzag) out += " zigzag";
+  }
+  out += "\ngroups";
   for (size_t b = 0; b < step.block_groups.size(); ++b) {
     if (b > 0) out += " |";
     if (step.block_groups[b].empty()) out += " -";

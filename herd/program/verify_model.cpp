@@ -25,7 +25,7 @@ std::set<int> Model::groups_of(int rank) const {
 
 bool Model::runs(int rank, int block) const {
   return !expected_.proof.staged ||
-         expected_.block_rank[static_cast<size_t>(block)] == expected_.mesh.index(expected_.stage_axis, rank);
+         expected_.block_rank[static_cast<size_t>(block)] == place_of(Divided::kStages, rank);
 }
 
 const std::vector<spec::TensorId>& Model::inputs_of(int block) const { return inputs_[static_cast<size_t>(block)]; }
@@ -49,17 +49,18 @@ std::vector<spec::TensorId> Model::outputs_with_gradient(int block) const {
 
 spec::Split Model::split_of(int block) const {
   const bool shared =
-      expected_.proof.blocks_split && expected_.tensor_axis != kNoAxis && !expected_.block_splits.empty();
+      expected_.proof.blocks_split && axis_of(Divided::kLayers) != kNoAxis && !expected_.block_splits.empty();
   return shared ? expected_.block_splits[static_cast<size_t>(block)] : spec::Split::kNone;
 }
 
 int Model::joint_axis(int block) const {
   const auto at = static_cast<size_t>(block);
   const bool together = at < expected_.block_run_together.size() && expected_.block_run_together[at];
-  if (together && expected_.proof.tokens_cut && expected_.context_axis != kNoAxis) return expected_.context_axis;
-  if (together && split_of(block) == spec::Split::kSequence) return expected_.tensor_axis;
+  if (together && expected_.proof.tokens_cut && axis_of(Divided::kTokens) != kNoAxis) return axis_of(Divided::kTokens);
   const bool is_loss = block + 1 == num_blocks();
-  return is_loss && split_of(block) == spec::Split::kCut ? expected_.tensor_axis : kNoAxis;
+  const bool share_layer =
+      (together && split_of(block) == spec::Split::kSequence) || (is_loss && split_of(block) == spec::Split::kCut);
+  return share_layer ? axis_of(Divided::kLayers) : kNoAxis;
 }
 
 bool Model::is_by_heads(spec::TensorId tensor) const {
@@ -68,37 +69,43 @@ bool Model::is_by_heads(spec::TensorId tensor) const {
          split_of(static_cast<int>(maker)) == spec::Split::kCut;
 }
 
+std::optional<Dimension> Model::cut_by(Divided what, int block, spec::TensorId tensor) const {
+  if (what == Divided::kLayers) {
+    if (split_of(block) == spec::Split::kSequence && !is_whole(tensor)) return Dimension::kRows;
+    if (is_by_heads(tensor)) return Dimension::kHeads;
+  }
+  if (what == Divided::kTokens && expected_.proof.tokens_cut) {
+    const bool by_heads = !expected_.block_by_heads.empty() && expected_.block_by_heads[static_cast<size_t>(block)];
+    return by_heads ? Dimension::kHeads : Dimension::kRows;
+  }
+  if (what == Divided::kExperts && is_by_experts(block)) return Dimension::kExperts;
+  return std::nullopt;
+}
+
 std::map<int, Cut> Model::cuts_of(int block, spec::TensorId tensor, int rank) const {
   std::map<int, Cut> cuts;
-  if (is_by_heads(tensor))
-    cuts[expected_.tensor_axis] = {expected_.mesh.index(expected_.tensor_axis, rank), Dimension::kHeads};
-  if (split_of(block) == spec::Split::kSequence && !is_whole(tensor))
-    cuts[expected_.tensor_axis] = {expected_.mesh.index(expected_.tensor_axis, rank), Dimension::kRows};
-  if (expected_.proof.tokens_cut && expected_.context_axis != kNoAxis) {
-    const bool by_heads = !expected_.block_by_heads.empty() && expected_.block_by_heads[static_cast<size_t>(block)];
-    cuts[expected_.context_axis] = {expected_.mesh.index(expected_.context_axis, rank),
-                                    by_heads ? Dimension::kHeads : Dimension::kRows};
+  for (int axis = 0; axis < static_cast<int>(expected_.mesh.axes.size()); ++axis) {
+    const Divided divides = expected_.mesh.axes[static_cast<size_t>(axis)].divides;
+    if (const auto by = cut_by(divides, block, tensor)) cuts[axis] = {expected_.mesh.index(axis, rank), *by};
   }
-  if (is_by_experts(block))
-    cuts[expected_.expert_axis] = {expected_.mesh.index(expected_.expert_axis, rank), Dimension::kExperts};
   return cuts;
 }
 
 bool Model::is_by_experts(int block) const {
   const auto at = static_cast<size_t>(block);
-  return expected_.proof.experts_cut && expected_.expert_axis != kNoAxis && at < expected_.block_by_experts.size() &&
-         expected_.block_by_experts[at];
+  return expected_.proof.experts_cut && axis_of(Divided::kExperts) != kNoAxis &&
+         at < expected_.block_by_experts.size() && expected_.block_by_experts[at];
 }
 
 int Model::routed_by(int block) const {
   const auto at = static_cast<size_t>(block);
-  const bool exchanges = expected_.proof.experts_cut && expected_.expert_axis != kNoAxis;
+  const bool exchanges = expected_.proof.experts_cut && axis_of(Divided::kExperts) != kNoAxis;
   return exchanges && at < expected_.block_routed_by.size() ? expected_.block_routed_by[at] : -1;
 }
 
 std::vector<int> Model::sources(int rank) const {
   std::vector<int> out;
-  for (const int member : expected_.mesh.ranks(expected_.expert_axis, rank)) out.push_back(gradient_rank(member));
+  for (const int member : expected_.mesh.ranks(axis_of(Divided::kExperts), rank)) out.push_back(gradient_rank(member));
   return out;
 }
 
@@ -126,23 +133,23 @@ bool Model::has_experts(int group) const {
 }
 
 std::vector<int> Model::contributors(int group, int rank) const {
-  return expected_.mesh.ranks(has_experts(group) ? expected_.expert_axis : kNoAxis, rank);
+  return expected_.mesh.ranks(has_experts(group) ? axis_of(Divided::kExperts) : kNoAxis, rank);
 }
 
 int Model::parts_of(int group) const {
-  if (has_experts(group)) return expected_.mesh.size(expected_.expert_axis);
+  if (has_experts(group)) return expected_.mesh.size(axis_of(Divided::kExperts));
   if (!is_cut(group)) return 1;
-  return expected_.mesh.size(expected_.tensor_axis) / copies_of(group);
+  return expected_.mesh.size(axis_of(Divided::kLayers)) / copies_of(group);
 }
 
 int Model::part_of(int group, int rank) const {
-  if (has_experts(group)) return expected_.mesh.index(expected_.expert_axis, rank);
+  if (has_experts(group)) return place_of(Divided::kExperts, rank);
   if (!is_cut(group)) return 0;
-  return expected_.mesh.index(expected_.tensor_axis, rank) / copies_of(group);
+  return place_of(Divided::kLayers, rank) / copies_of(group);
 }
 
 int Model::first_contribution_of(int group, int rank) const {
-  return has_experts(group) ? part_of(group, rank) * expected_.mesh.size(expected_.tensor_axis) : 0;
+  return has_experts(group) ? part_of(group, rank) * expected_.mesh.size(axis_of(Divided::kLayers)) : 0;
 }
 
 bool Model::trains(int rank) const {
@@ -173,13 +180,13 @@ int Model::version(int group, int steps) const {
 }
 
 std::set<Atom> Model::contributions(int group, int rank) const {
-  const int summed_axis = expected_.proof.data_ranks_summed ? gradient_axis() : expected_.proof.summed_axis;
-  const int parts = expected_.mesh.size(expected_.tensor_axis);
-  const int own_part = expected_.mesh.index(expected_.tensor_axis, rank);
+  const int summed_axis = expected_.proof.data_ranks_summed ? axis_of(kContributes) : expected_.proof.summed_axis;
+  const int parts = expected_.mesh.size(axis_of(Divided::kLayers));
+  const int own_part = place_of(Divided::kLayers, rank);
   std::vector<int> members = expected_.mesh.ranks(summed_axis, rank);
   // Experts are summed at once over the ranks that hold the same ones, and so over all.
   if (has_experts(group))
-    members = summed_axis == kNoAxis ? contributors(group, rank) : expected_.mesh.ranks(gradient_axis(), rank);
+    members = summed_axis == kNoAxis ? contributors(group, rank) : expected_.mesh.ranks(axis_of(kContributes), rank);
   std::set<Atom> out;
   for (int b = 0; b < num_blocks(); ++b) {
     const auto& groups = expected_.block_groups[static_cast<size_t>(b)];

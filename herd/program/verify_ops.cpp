@@ -98,7 +98,7 @@ class LocalOp {
         out.insert({ValueKind::kActivationGradient, tensor});
       // A graph that is a shard lacks the block's inputs, so backward reads them, too.
       const auto without_inputs = [&](const Value& value) {
-        return value.kind == ValueKind::kGraph && value.placement.is_shard(model_.expected().tensor_axis);
+        return value.kind == ValueKind::kGraph && value.placement.shard != 0;
       };
       if (std::none_of(context_.op.reads.begin(), context_.op.reads.end(), without_inputs)) return out;
     }
@@ -131,7 +131,7 @@ class LocalOp {
   // Returns how the routing lies that a pass makes: where ranks share experts, it lacks the counts of the others.
   Placement own_routing() const {
     const bool is_shared = model_.routed_by(context_.op.block) >= 0;
-    return is_shared ? kWhole.shard_on(model_.expected().expert_axis) : kWhole;
+    return is_shared ? kWhole.shard_on(model_.axis_of(Divided::kExperts)) : kWhole;
   }
 
   bool keeps_cache() const { return context_.op.kind == OpKind::kForward && model_.keeps_cache(context_.op.block); }
@@ -500,9 +500,9 @@ class LocalOp {
   // Says whether an encode makes the sum of a host's terms, of which the hosts have one each.
   bool sums_host_terms(const Value& from, const Value& to) const {
     const Proof& proof = model_.expected().proof;
-    if (proof.local_axis == kNoAxis || proof.losses_kept || !keeps_residuals(from.codec)) return false;
-    return from.kind == ValueKind::kGradient && from.placement == kWhole.shard_on(proof.local_axis) &&
-           to == placed(from, from.placement.partial_on(proof.hosts_axis));
+    if (proof.hops.within == kNoAxis || proof.losses_kept || !keeps_residuals(from.codec)) return false;
+    return from.kind == ValueKind::kGradient && from.placement == kWhole.shard_on(proof.hops.within) &&
+           to == placed(from, from.placement.partial_on(proof.hops.between));
   }
 
   // Tells whether an evict takes a piece of a gradient that the device has as one.
@@ -616,7 +616,7 @@ class LocalOp {
     const auto fits = [&] {
       if (op.reads.size() != 2 || op.writes.size() != 1) return false;
       const Value& value = op.writes[0];
-      const Placement term = value.placement.partial_on(model_.expected().stage_axis);
+      const Placement term = value.placement.partial_on(model_.axis_of(Divided::kStages));
       return value.kind == ValueKind::kActivationGradient && value.micro_batch == op.micro_batch &&
              op.reads[0] == value && op.reads[1] == placed(value, term) && term != value.placement;
     };
@@ -733,7 +733,7 @@ std::vector<std::vector<Symbol>> run_routing(const Model& model, std::vector<OpC
   std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
   // The lane of all exchanges of rows, since these use the communicator with which ranks meet here.
   const bool is_gather =
-      op.kind == OpKind::kAllGather && op.axis == model.expected().expert_axis && op.lane == Lane::kActivations;
+      op.kind == OpKind::kAllGather && op.axis == model.axis_of(Divided::kExperts) && op.lane == Lane::kActivations;
   if (!is_gather || op.reads.size() != 1 || op.writes.size() != 1 ||
       op.reads[0] != placed(op.writes[0], kWhole.shard_on(op.axis)) || !op.writes[0].placement.is_whole()) {
     wrong.push_back("must gather what the routers of ranks that share experts have chosen, on lane activations");
@@ -767,7 +767,7 @@ std::vector<std::vector<Symbol>> run_rows(const Model& model, std::vector<OpCont
   const Value at_home = placed(from, from.placement.whole_on(op.axis)),
               at_experts = placed(from, from.placement.shard_on(op.axis, Dimension::kExperts));
   const bool reads_gradient = to_experts && from.kind == ValueKind::kActivationGradient;  // of the tokens' outputs
-  if (op.lane != Lane::kActivations || op.axis != model.expected().expert_axis || op.writes.size() != 1 ||
+  if (op.lane != Lane::kActivations || op.axis != model.axis_of(Divided::kExperts) || op.writes.size() != 1 ||
       op.reads.size() != (reads_gradient ? 3 : 2) || from != (to_experts ? at_home : at_experts) ||
       op.writes[0] != (to_experts ? at_experts : at_home)) {
     wrong.push_back("must give rows to the ranks of their experts, or bring them back, on lane activations");
@@ -860,8 +860,8 @@ Symbol with_part(OpContext& context, const Symbol& sum, const std::string& name)
 bool terms_fit(const Op& op, const Value& from, const Proof& proof) {
   const bool lossy = from.kind == ValueKind::kGradient && keeps_residuals(from.codec);
   if (!lossy) return op.kind != OpKind::kAllToAll;
-  const bool host_sums = proof.hosts_axis != kNoAxis && op.axis == proof.hosts_axis &&
-                         from.placement == kWhole.shard_on(proof.local_axis).partial_on(proof.hosts_axis);
+  const bool host_sums = proof.hops.between != kNoAxis && op.axis == proof.hops.between &&
+                         from.placement == kWhole.shard_on(proof.hops.within).partial_on(proof.hops.between);
   if (host_sums) return op.kind == OpKind::kAllToAll && !proof.losses_kept;
   return op.kind == (proof.losses_kept ? OpKind::kAllReduce : OpKind::kAllToAll) && from.placement.is_whole();
 }
@@ -989,10 +989,10 @@ std::vector<std::vector<Symbol>> run_collective(const Model& model, std::vector<
     const bool kind_fits = (gather ? from.kind == ValueKind::kWeight : norms || from.kind == ValueKind::kGradient) &&
                            terms_fit(op, from, proof);
     const bool moves_parts = gather || exchange;
-    const bool between_hosts = moves_parts && proof.hosts_axis != kNoAxis && op.axis == proof.hosts_axis;
-    const bool in_host = moves_parts && proof.local_axis != kNoAxis && op.axis == proof.local_axis;
+    const bool between_hosts = moves_parts && proof.hops.between != kNoAxis && op.axis == proof.hops.between;
+    const bool in_host = moves_parts && proof.hops.within != kNoAxis && op.axis == proof.hops.within;
     // A gradient or norm is summed where it lies, among ranks that have the same part of it.
-    const Placement of_host = kWhole.shard_on(proof.local_axis), of_rank = kWhole.shard_on(proof.shard_axis);
+    const Placement of_host = kWhole.shard_on(proof.hops.within), of_rank = kWhole.shard_on(proof.shard_axis);
     const Placement becomes = between_hosts ? (gather ? of_host : of_rank)
                               : gather      ? from.placement.whole_on(op.axis)
                               : scatter     ? from.placement.shard_on(op.axis)

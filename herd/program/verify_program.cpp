@@ -78,8 +78,7 @@ class SymbolicMachine {
         add_finding(
             rank, -1,
             "has " + std::to_string(p.micro_batches) + " micro-batches, not " + std::to_string(expected.micro_batches));
-      if (p.mesh != expected.mesh || p.data_axis != expected.data_axis || p.context_axis != expected.context_axis)
-        add_finding(rank, -1, "is of another mesh");
+      if (p.mesh != expected.mesh) add_finding(rank, -1, "is of another mesh");
       for (size_t i = 0; i < p.ops.size(); ++i) {
         for (const auto* side : {&p.ops[i].reads, &p.ops[i].writes}) {
           for (const Value& value : *side) {
@@ -404,7 +403,7 @@ class SymbolicMachine {
                       .rank = rank,
                       .step = state.iteration(position),
                       .data_rank = model_.data_rank(rank),
-                      .tensor_rank = model_.expected().mesh.index(model_.expected().tensor_axis, rank),
+                      .tensor_rank = model_.place_of(Divided::kLayers, rank),
                       .gradient_rank = model_.gradient_rank(rank)};
     for (const Value& value : context.op.reads) {
       const auto cell = state.memory.find(value);

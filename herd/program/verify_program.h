@@ -65,9 +65,13 @@ struct Proof {
   int expert_shard_axis = kNoAxis;  // axis that cuts those of expert_groups in its place, where experts are cut
   // By parameter group: the place on shard_axis of the rank that owns it. Empty = every rank owns a shard of each.
   std::vector<int> owners = {};
-  // Axes of a host's ranks and of hosts, where gathers along the second make shards along the first: every host's ranks
-  // then hold a weight together, each the shards of all ranks at its own place of their hosts.
-  int local_axis = kNoAxis, hosts_axis = kNoAxis;
+  // Axes into which shard_axis falls where gathers go along one and then along the other. What is gathered `between`
+  // groups of ranks makes shards `within` each: its ranks then hold a weight together, each the shards of all ranks at
+  // its own place of their groups. kNoAxis = gathers go along shard_axis itself.
+  struct Hops {
+    int between = kNoAxis, within = kNoAxis;
+  };
+  Hops hops = {};
   // Codec in which weights are gathered: passes use what is decoded of it, and shards in it are kept from step to step.
   Codec weight_codec = Codec::kPlain;
   std::set<int> direct_blocks = {};  // blocks whose passes may read weights on the host
@@ -105,31 +109,25 @@ struct Expectation {
   std::set<int> frozen_groups = {};            // groups without gradient, whose weights no step may change
   int micro_batches = 1;
   bool trains = true;  // false: the programs compute losses alone, and no version changes
-  Mesh mesh = {};
-  int data_axis = kNoAxis;    // axis whose ranks work on samples of their own
-  int tensor_axis = kNoAxis;  // axis whose ranks share the work on each sample
-  // Axis whose ranks share the tokens of each sample: those of the blocks that block_by_heads names work on all tokens
-  // of a part of the heads, all others on a part of the tokens. Gradients are then summed along gradient_axis, that of
-  // data and context ranks together.
-  int context_axis = kNoAxis, gradient_axis = kNoAxis;
+  Mesh mesh = {};      // which says what ranks divide: samples, tokens, layers, stages, experts
+  // Where ranks divide tokens: blocks that work on all tokens of a part of the heads; all others work on a part of the
+  // tokens. Gradients are then summed over all ranks that divide samples or tokens.
   std::vector<bool> block_by_heads = {};
-  // Tells of each block whether the ranks of the context axis, or else the tensor axis, run it together: a ring, a
-  // router of whole sequences.
+  // Tells of each block whether the ranks that divide tokens, or else layers, run it together: a ring, a router of
+  // whole sequences.
   std::vector<bool> block_run_together = {};
-  // Ranks along expert_axis hold parts of expert_groups, and blocks of block_by_experts work on the rows of all of
+  // Ranks that divide experts hold parts of expert_groups, and blocks of block_by_experts work on the rows of all of
   // them: a gradient of such a group then gets the contributions of all these ranks at once.
-  int expert_axis = kNoAxis;
   std::set<int> expert_groups = {};
   std::vector<bool> block_by_experts = {};
   std::vector<int> block_routed_by = {};  // by block, which block chooses experts for its rows; -1 = none
   std::vector<bool> block_routes = {};    // tells which blocks have a router, and a backward; empty = none
-  std::set<spec::TensorId> whole_tensors =
-      {};  // of which each rank of the tensor axis has all, whatever its block cuts
+  // Tensors of which each rank that divides layers has all, whatever its block cuts.
+  std::set<spec::TensorId> whole_tensors = {};
   // Groups of which ranks hold the same part of a cut block, each for its own query heads, with the axis of these
   // ranks: keys and values with fewer heads than tensor-parallel ranks, norms of heads.
   std::map<int, int> copied_groups = {};
-  int stage_axis = kNoAxis;          // axis whose ranks run the stages of a pipeline
-  std::vector<int> block_rank = {};  // index along stage_axis of the rank that runs a block
+  std::vector<int> block_rank = {};  // by block, the place of the rank that runs it among those that divide stages
   // Tells which blocks keep a cache of keys and values in a pass that continues texts; empty = no such pass.
   std::vector<bool> block_caches = {};
   // True: the pass reads caches of the tokens before, and adds to them; false: it begins them.

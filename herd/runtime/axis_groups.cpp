@@ -61,7 +61,7 @@ Needs needs_of_all(Communicator& world, const program::Program& step) {
 
 AxisGroups::AxisGroups(Communicator& world, const program::Program& step)
     : world_(world),
-      tensor_axis_(step.tensor_axis),
+      mesh_(step.mesh),
       tensor_place_(step.tensor_place()),
       tensor_ranks_(step.tensor_ranks()),
       context_place_(step.context_place()),
@@ -77,6 +77,15 @@ AxisGroups::AxisGroups(Communicator& world, const program::Program& step)
     Communicator group = world.split(first, index, name);
     if (index >= 0) groups_.emplace(std::pair(lane, axis), std::move(group));
   }
+}
+
+bool AxisGroups::divides_rows(const program::Value& value) const {
+  for (int axis = 0; axis < static_cast<int>(mesh_.axes.size()); ++axis) {
+    if (mesh_.axes[static_cast<size_t>(axis)].divides == Divided::kLayers && value.placement.is_shard(axis) &&
+        value.placement.dimension(axis) == program::Dimension::kRows)
+      return program::is_activation_or_gradient(value);
+  }
+  return false;
 }
 
 Communicator& AxisGroups::messages(int axis) const { return of(kMessages, axis); }

@@ -25,18 +25,21 @@ class AxisGroups {
   // Gathers encoded sums of gradients over the axis, while lane kReduce exchanges terms of the next.
   Communicator& encoded_sums(int axis) const;
   Communicator& world() const { return world_; }
-  int tensor_place() const { return tensor_place_; }  // returns this rank's place on the step's tensor axis
-  int tensor_ranks() const { return tensor_ranks_; }  // returns 1 without such an axis
-  int tensor_axis() const { return tensor_axis_; }
-  int context_place() const { return context_place_; }  // these two are those of its context axis
+  // These are Program's.
+  int tensor_place() const { return tensor_place_; }
+  int tensor_ranks() const { return tensor_ranks_; }
+  int context_place() const { return context_place_; }
   int context_ranks() const { return context_ranks_; }
   bool context_zigzag() const { return context_zigzag_; }
+  // Tells whether ranks that divide layers have a part each of the value's rows.
+  bool divides_rows(const program::Value& value) const;
   void set_deadline(std::chrono::milliseconds deadline);  // sets that of all groups
   std::vector<AlgorithmUse> algorithms_used() const;      // lists those of all groups, the world's included
 
  private:
   Communicator& world_;
-  int tensor_axis_ = kNoAxis, tensor_place_ = 0, tensor_ranks_ = 1, context_place_ = 0, context_ranks_ = 1;
+  Mesh mesh_;
+  int tensor_place_ = 0, tensor_ranks_ = 1, context_place_ = 0, context_ranks_ = 1;
   bool context_zigzag_ = false;
   mutable std::map<std::pair<program::Lane, int>, Communicator> groups_;
 };

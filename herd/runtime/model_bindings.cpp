@@ -301,7 +301,7 @@ at::Tensor ModelBindings::empty(const program::Value& value) const {
   }
   std::vector<int64_t> sizes = {inputs_BT.size(0), cut(value.micro_batch).size(), options_.width};
   if (groups_.tensor_ranks() > 1) sizes = {rows(value.micro_batch), options_.width};
-  if (value.placement.is_shard(groups_.tensor_axis())) sizes[0] = shard_rows(value.micro_batch);
+  if (groups_.divides_rows(value)) sizes[0] = shard_rows(value.micro_batch);
   return at::empty(sizes, parameters_.weights().options());
 }
 
@@ -328,12 +328,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) {
   for (const program::Value& value : op.reads) {
     if (value.kind == ValueKind::kRouting) context.routing = &routing_of(value);
   }
-  const auto is_shard_of_rows = [&](const program::Value& value) {
-    const int axis = groups_.tensor_axis();
-    return program::is_activation_or_gradient(value) && value.placement.is_shard(axis) &&
-           value.placement.dimension(axis) == program::Dimension::kRows;
-  };
-  if (std::any_of(op.reads.begin(), op.reads.end(), is_shard_of_rows))
+  if (std::ranges::any_of(op.reads, [&](const program::Value& value) { return groups_.divides_rows(value); }))
     context.first_row = groups_.tensor_place() * shard_rows(op.micro_batch);
   if (op.axis != kNoAxis) context.tensor_ranks = &groups_.of(op.lane, op.axis);
   context.updates_buffers = options_.updates_buffers && begun_.insert({op.block, op.micro_batch}).second;

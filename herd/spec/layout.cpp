@@ -147,6 +147,16 @@ void fill_mesh(Layout& layout, const RunFile& run, bool tied, int key_copies) {
     layout.expert_axis = add({"ep", {{inner, layout.ep}}});
     if (all > layout.ep) layout.expert_sum_axis = add({"edp", {{inner * layout.ep, all / layout.ep}}});
   }
+  const std::pair<int, Divided> divisions[] = {{layout.data_axis, Divided::kSamples},
+                                               {layout.context_axis, Divided::kTokens},
+                                               {layout.tensor_axis, Divided::kLayers},
+                                               {layout.stage_axis, Divided::kStages},
+                                               {layout.expert_axis, Divided::kExperts}};
+  for (const auto& [axis, divides] : divisions) {
+    if (axis != kNoAxis) axes[static_cast<size_t>(axis)].divides = divides;
+  }
+  if (layout.data_axis != kNoAxis && layout.context_axis != kNoAxis)
+    axes[static_cast<size_t>(layout.gradient_axis)].divides = Divided::kSamples | Divided::kTokens;
 }
 
 }  // namespace

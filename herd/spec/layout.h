@@ -18,7 +18,9 @@ struct Layout {
   // last stage if the embedding is tied, then local_axis and hosts_axis. Then "keys" (key_copies_axis) if ranks hold
   // copies of key and value heads, and "ep" and "edp" (expert_axis, expert_sum_axis).
   Mesh mesh = {};
-  // The next members are indices of axes in `mesh`, or kNoAxis.
+  // Each of these axes says what its ranks divide (Axis::divides), with the axis of data and context ranks for samples
+  // and tokens together. Who has to know what an axis is for asks the mesh; the next members, indices of axes in it or
+  // kNoAxis, are for the techniques that work along one.
   int data_axis = kNoAxis;     // its ranks work on samples of their own
   int context_axis = kNoAxis;  // its ranks share the tokens of each sample
   // Its ranks contribute to the same gradients: data and context ranks. Where mesh.fsdp > 1, replica_axis has those of

@@ -205,7 +205,7 @@ std::string Compression::name() const {
 }
 
 program::Program Compression::rewrite(program::Program step) const {
-  const int place = step.mesh.index(step.tensor_axis, step.rank);
+  const int place = step.tensor_place();
   std::vector<int64_t> num_exact;
   for (const spec::ParameterGroupShape& group : groups_) num_exact.push_back(codec_.exact_elements(group, tp_, place));
   return ReductionEncoder(std::move(step), codec_, std::move(num_exact), num_servers_).rewrite();

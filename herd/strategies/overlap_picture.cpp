@@ -37,8 +37,7 @@ Program plain_chain(const OverlapOptions& options) {
   Program step;
   const int last = options.layers;
   step.num_blocks = last + 1;
-  step.mesh = {2, {{"dp", {{1, 2}}, {}}}};
-  step.data_axis = 0;
+  step.mesh = {2, {{"dp", {{1, 2}}, {}, Divided::kSamples}}};
   for (int b = 0; b < last; ++b) {
     step.block_groups.push_back({b});
     step.values[program::gradient(b)] = {.bytes = options.units * kBytesOfUnit};

@@ -59,8 +59,7 @@ Technique secondary_shard_row() {
           },
           .extend_proof =
               [](const StepContext& step, program::Proof& proof) {
-                proof.local_axis = step.layout.local_axis;
-                proof.hosts_axis = step.layout.hosts_axis;
+                proof.hops = {.between = step.layout.hosts_axis, .within = step.layout.local_axis};
               },
           .supports = {{"strategy.secondary_shard", {}}, {"mesh.ranks_per_host", {}}}};
 }

@@ -88,19 +88,13 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
   }
   expected.block_routed_by = routed_by(model);
   expected.has_targets = model.target_bytes > 0;
-  expected.tensor_axis = layout.tensor_axis;
   expected.whole_tensors = whole_tensors(model);
   expected.copied_groups = axes_of_copies(model, layout);
   for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
     if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen_groups.insert(group);
   }
   expected.mesh = layout.mesh;
-  expected.data_axis = layout.data_axis;
-  expected.context_axis = layout.context_axis;
-  expected.gradient_axis = layout.gradient_axis;
-  expected.expert_axis = layout.expert_axis;
   expected.expert_groups = groups_of_experts(model);
-  expected.stage_axis = layout.stage_axis;
   expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
   return expected;
 }

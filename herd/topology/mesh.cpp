@@ -26,6 +26,15 @@ int Mesh::find(std::string_view name) const {
   return at == axes.end() ? kNoAxis : static_cast<int>(at - axes.begin());
 }
 
+int Mesh::dividing(Divided what) const {
+  Divided all = Divided::kNothing;
+  for (const Axis& axis : axes) all = all | axis.divides;
+  const Divided wanted = what & all;
+  if (wanted == Divided::kNothing) return kNoAxis;
+  const auto at = std::ranges::find(axes, wanted, &Axis::divides);
+  return at == axes.end() ? kNoAxis : static_cast<int>(at - axes.begin());
+}
+
 int Mesh::size(int axis) const { return axis == kNoAxis ? 1 : axes.at(static_cast<size_t>(axis)).size(); }
 
 int Mesh::index(int axis, int rank) const {
@@ -63,6 +72,7 @@ Axis product(const Axis& outer, const Axis& inner) {
 
 Axis restricted(const Axis& axis, std::vector<int> members) {
   Axis out = axis;
+  out.divides = Divided::kNothing;
   out.name += "{";
   for (size_t i = 0; i < members.size(); ++i) out.name += (i > 0 ? "," : "") + std::to_string(members[i]);
   out.name += "}";

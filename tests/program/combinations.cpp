@@ -95,8 +95,6 @@ Compiled compile(const Combination& c) {
   }
   out.expected.micro_batches = c.micro_batches;
   out.expected.mesh = layout.mesh;
-  out.expected.data_axis = layout.data_axis;
-  out.expected.stage_axis = layout.stage_axis;
   const strategies::Stages stages = strategies::stages_of(model, c.pp);
   out.expected.block_rank = stages.rank_of_block;
   out.expected.proof.staged = c.pp > 1;

@@ -222,6 +222,9 @@ TEST(Text, NamesLineAndRule_WhenItIsNoProgram) {
   EXPECT_THAT(replaced("dp=2@1", "dp=2@1 dp{0,2}=2@1"), ::testing::HasSubstr("places of the axis"));
   EXPECT_THAT(replaced("dp=2@1", "dp=2@1 dp{0,1}=2@1"), "parsed");
   EXPECT_THAT(replaced("g3 on dp", "g3 on tp"), ::testing::HasSubstr("must name an axis of the mesh"));
+  EXPECT_THAT(replaced("tensor -", "tensor dp"), ::testing::HasSubstr("must name an axis of its own"));
+  EXPECT_THAT(replaced("tensor -", "tensor -\nexperts dp"), ::testing::HasSubstr("must name an axis of its own"));
+  EXPECT_THAT(replaced("tensor -", "tensor -\nstages -"), ::testing::HasSubstr("must name an axis of the mesh"));
 }
 
 TEST(Text, ShowsHazardsOnRequest) {

@@ -187,7 +187,8 @@ std::vector<Program> renamed(std::vector<Program> programs, const std::function<
 TEST(Verify, FindsNamesThatDoNotSayHowValuesLie) {
   using ::testing::HasSubstr;
   const Compiled compiled = compile({.dp = 2, .pp = 2, .zero = 2});
-  const int dp = compiled.expected.data_axis, pp = compiled.expected.stage_axis;
+  const Mesh& mesh = compiled.expected.mesh;
+  const int dp = mesh.dividing(Divided::kSamples), pp = mesh.dividing(Divided::kStages);
   const auto along = [&](const std::function<Placement(Placement)>& change, ValueKind kind) {
     return first_finding(renamed(compiled.programs,
                                  [&](Value value) {

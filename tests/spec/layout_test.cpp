@@ -1,7 +1,9 @@
 #include "herd/spec/layout.h"
 
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
+#include <set>
 
 #include "herd/base/error.h"
 #include "herd/data/batch.h"
@@ -62,6 +64,40 @@ TEST(Layout, NamesTheRanksThatHoldExperts) {
   const Layout all = resolve_mesh(run, 4);
   EXPECT_EQ(all.mesh.ranks(all.expert_axis, 3), (std::vector<int>{2, 3}));
   EXPECT_EQ(all.expert_sum_axis, kNoAxis) << "no two ranks hold the same experts";
+}
+
+// No two ranks have the same part of samples, tokens, layers and stages.
+TEST(Layout, SaysWhatTheRanksOfEachAxisDivide) {
+  using enum Divided;
+  for (const int dp : {1, 2}) {
+    for (const int fsdp : {1, 3}) {
+      for (const int cp : {1, 2}) {
+        for (const int tp : {1, 2}) {
+          for (const int pp : {1, 3}) {
+            RunFile run;
+            run.mesh = {.dp = dp, .fsdp = fsdp, .tp = tp, .pp = pp, .cp = cp, .ep = dp * cp};
+            const int ranks = dp * fsdp * cp * tp * pp;
+            const Layout layout = resolve_mesh(run, ranks);
+            const Mesh& mesh = layout.mesh;
+            EXPECT_EQ(mesh.size(mesh.dividing(kSamples)), dp * fsdp) << summary(layout);
+            EXPECT_EQ(mesh.size(mesh.dividing(kTokens)), cp) << summary(layout);
+            EXPECT_EQ(mesh.size(mesh.dividing(kLayers)), tp) << summary(layout);
+            EXPECT_EQ(mesh.size(mesh.dividing(kStages)), pp) << summary(layout);
+            EXPECT_EQ(mesh.size(mesh.dividing(kExperts)), dp * cp) << summary(layout);
+            EXPECT_EQ(mesh.dividing(kSamples | kTokens), layout.gradient_axis) << summary(layout);
+            std::set<std::vector<int>> parts;
+            for (int rank = 0; rank < ranks; ++rank) {
+              std::vector<int> part;
+              for (const Divided what : {kSamples, kTokens, kLayers, kStages})
+                part.push_back(mesh.index(mesh.dividing(what), rank));
+              parts.insert(part);
+            }
+            EXPECT_EQ(parts.size(), static_cast<size_t>(ranks)) << summary(layout);
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(Layout, CountsTheSamplesAndMicroBatchesThatRanksReallyRead) {

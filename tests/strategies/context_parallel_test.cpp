@@ -419,7 +419,7 @@ TEST(ContextParallel, MutantsOfTheRingAreFound) {
                          [&](Program& step, size_t i) {
                            Op& op = step.ops[i];
                            if (op.kind != OpKind::kForward || in_ring(op)) return false;
-                           op.axis = step.context_axis;
+                           op.axis = step.mesh.dividing(Divided::kTokens);
                            return true;
                          }),
             3);
@@ -435,8 +435,9 @@ TEST(ContextParallel, MutantsOfTheRingAreFound) {
 // Where two axes cut heads, no op along one of them stands for one along the other, and no part for another.
 TEST(ContextParallel, MutantsBesideTensorParallelAreFound) {
   const auto has_heads = [](const Program& step, const Value& value) {
-    return is_activation_or_gradient(value) && value.placement.is_shard(step.tensor_axis) &&
-           value.placement.dimension(step.tensor_axis) == Dimension::kHeads;
+    const int axis = step.mesh.dividing(Divided::kLayers);
+    return is_activation_or_gradient(value) && value.placement.is_shard(axis) &&
+           value.placement.dimension(axis) == Dimension::kHeads;
   };
   for (const char* context : {"all_to_all", "ring"}) {
     const spec::RunFile run = shared_run(2, 2, context);
@@ -447,8 +448,9 @@ TEST(ContextParallel, MutantsBesideTensorParallelAreFound) {
     };
     const auto swapped = [](Program& step, size_t i) {
       Op& op = step.ops[i];
-      if (op.axis != step.tensor_axis && op.axis != step.context_axis) return false;
-      op.axis = op.axis == step.tensor_axis ? step.context_axis : step.tensor_axis;
+      const int layers = step.mesh.dividing(Divided::kLayers), tokens = step.mesh.dividing(Divided::kTokens);
+      if (op.axis != layers && op.axis != tokens) return false;
+      op.axis = op.axis == layers ? tokens : layers;
       return true;
     };
     const auto renamed = [&](const auto& placement_of) {
@@ -459,7 +461,7 @@ TEST(ContextParallel, MutantsBesideTensorParallelAreFound) {
         for (auto* side : {&op.reads, &op.writes}) {
           for (Value& value : *side) {
             if (!has_heads(step, value)) continue;
-            const Value other = placed(value, placement_of(value.placement, step.tensor_axis));
+            const Value other = placed(value, placement_of(value.placement, step.mesh.dividing(Divided::kLayers)));
             step.values[other] = step.values.at(value);
             value = other;
             changed = true;
@@ -522,7 +524,7 @@ TEST(ContextParallel, MutantsOfTheDimensionAreFound) {
                            if (op.kind != OpKind::kForward && op.kind != OpKind::kBackward) return false;
                            for (Value& value : op.reads) {
                              if (!is_activation_or_gradient(value) || value.index == 0) continue;
-                             value = renamed(step, value, other(value, step.context_axis));
+                             value = renamed(step, value, other(value, step.mesh.dividing(Divided::kTokens)));
                              changed = true;
                            }
                            return changed;

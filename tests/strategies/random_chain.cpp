@@ -256,7 +256,7 @@ program::Expectation expectation_of(const ChainRun& run, const spec::ModelTable&
     expected.proof.dedicated_servers = layout.dedicated_servers;
     expected.proof.staleness = staleness(run.run, layout);
   }
-  expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;
+  expected.proof.hops = {.between = layout.hosts_axis, .within = layout.local_axis};
   return expected;
 }
 

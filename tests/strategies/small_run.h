@@ -59,7 +59,7 @@ inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) 
   expected.proof.direct_blocks = direct_blocks(run, model);
   expected.proof.update_delay = run.strategy.delayed_update ? 1 : 0;
   expected.proof.routing_kept = recompute_interval(run.strategy.recompute, static_cast<int>(run.model.layers)) > 0;
-  expected.proof.local_axis = layout.local_axis, expected.proof.hosts_axis = layout.hosts_axis;
+  expected.proof.hops = {.between = layout.hosts_axis, .within = layout.local_axis};
   return expected;
 }
 

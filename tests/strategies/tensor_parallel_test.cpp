@@ -417,8 +417,8 @@ TEST(TensorParallel, GradientsOfCopiedKeysThatAreNotSummedOnceAreFound) {
         ops.insert(at, copy);
         return true;
       });
-      const int tensor = expected.tensor_axis, other = tensor == copies_axis ? expected.data_axis : tensor;
-      for (const int wrong : {other, expected.data_axis}) {
+      const int tensor = expected.mesh.dividing(Divided::kLayers), data = expected.mesh.dividing(Divided::kSamples);
+      for (const int wrong : {tensor == copies_axis ? data : tensor, data}) {
         expect_found("the sum is over another axis", [&, wrong = wrong](std::vector<Op>& ops) {
           const auto at = the_sum(ops);
           return at != ops.end() && (at->axis = wrong, true);

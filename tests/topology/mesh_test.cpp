@@ -46,6 +46,22 @@ TEST(Mesh, HasGroupsOfOneRank_WhereThereIsNoAxis) {
   EXPECT_THAT(mesh.ranks(kNoAxis, 5), ElementsAre(5));
 }
 
+TEST(Mesh, SaysWhichAxisDividesWhat_AsFarAsAnyDoes) {
+  Mesh mesh{.world_size = 8};
+  mesh.axes = {{"dp", {{4, 2}}, {}, Divided::kSamples}, {"cp", {{2, 2}}, {}, Divided::kTokens}, {"tp", {{1, 2}}}};
+  EXPECT_EQ(mesh.dividing(Divided::kSamples), 0);
+  EXPECT_EQ(mesh.dividing(Divided::kTokens), 1);
+  EXPECT_EQ(mesh.dividing(Divided::kLayers), kNoAxis);
+  EXPECT_EQ(mesh.dividing(Divided::kTokens | Divided::kStages), 1);
+  EXPECT_EQ(mesh.dividing(Divided::kSamples | Divided::kTokens), kNoAxis) << "no axis has the ranks of both";
+  mesh.axes.push_back(product(mesh.axes[0], mesh.axes[1]));
+  EXPECT_EQ(mesh.axes.back().divides, Divided::kNothing);
+  mesh.axes.back().divides = Divided::kSamples | Divided::kTokens;
+  EXPECT_EQ(mesh.dividing(Divided::kSamples | Divided::kTokens), 3);
+  EXPECT_EQ(mesh.dividing(Divided::kSamples), 0);
+  EXPECT_EQ(restricted(mesh.axes[0], {1}).divides, Divided::kNothing);
+}
+
 // Nested products, in whichever order their factors stand over the ranks: every rank is in one place.
 TEST(Mesh, CountsEveryPlaceOnce_OfAProductWhoseOuterFactorIsTheNearer) {
   Mesh mesh{.world_size = 12};
