@@ -26,12 +26,6 @@ std::vector<std::string> split_words(const std::string& text) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-std::vector<double> read_losses(const fs::path& metrics) {
-  std::vector<double> losses;
-  for (const StepMetrics& step : read_metrics(metrics)) losses.push_back(step.loss);
-  return losses;
-}
-
 // Makes a temporary folder, and removes it at the end unless it is kept.
 class ScratchFolder {
  public:
@@ -56,6 +50,7 @@ class ScratchFolder {
 struct Side {
   fs::path folder;
   std::vector<double> losses;
+  int64_t close = 0;  // choices of experts that another rounding may change, of all tokens, layers and steps
 };
 
 // Trains as `herd train` does, or by the program of an own model. Returns the exit status.
@@ -69,12 +64,24 @@ int run_ranks(const TrainOptions& train, const std::string& program) {
   return run_run(run);
 }
 
+Side read_side(const fs::path& folder) {
+  Side side{.folder = folder};
+  for (const StepMetrics& step : read_metrics(folder / "metrics.jsonl")) {
+    side.losses.push_back(step.loss);
+    for (const int64_t tokens : step.close_choices) side.close += tokens;
+  }
+  return side;
+}
+
+// `routing` is the key of [train] that records or replays the experts of tokens, where there are any; empty = neither.
 Side run_side(const ParityOptions& options, const fs::path& root, const std::string& name,
-              const std::string& side_overrides) {
+              const std::string& side_overrides, const std::string& routing) {
   TrainOptions train{.file = options.file, .overrides = options.overrides};
   for (const std::string& word : split_words(side_overrides)) train.overrides.push_back(word);
   const spec::RunFile run = read_run_file(options.file, train.overrides);
   train.ranks = ranks_of_mesh(run);
+  if (!routing.empty() && run.model.is_moe())
+    train.overrides.push_back("train." + routing + "=" + (root / "routing").string());
   for (const std::string& fixed :
        {"log.dir=" + root.string(), "log.name=" + name, std::string("checkpoint.resume=none"),
         "checkpoint.every=" + std::to_string(run.train.steps),
@@ -84,7 +91,7 @@ Side run_side(const ParityOptions& options, const fs::path& root, const std::str
   std::fflush(stdout);
   if (const int status = run_ranks(train, options.program); status != 0)
     throw Error(Code::kAborted, "side " + name + " ended with status " + std::to_string(status));
-  return {root / name, read_losses(root / name / "metrics.jsonl")};
+  return read_side(root / name);
 }
 
 }  // namespace
@@ -114,7 +121,11 @@ void add_parity_command(CLI::App& app) {
 int run_parity(const ParityOptions& options) {
   const ScratchFolder scratch(options.keep);
   const fs::path& root = scratch.path();
-  const Side a = run_side(options, root, "a", options.a), b = run_side(options, root, "b", options.b);
+  const Side a = run_side(options, root, "a", options.a, "record_routing");
+  if (a.close > 0)
+    std::printf("choices of experts that another rounding may change: %lld in a, so b takes those of a\n",
+                static_cast<long long>(a.close));
+  const Side b = run_side(options, root, "b", options.b, a.close > 0 ? "replay_routing" : "");
   const Difference loss = loss_difference(a.losses, b.losses);
   const spec::RunFile run = spec::parse_run_file((a.folder / "config.toml").string());
   const Difference weight = weight_difference(resolve_checkpoint(a.folder), resolve_checkpoint(b.folder),

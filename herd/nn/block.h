@@ -24,6 +24,7 @@ namespace herd::nn {
 
 class KeyValueCache;
 struct KeptRouting;
+class RecordedRouting;
 
 using Tuple = std::vector<at::Tensor>;
 
@@ -58,6 +59,10 @@ struct Context {
   // True in the first pass of training over a micro-batch, in which blocks change their buffers and count what they
   // meet; false where a pass is computed again, and in all others.
   bool updates_buffers = false;
+  // In such passes, where routers record what they choose, and what they choose in place of the largest scores; null =
+  // nowhere, and nothing.
+  RecordedRouting* recorded = nullptr;
+  const RecordedRouting* replayed = nullptr;
 };
 
 // Holds a tensor of a block that its passes change and no optimizer updates, such as a batch norm's running mean.

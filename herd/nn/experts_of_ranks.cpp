@@ -155,6 +155,8 @@ at::Tensor bring_back_rows(const KeptRouting& routing, const at::Tensor& rows_QD
   return transfer_of(routing).bring_back(rows_QD, "rows of experts");
 }
 
+int64_t sent_bytes(const KeptRouting& routing) { return transfer_of(routing).sent_bytes(); }
+
 std::vector<int> hosts_of_ranks(const comm::Communicator& ranks) {
   std::vector<int> hosts = parse_topology(ranks.topology()).host_of_ranks();
   std::map<int, int> numbers;  // a group may have ranks of some hosts of its topology alone

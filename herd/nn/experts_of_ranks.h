@@ -66,6 +66,8 @@ void tell_counts(KeptRouting& routing, std::span<const int> hosts_P, comm::Commu
 // of the tokens (N, D); undefined = they are rows of tokens. REQUIRES that counts are told.
 at::Tensor give_rows(const KeptRouting& routing, const at::Tensor& rows_PD, const at::Tensor& of_tokens_ND);
 at::Tensor bring_back_rows(const KeptRouting& routing, const at::Tensor& rows_QD);
+// Returns the bytes that this rank has sent to others by these functions, counts included.
+int64_t sent_bytes(const KeptRouting& routing);
 
 // Returns the host of each rank, counted from 0; empty where all are on one.
 std::vector<int> hosts_of_ranks(const comm::Communicator& ranks);

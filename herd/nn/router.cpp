@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "herd/base/check.h"
@@ -71,12 +73,19 @@ at::Tensor own_choices(const at::Tensor& all, const SharedSequences& shared) {
   return all.index_select(0, places.clamp_min(0)).masked_fill_(places.lt(0).unsqueeze(1), ~int64_t{0});
 }
 
+// What decides the choices of a pass beside its scores (route()), and what is found of them.
+struct Choosing {
+  const at::Tensor &bias_E, &chosen_Nk, &forced_Nk;
+  CloseRows close;
+};
+
 // The weight is an input so that backward reaches this node; its gradient is written to the parameter.
 struct RouteFunction : torch::autograd::Function<RouteFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x_BTD, const at::Tensor& weight,
                                Parameter* parameter, int64_t kind_number, int64_t top_k, bool normalizes,
-                               bool with_losses, double capacity_factor, const at::Tensor* bias,
-                               const at::Tensor* chosen, const SharedSequences* sequences) {
+                               bool with_losses, double capacity_factor, Choosing* choosing,
+                               const SharedSequences* sequences) {
+    const at::Tensor &bias = choosing->bias_E, &chosen = choosing->chosen_Nk;
     const auto kind = static_cast<RouterKind>(kind_number);
     const bool shares = sequences->ranks != nullptr;
     const int64_t B = shares ? sequences->sequences : x_BTD.size(0), E = weight.size(0);
@@ -88,13 +97,15 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
     at::Tensor experts, weights, losses, all, counts;
     {
       const at::Tensor scores = scores_of(kind, logits);
-      experts = chosen->defined() ? undropped(*chosen)
-                                  : largest_of_rows((bias->defined() ? scores : logits).cpu(), top_k, *bias);
+      experts = chosen.defined()
+                    ? undropped(chosen)
+                    : largest_of_rows((bias.defined() ? scores : logits).cpu(), top_k, bias, &choosing->close);
+      if (choosing->forced_Nk.defined()) experts = choosing->forced_Nk;
       weights = scores.gather(1, experts.to(device));
       if (normalizes) weights.div_(weights.sum(1, true));
-      all = shares && !chosen->defined() ? choices_of_all(experts, *sequences) : experts;
+      all = shares && !chosen.defined() ? choices_of_all(experts, *sequences) : experts;
       if (with_losses) {
-        counts = shares && chosen->defined() ? sequences->whole->counts_BE : count_choices(all, B, E).to(device);
+        counts = shares && chosen.defined() ? sequences->whole->counts_BE : count_choices(all, B, E).to(device);
         const at::Tensor factors = counts * balance_factor(top_k * T, E);
         const at::Tensor parts = kind == RouterKind::kSoftmax ? scores : scores / scores.sum(1, true);
         const at::Tensor z = logits.logsumexp(1, true).square_();
@@ -103,14 +114,14 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
             1);
       }
     }
-    if (chosen->defined()) {
-      experts = chosen->detach();
+    if (chosen.defined()) {
+      experts = chosen.detach();
     } else if (capacity_factor > 0) {
       drop_beyond(capacity(capacity_factor, top_k, T, E), all, B, E);
       if (shares) experts = own_choices(all, *sequences);
     }
     if (shares && with_losses) {
-      share_losses(losses, counts, chosen->defined(), *sequences);
+      share_losses(losses, counts, chosen.defined(), *sequences);
       context->saved_data["counts"] = counts;
       context->saved_data["of_sequence"] = of_sequence;
     }
@@ -165,7 +176,7 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
       add_gradient();
     at::Tensor dx;
     if (context->needs_input_grad(0)) dx = at::mm(dlogits, weight.to(at::kFloat)).to(x.scalar_type()).view(sizes);
-    return {dx, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    return {dx, {}, {}, {}, {}, {}, {}, {}, {}, {}};
   }
 
  private:
@@ -216,12 +227,13 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
 
 }  // namespace
 
-at::Tensor largest_of_rows(const at::Tensor& scores_NE, int64_t k, const at::Tensor& bias_E) {
+at::Tensor largest_of_rows(const at::Tensor& scores_NE, int64_t k, const at::Tensor& bias_E, CloseRows* close) {
   const int64_t N = scores_NE.size(0), E = scores_NE.size(1);
   const at::Tensor out = at::empty({N, k}, scores_NE.options().dtype(at::kLong));
   const float* scores = scores_NE.const_data_ptr<float>();
   const float* bias = bias_E.defined() ? bias_E.const_data_ptr<float>() : nullptr;
   int64_t* chosen = out.mutable_data_ptr<int64_t>();
+  if (close != nullptr) close->close_N.assign(static_cast<size_t>(N), 0);
   at::parallel_for(0, N, kRowsOfThread, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const float* row = scores + n * E;
@@ -229,11 +241,20 @@ at::Tensor largest_of_rows(const at::Tensor& scores_NE, int64_t k, const at::Ten
       int64_t* taken = chosen + n * k;
       for (int64_t j = 0; j < k; ++j) {
         int64_t best = -1;
+        float largest = 0, next = -std::numeric_limits<float>::infinity();
         for (int64_t e = 0; e < E; ++e) {
           if (std::find(taken, taken + j, e) != taken + j) continue;
-          if (best < 0 || score(e) > score(best)) best = e;  // also takes NaN, whose loss stops the run
+          const float own = score(e);
+          if (best < 0 || own > largest) {  // also takes NaN, whose loss stops the run
+            if (best >= 0) next = largest;
+            best = e, largest = own;
+          } else if (own > next) {
+            next = own;
+          }
         }
         taken[j] = best;
+        if (close != nullptr && (close->of_all || j + 1 == k) && largest - next < kCloseMargin)
+          close->close_N[static_cast<size_t>(n)] = 1;
       }
     }
   });
@@ -266,11 +287,12 @@ at::Tensor count_choices(const at::Tensor& experts_Nk, int64_t B, int64_t E) {
 }
 
 Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED, const at::Tensor& bias_E,
-              const at::Tensor& chosen_Nk, const SharedSequences& sequences) {
-  const variable_list out = RouteFunction::apply(x_BTD, weight_ED.value(), &weight_ED, static_cast<int64_t>(style.kind),
-                                                 style.top_k, style.normalize_weights, style.with_losses,
-                                                 style.capacity_factor, &bias_E, &chosen_Nk, &sequences);
-  return {out[0], out[1], style.with_losses ? out[2] : at::Tensor()};
+              const at::Tensor& chosen_Nk, const SharedSequences& sequences, const at::Tensor& forced_Nk) {
+  Choosing choosing{bias_E, chosen_Nk, forced_Nk, {.of_all = style.capacity_factor > 0}};
+  const variable_list out =
+      RouteFunction::apply(x_BTD, weight_ED.value(), &weight_ED, static_cast<int64_t>(style.kind), style.top_k,
+                           style.normalize_weights, style.with_losses, style.capacity_factor, &choosing, &sequences);
+  return {out[0], out[1], style.with_losses ? out[2] : at::Tensor(), std::move(choosing.close.close_N)};
 }
 
 }  // namespace herd::nn

@@ -6,7 +6,10 @@
 // With a capacity, an expert takes at most that many tokens of each sequence: first choices before second ones, and
 // earlier tokens first. Other choices are dropped, which add nothing to their token; the weights of its other experts
 // stay as they are. A sequence is what GShard calls a group, so the same choices are dropped in any layout.
-// With losses, each sequence of T tokens has two, both times T so that sums over sequences are sums over tokens:
+// A choice is close where less than kCloseMargin lies between the scores that decide it, those of the last expert that
+// is chosen and of the next one: another layout, whose sums round differently, may choose otherwise. With a capacity
+// the order of the chosen ones decides, too. With losses, each sequence of T tokens has two, both times T so that sums
+// over sequences are sums over tokens:
 //   balance  E sum_e f_e sum_t p_te   where f_e is the share of the sequence's k*T choices that e has, a constant, and
 //            p_te = s_te / sum_e s_te: 1 for each token where experts have equal shares
 //   z        sum_t (log sum_e exp(z_te))^2
@@ -32,6 +35,8 @@ namespace herd::nn {
 
 enum class RouterKind : uint8_t { kSoftmax, kSigmoid };
 
+constexpr float kCloseMargin = 1e-6F;
+
 struct RouterStyle {
   RouterKind kind = RouterKind::kSoftmax;
   int64_t top_k = 1;
@@ -44,7 +49,8 @@ struct Routing {
   at::Tensor weights_Nk;  // fp32
   // int64; the expert with the largest logit, or score with its bias, first. A choice that is dropped is ~expert.
   at::Tensor experts_Nk;
-  at::Tensor losses_B2;  // fp32, balance and z of each sequence; undefined without losses
+  at::Tensor losses_B2;               // fp32, balance and z of each sequence; undefined without losses
+  std::vector<uint8_t> close_N = {};  // 1 where a choice is close; empty where choices were taken over
 };
 
 // What the first pass over a micro-batch finds of whole sequences, where ranks have parts of them.
@@ -68,13 +74,23 @@ inline int64_t chosen_expert(int64_t choice) { return is_dropped(choice) ? ~choi
 void drop_beyond(int64_t capacity, const at::Tensor& experts_Nk, int64_t B, int64_t E);
 
 // bias_E is fp32; undefined = none. With `chosen_Nk`, the choices of an earlier pass over the same rows, it chooses
-// none and tells nobody. Collective over the ranks of `sequences` where a capacity or losses need all tokens.
+// none and tells nobody. `forced_Nk` are choices of another run (recorded_routing.h), none of them dropped, which take
+// the place of its own. Collective over the ranks of `sequences` where a capacity or losses need all tokens.
 Routing route(const RouterStyle& style, const at::Tensor& x_BTD, Parameter& weight_ED, const at::Tensor& bias_E = {},
-              const at::Tensor& chosen_Nk = {}, const SharedSequences& sequences = {});
+              const at::Tensor& chosen_Nk = {}, const SharedSequences& sequences = {},
+              const at::Tensor& forced_Nk = {});
+
+// Holds the rows whose choices are close: in all of them, or in the last one alone where their order does not matter.
+struct CloseRows {
+  bool of_all = false;
+  std::vector<uint8_t> close_N = {};
+};
 
 // Returns the columns of the k largest numbers of each row, the largest first; of equal ones the first. scores are fp32
-// and contiguous, and so is a bias, which is added to each row where it is defined.
-at::Tensor largest_of_rows(const at::Tensor& scores_NE, int64_t k, const at::Tensor& bias_E = {});
+// and contiguous, and so is a bias, which is added to each row where it is defined. It fills `close` where there is
+// one.
+at::Tensor largest_of_rows(const at::Tensor& scores_NE, int64_t k, const at::Tensor& bias_E = {},
+                           CloseRows* close = nullptr);
 
 // Returns how many of the chosen experts each is, dropped or not: fp32 (B, E), for B equal parts of the rows.
 at::Tensor count_choices(const at::Tensor& experts_Nk, int64_t B, int64_t E);

@@ -16,26 +16,24 @@ int64_t sum_of(const std::vector<int64_t>& load) { return std::accumulate(load.b
 }  // namespace
 
 RouterState::RouterState(std::string name, int64_t experts, double speed)
-    : name_(std::move(name)), speed_(speed), load_(static_cast<size_t>(experts) + 1) {
+    : name_(std::move(name)), speed_(speed), load_(static_cast<size_t>(experts) + kCountsBesideLoad) {
   if (speed <= 0) return;
   bias_.resize(static_cast<size_t>(experts));
   bias_E_ = at::from_blob(bias_.data(), {experts}, at::TensorOptions(at::kFloat));
 }
 
-void RouterState::count(const at::Tensor& experts_Nk, const std::vector<int64_t>& samples, const TokenCut& cut,
-                        int64_t first_row) {
+void RouterState::count(const at::Tensor& experts_Nk, std::span<const TokenRow> rows,
+                        std::span<const uint8_t> close_N) {
   const int64_t* chosen = experts_Nk.const_data_ptr<int64_t>();
-  const int64_t k = experts_Nk.dim() > 1 ? experts_Nk.size(1) : 1;
-  std::vector<bool> exists;  // by token that the rank has of a sample
-  for (const auto& [begin, count] : cut.spans()) {
-    for (int64_t token = begin; token < begin + count; ++token) exists.push_back(token < cut.tokens);
-  }
-  const int64_t tokens = cut.size(), there = static_cast<int64_t>(samples.size()) * tokens - first_row;
-  for (int64_t i = 0; i < std::min(experts_Nk.numel(), k * there); ++i) {
-    const int64_t row = first_row + i / k;
-    if (samples[static_cast<size_t>(row / tokens)] < 0 || !exists[static_cast<size_t>(row % tokens)]) continue;
-    ++load_[static_cast<size_t>(chosen_expert(chosen[i]))];
-    if (is_dropped(chosen[i])) ++load_.back();
+  const size_t k = experts_Nk.dim() > 1 ? static_cast<size_t>(experts_Nk.size(1)) : 1;
+  int64_t &dropped = load_[load_.size() - 2], &close = load_.back();
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (rows[row].sample < 0) continue;
+    for (size_t i = row * k; i < (row + 1) * k; ++i) {
+      ++load_[static_cast<size_t>(chosen_expert(chosen[i]))];
+      if (is_dropped(chosen[i])) ++dropped;
+    }
+    if (!close_N.empty()) close += close_N[row];
   }
 }
 
@@ -46,7 +44,7 @@ std::vector<int64_t> RouterState::take_load() {
 }
 
 void RouterState::balance(const std::vector<int64_t>& load) {
-  HERD_CHECK_EQ(load.size() + 1, load_.size());
+  HERD_CHECK_EQ(load.size() + kCountsBesideLoad, load_.size());
   if (!bias_E_.defined()) return;
   const int64_t total = sum_of(load), experts = static_cast<int64_t>(load.size());
   for (size_t e = 0; e < load.size(); ++e) {

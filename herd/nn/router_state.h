@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,15 +27,13 @@ class RouterState {
   const std::string& name() const { return name_; }
   const at::Tensor& bias_E() const { return bias_E_; }  // fp32; undefined where there is none
 
-  // Adds the chosen experts of a pass (Routing::experts_Nk) over rows of these samples, of each of which a rank has the
-  // tokens of `cut`, from `first_row` on. Rows behind the last sample, those of one below 0, and tokens behind the last
-  // one only fill up a micro-batch.
-  void count(const at::Tensor& experts_Nk, const std::vector<int64_t>& samples, const TokenCut& cut,
-             int64_t first_row = 0);
-  // Returns how many tokens chose each expert since the last call, and after these how many choices were dropped.
+  // Adds the chosen experts of a pass (Routing::experts_Nk) over these rows; padding does not count. `close_N` has 1
+  // for each row whose choice is close (Routing::close_N), or is empty.
+  void count(const at::Tensor& experts_Nk, std::span<const TokenRow> rows, std::span<const uint8_t> close_N = {});
+  // Returns how many tokens chose each expert since the last call; after these how many choices were dropped, and how
+  // many tokens had a close choice.
   std::vector<int64_t> take_load();
-  // Moves the bias by the load of a step, over all ranks, without what was dropped. It does nothing where there is
-  // none.
+  // Moves the bias by the tokens of each expert in a step, over all ranks. It does nothing where there is none.
   void balance(const std::vector<int64_t>& load);
 
  private:
@@ -44,6 +43,8 @@ class RouterState {
   at::Tensor bias_E_;
   std::vector<int64_t> load_;
 };
+
+constexpr int kCountsBesideLoad = 2;  // what take_load() returns after those of experts
 
 // Returns the load of the busiest expert over the mean one: 1 where all have equal shares, or there is none.
 double imbalance(const std::vector<int64_t>& load);

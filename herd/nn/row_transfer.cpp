@@ -78,6 +78,7 @@ RowTransfer::RowTransfer(const RowOrder& order, std::span<const int> hosts_P, co
     indices.push_back(std::move(of_host.indices));
   }
   ranks.all_gather(own, all, {.name = "rows of experts"});
+  sent_bytes_ = static_cast<int64_t>((P - 1) * own.size() * sizeof(int64_t));
   for (size_t rank = 0; rank < P; ++rank) {
     const auto numbers = std::span(all).subspan(rank * own.size(), own.size());
     counts_PE.insert(counts_PE.end(), numbers.begin(), numbers.begin() + static_cast<long>(E));
@@ -101,7 +102,9 @@ void RowTransfer::tell_relays(const std::vector<std::vector<int32_t>>& indices_o
   }
   for (size_t i = 0; i < hosts_.sent.size(); ++i) {
     const TokenParcel& parcel = hosts_.sent[i];
-    if (parcel.tokens > 0) works.push_back(ranks_->send_async(indices_of_hosts[i], parcel.relay, tag, options));
+    if (parcel.tokens == 0) continue;
+    works.push_back(ranks_->send_async(indices_of_hosts[i], parcel.relay, tag, options));
+    sent_bytes_ += static_cast<int64_t>(indices_of_hosts[i].size() * sizeof(int32_t));
   }
   for (Work& work : works) work.wait();
 }
@@ -119,7 +122,9 @@ at::Tensor RowTransfer::move(const at::Tensor& rows_PD, const std::vector<int64_
       continue;
     }
     if (incoming.size(0) > 0) works.push_back(ranks_->receive_async(incoming, step.source, 0, {.name = name}));
-    if (outgoing.size(0) > 0) works.push_back(ranks_->send_async(outgoing, step.target, 0, {.name = name}));
+    if (outgoing.size(0) == 0) continue;
+    works.push_back(ranks_->send_async(outgoing, step.target, 0, {.name = name}));
+    count_sent(outgoing);
   }
   for (Work& work : works) work.wait();
   return out;
@@ -169,11 +174,13 @@ class RowTransfer::Dispatch {
       const at::Tensor tokens = values_ND.defined() ? values_ND.index_select(0, as_tensor(transfer_.sent_tokens_[i]))
                                                     : rows_.index_select(0, as_tensor(transfer_.sent_rows_[i]));
       works_.push_back(ranks_.send_async(tokens, parcel.relay, parcel_tag(), options_));
+      transfer_.count_sent(tokens);
       if (!weights_P_.defined()) continue;
       std::vector<at::Tensor> parts;
       for (const int rank : parcel.ranks) parts.push_back(sent_to(weights_P_, rank));
       const at::Tensor weights = at::cat(parts);
       works_.push_back(ranks_.send_async(weights, parcel.relay, parcel_tag(), options_));
+      transfer_.count_sent(weights);
     }
   }
 
@@ -212,10 +219,12 @@ class RowTransfer::Dispatch {
   }
   void give(const at::Tensor& rows, int rank, int source) {
     if (rows.size(0) == 0) return;
-    if (rank == ranks_.rank())
+    if (rank == ranks_.rank()) {
       received_from(source).copy_(rows);
-    else
-      works_.push_back(ranks_.send_async(rows, rank, source, options_));
+      return;
+    }
+    works_.push_back(ranks_.send_async(rows, rank, source, options_));
+    transfer_.count_sent(rows);
   }
 
   const RowTransfer& transfer_;

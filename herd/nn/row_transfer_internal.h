@@ -32,6 +32,7 @@ class RowTransfer {
 
   // Returns which of this rank's experts each row that comes is for, in their order.
   const std::vector<int64_t>& experts() const { return exchange_.experts; }
+  int64_t sent_bytes() const { return sent_bytes_; }  // by this rank so far, to other ranks
   // Sends rows_PD of this rank, and returns those that come. Each row must be its token's among values_ND, times the
   // row's weight in fp32 where weights_P is defined. Without values_ND all rows of a token are equal.
   at::Tensor dispatch(const at::Tensor& rows_PD, const at::Tensor& values_ND, const at::Tensor& weights_P,
@@ -44,7 +45,10 @@ class RowTransfer {
   at::Tensor move(const at::Tensor& rows_PD, const std::vector<int64_t>& to, const std::vector<int64_t>& from,
                   std::string_view name) const;
 
+  void count_sent(const at::Tensor& sent) const { sent_bytes_ += static_cast<int64_t>(sent.nbytes()); }
+
   comm::Communicator* ranks_;
+  mutable int64_t sent_bytes_ = 0;
   const std::vector<RowStep> steps_;  // of every exchange
   ExpertExchange exchange_;
   HostExchange hosts_;  // empty where each row goes straight

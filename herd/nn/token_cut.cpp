@@ -25,6 +25,22 @@ std::vector<TokenSpan> TokenCut::spans() const {
   return out;
 }
 
+std::vector<TokenRow> token_rows(int64_t rows, const std::vector<int64_t>& samples, const TokenCut& cut,
+                                 int64_t first_row) {
+  std::vector<int64_t> tokens;  // that the rank has of a sample
+  for (const auto& [begin, count] : cut.spans()) {
+    for (int64_t token = begin; token < begin + count; ++token) tokens.push_back(token);
+  }
+  std::vector<TokenRow> out(static_cast<size_t>(rows));
+  const int64_t each = std::ssize(tokens), there = std::min(rows, std::ssize(samples) * each - first_row);
+  for (int64_t row = 0; row < there; ++row) {
+    const int64_t sample = samples[static_cast<size_t>((first_row + row) / each)];
+    const int64_t token = tokens[static_cast<size_t>((first_row + row) % each)];
+    if (sample >= 0 && token < cut.tokens) out[static_cast<size_t>(row)] = {sample, token};
+  }
+  return out;
+}
+
 at::Tensor own_columns(const at::Tensor& whole_BT, const TokenCut& cut, int64_t padding) {
   const at::Tensor own = at::full({whole_BT.size(0), cut.size()}, padding, whole_BT.options());
   int64_t at = 0;

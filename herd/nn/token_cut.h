@@ -24,6 +24,16 @@ struct TokenCut {
   std::vector<TokenSpan> spans() const;  // returns this rank's tokens, in the order in which it has them
 };
 
+// Names a token of a sample; one below 0 is padding.
+struct TokenRow {
+  int64_t sample = -1, token = -1;
+};
+
+// Returns which tokens `rows` rows of a rank are: of each sample it has the tokens of `cut`, and the first row is its
+// row `first_row`. Rows behind the last sample, those of a sample below 0, and those behind the last token are padding.
+std::vector<TokenRow> token_rows(int64_t rows, const std::vector<int64_t>& samples, const TokenCut& cut,
+                                 int64_t first_row = 0);
+
 // Returns this rank's columns of a tensor (B, tokens), and `padding` for those behind the last one. It copies.
 at::Tensor own_columns(const at::Tensor& whole_BT, const TokenCut& cut, int64_t padding);
 

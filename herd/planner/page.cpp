@@ -106,7 +106,8 @@ std::string plan_page(const Plan& plan) {
              program::memory_figure(simulation.memory, {}, plan.budget.device) +
              program::memory_table(simulation.memory, {}) + program::op_memory_table(simulation.memory, {}) +
              program::tier_figure(simulation.memory, simulation.traffic) +
-             program::traffic_table(simulation.traffic, {})});
+             program::traffic_table(simulation.traffic, {}) +
+             program::expert_traffic_table(simulation.expert_traffic, {})});
     sections.push_back({"Ops of a step", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>\n"});
   }
   sections.push_back(equation_section(plan));

@@ -162,6 +162,34 @@ std::string traffic_table(const std::vector<TierTraffic>& predicted, const std::
   return draw::html_table(table);
 }
 
+std::string expert_traffic_table(const std::vector<ExpertTraffic>& predicted,
+                                 const std::vector<ExpertTraffic>& measured) {
+  const std::vector<ExpertTraffic>& all = measured.empty() ? predicted : measured;
+  if (all.empty()) return "";
+  draw::Table table{{{"exchanges of a step"}}, {}};
+  for (const ExpertTraffic& one : all) table.rows.push_back({std::string(way_name(one.way))});
+  table.rows.push_back({"all"});
+  for (const auto& [name, traffic] : {std::pair("predicted", &predicted), {"measured", &measured}}) {
+    if (traffic->size() != all.size()) continue;
+    for (const char* column : {" bytes sent", "", " hidden"})
+      table.columns.push_back({std::string(name) + column, true});
+    ExpertTraffic sum;
+    const auto add_cells = [&](size_t row, const ExpertTraffic& one) {
+      table.rows[row].push_back(format_bytes(static_cast<double>(one.bytes)));
+      table.rows[row].push_back(format_us(one.busy_us));
+      table.rows[row].push_back(
+          share(static_cast<int64_t>(one.hidden_us * 1e3), static_cast<int64_t>(one.busy_us * 1e3)));
+    };
+    for (size_t i = 0; i < all.size(); ++i) {
+      const ExpertTraffic& one = (*traffic)[i];
+      add_cells(i, one);
+      sum.bytes += one.bytes, sum.busy_us += one.busy_us, sum.hidden_us += one.hidden_us;
+    }
+    add_cells(all.size(), sum);
+  }
+  return draw::html_table(table);
+}
+
 std::string op_memory_table(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured) {
   const std::vector<OpMemory>& step = measured.empty() ? predicted : measured;
   if (step.empty()) return "";
@@ -181,7 +209,8 @@ std::string program_page(const Program& step, const Simulation& simulation) {
       {{"Ops over time", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>"},
        {"Memory over the step", memory_figure(simulation.memory, {}, 0) + memory_table(simulation.memory, {}) +
                                     tier_figure(simulation.memory, simulation.traffic) +
-                                    traffic_table(simulation.traffic, {})},
+                                    traffic_table(simulation.traffic, {}) +
+                                    expert_traffic_table(simulation.expert_traffic, {})},
        {"Ops", op_memory_table(simulation.memory, {}) + "<pre>" + draw::escape(to_text(step)) + "</pre>\n"}});
 }
 

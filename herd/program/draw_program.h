@@ -25,6 +25,10 @@ std::string tier_figure(const std::vector<OpMemory>& predicted, const std::vecto
 // Lists what moves between tiers in a step: bytes, and of the predicted and the measured step the rate and the share
 // that passes hide. Either may be empty.
 std::string traffic_table(const std::vector<TierTraffic>& predicted, const std::vector<TierTraffic>& measured);
+// Lists what a rank sends to ranks of other experts in a step: of the predicted and the measured one bytes, time, and
+// the share of it that passes hide, with a row for their sums. Either may be empty. Returns empty where nothing moves.
+std::string expert_traffic_table(const std::vector<ExpertTraffic>& predicted,
+                                 const std::vector<ExpertTraffic>& measured);
 // Lists each op's bytes, folded away.
 std::string op_memory_table(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured);
 

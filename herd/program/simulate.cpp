@@ -168,6 +168,7 @@ class Simulator {
     out.idle_share = idle_share();
     draw(out);
     out.traffic = tier_traffic(programs_[memory_index_], out.timeline);
+    out.expert_traffic = program::expert_traffic(programs_[memory_index_], out.timeline);
     add_memory(out);
     return out;
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "herd/program/expert_traffic.h"
 #include "herd/program/memory_bound.h"
 #include "herd/program/memory_use.h"
 #include "herd/program/program.h"
@@ -94,6 +95,7 @@ struct Simulation {
   std::vector<OpMemory> memory;  // of one rank's device over that step
   Peak device_peak;              // largest entry of `memory`
   std::vector<TierTraffic> traffic;  // of that rank in that step
+  std::vector<ExpertTraffic> expert_traffic;
 };
 
 // Simulates `programs` of ranks that share the machine's cores and memory; collectives do not wait for ranks that are

@@ -231,6 +231,7 @@ void ModelBindings::begin_step(StepInput input) {
   output_ = {};
   loaded_.clear();
   begun_.clear();
+  expert_bytes_ = {};
 }
 
 const StepOutput& ModelBindings::output() {
@@ -332,6 +333,8 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) {
     context.first_row = groups_.tensor_place() * shard_rows(op.micro_batch);
   if (op.axis != kNoAxis) context.tensor_ranks = &groups_.of(op.lane, op.axis);
   context.updates_buffers = options_.updates_buffers && begun_.insert({op.block, op.micro_batch}).second;
+  context.recorded = options_.recorded;
+  context.replayed = options_.replayed;
   return context;
 }
 
@@ -539,8 +542,14 @@ const std::vector<int>& ModelBindings::hosts_of(int axis, const Communicator& co
 // Tells the ranks of an axis how many rows each has for their experts.
 EventPtr ModelBindings::tell_counts(const Op& op) {
   Communicator& comm = groups_.of(op.lane, op.axis);
-  nn::tell_counts(routing_of(op.reads.at(0)), hosts_of(op.axis, comm), comm);
+  nn::KeptRouting& routing = routing_of(op.reads.at(0));
+  nn::tell_counts(routing, hosts_of(op.axis, comm), comm);
+  count_sent(op, nn::sent_bytes(routing));
   return nullptr;
+}
+
+void ModelBindings::count_sent(const Op& op, int64_t bytes) {
+  expert_bytes_[static_cast<size_t>(program::expert_way(op).value())] += bytes;
 }
 
 // Gives rows to the ranks of their experts, or brings them back.
@@ -548,13 +557,15 @@ EventPtr ModelBindings::exchange_rows(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   const nn::KeptRouting& routing = routing_of(op.reads.at(1));
   const at::Tensor rows = find_tensor(op.reads[0]);
+  const int64_t before = nn::sent_bytes(routing);
   if (op.reads[0].placement.is_shard(op.axis)) {
     set_tensor(op.writes.at(0), nn::bring_back_rows(routing, rows));
-    return nullptr;
+  } else {
+    at::Tensor of_tokens;
+    if (op.reads.size() > 2) of_tokens = find_tensor(op.reads[2]).reshape({-1, rows.size(1)});
+    set_tensor(op.writes.at(0), nn::give_rows(routing, rows, of_tokens));
   }
-  at::Tensor of_tokens;
-  if (op.reads.size() > 2) of_tokens = find_tensor(op.reads[2]).reshape({-1, rows.size(1)});
-  set_tensor(op.writes.at(0), nn::give_rows(routing, rows, of_tokens));
+  count_sent(op, nn::sent_bytes(routing) - before);
   return nullptr;
 }
 

@@ -28,6 +28,7 @@
 #include "herd/nn/mixture.h"
 #include "herd/nn/run_block.h"
 #include "herd/optim/loss_scale.h"
+#include "herd/program/expert_traffic.h"
 #include "herd/runtime/axis_groups.h"
 #include "herd/runtime/bindings.h"
 #include "herd/runtime/encoded_gradients.h"
@@ -103,6 +104,8 @@ class ModelBindings {
     double link_bytes_per_us = 0;         // rate to which copies between device and host are slowed; 0 = not slowed
     // Shapes of tensors whose extents it lists; null where `width` says those of all. It must outlive the bindings.
     const spec::ModelTable* table = nullptr;
+    nn::RecordedRouting* recorded = nullptr;        // what routers choose in training is added to it; null = nowhere
+    const nn::RecordedRouting* replayed = nullptr;  // what they choose instead of the largest scores; null = nothing
   };
   // Borrows `chain`, `parameters` and `groups`, which must outlive this.
   ModelBindings(const Chain& chain, FlatParameters& parameters, const AxisGroups& groups, GroupUpdate update,
@@ -118,6 +121,8 @@ class ModelBindings {
   // Throws kBadConfig where a device's norm ends the run. REQUIRES that the step's compute lane has run, and its
   // thread.
   const StepOutput& output();
+  // Returns the bytes that this rank has sent to ranks of other experts since begin_step(). REQUIRES as output().
+  const program::ExpertBytes& expert_bytes() const { return expert_bytes_; }
   bool is_nonfinite() const { return output_.nonfinite; }  // StepOutput::nonfinite, as far as it is known
   double loss_so_far() const;                              // in the middle of a step. Waits for a device.
   // Returns the tensor of an activation, its gradient, or logits [B, V] (fp32, contiguous, CPU); an undefined one where
@@ -177,6 +182,7 @@ class ModelBindings {
   EventPtr exchange_terms(const program::Op& op);
   EventPtr exchange_rows(const program::Op& op);
   EventPtr tell_counts(const program::Op& op);
+  void count_sent(const program::Op& op, int64_t bytes);
   // One for each block and micro-batch, whatever its placement.   Threads: any.
   nn::KeptRouting& new_routing(const program::Value& value);
   nn::KeptRouting& routing_of(const program::Value& value);
@@ -230,6 +236,7 @@ class ModelBindings {
   std::map<program::Value, nn::DeferredGradients> pending_;  // used by the compute lane alone
   std::map<program::Value, nn::KeptRouting> routings_;
   std::map<int, std::vector<int>> hosts_of_axes_;             // used by the lane of activations alone
+  program::ExpertBytes expert_bytes_ = {};                    // of this step; used by the lane of activations alone
   std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // by block; used by the compute lane alone
   std::vector<double> squared_norms_;                         // sum of squares of each group's gradient
   // Factor of the newest clip; negative: fp16 gradients overflowed, and kStep updates nothing. A kStep on another lane

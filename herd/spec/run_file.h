@@ -70,6 +70,9 @@ struct RunFile {
     int64_t eval_batches = 8;
     double max_minutes = 0;  // limit of the job, restarts included; 0 = no limit
     int64_t threads = 0;     // torch threads of a rank; 0 = cores / ranks of the host
+    std::string record_routing = "none", replay_routing = "none";  // folders of the experts that tokens go to
+    bool records_routing() const { return record_routing != "none"; }
+    bool replays_routing() const { return replay_routing != "none"; }
     bool operator==(const Train&) const = default;
   } train;
   struct Optimizer {

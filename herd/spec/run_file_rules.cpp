@@ -84,6 +84,10 @@ void check_experts(const RunFile& run) {
     require_kind(!model.shared_gate, model, "model.shared_gate = true", "moe", "model.shared_gate = false");
     require_kind(model.dense_layers == 0, model, "model.dense_layers = " + std::to_string(model.dense_layers), "moe",
                  "model.dense_layers = 0");
+    require_kind(!run.train.records_routing(), model, "train.record_routing = \"" + run.train.record_routing + "\"",
+                 "moe", "train.record_routing = \"none\"");
+    require_kind(!run.train.replays_routing(), model, "train.replay_routing = \"" + run.train.replay_routing + "\"",
+                 "moe", "train.replay_routing = \"none\"");
     return;
   }
   require(model.top_k <= model.experts,

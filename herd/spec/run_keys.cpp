@@ -152,6 +152,12 @@ std::vector<Key> make_keys() {
              "minutes after which the job saves and stops, from its start, restarts included; 0 = no limit"),
       integer("train", "threads", Effect::kLayout, HERD_FIELD(train.threads), 0,
               "torch threads of a rank; 0 = cores / ranks of the host", 4096),
+      text("train", "record_routing", Effect::kNone, HERD_FIELD(train.record_routing), {},
+           "of moe: a folder into which each rank writes the experts that its tokens go to in each step, as "
+           "docs/formats/routing.md has them; none = nowhere"),
+      text("train", "replay_routing", Effect::kTraining, HERD_FIELD(train.replay_routing), {},
+           "of moe: such a folder, whose experts tokens go to in place of those of the highest scores, in any layout "
+           "(experts.md); none = each router chooses"),
 
       text("optimizer", "kind", Effect::kRun, HERD_FIELD(optimizer.kind), {"adamw", "sgd"}, "update rule"),
       number("optimizer", "lr", Effect::kTraining, HERD_FIELD(optimizer.lr), 0, kMany, "peak learning rate", true),

@@ -68,6 +68,7 @@ class LineParser {
     if (json.contains("expert_imbalance")) metrics.expert_imbalance = number(json, "expert_imbalance");
     if (json.contains("expert_dropped")) metrics.expert_dropped = number(json, "expert_dropped");
     if (json.contains("expert_load")) metrics.expert_load = loads(json.at("expert_load"));
+    if (json.contains("close_choices")) metrics.close_choices = counts(json.at("close_choices"), "close_choices");
     if (json.contains("val_loss")) metrics.val_loss = number(json, "val_loss");
     if (json.contains("val_figures")) metrics.val_figures = figures(json.at("val_figures"));
     return metrics;
@@ -83,17 +84,20 @@ class LineParser {
 
   std::vector<std::vector<int64_t>> loads(const nlohmann::json& json) const {
     std::vector<std::vector<int64_t>> by_layer;
-    const char* rule = "\"expert_load\" must be a list of whole numbers for each layer";
-    if (!json.is_array()) corrupt(rule);
-    for (const nlohmann::json& layer : json) {
-      if (!layer.is_array()) corrupt(rule);
-      std::vector<int64_t>& load = by_layer.emplace_back();
-      for (const nlohmann::json& tokens : layer) {
-        if (!tokens.is_number_unsigned() || tokens.get<uint64_t>() > kMaxWhole) corrupt(rule);
-        load.push_back(tokens.get<int64_t>());
-      }
-    }
+    if (!json.is_array()) corrupt("\"expert_load\" must be a list of whole numbers for each layer");
+    for (const nlohmann::json& layer : json) by_layer.push_back(counts(layer, "expert_load"));
     return by_layer;
+  }
+
+  std::vector<int64_t> counts(const nlohmann::json& json, const std::string& name) const {
+    const std::string rule = "\"" + name + "\" must have a list of whole numbers";
+    if (!json.is_array()) corrupt(rule);
+    std::vector<int64_t> out;
+    for (const nlohmann::json& count : json) {
+      if (!count.is_number_unsigned() || count.get<uint64_t>() > kMaxWhole) corrupt(rule);
+      out.push_back(count.get<int64_t>());
+    }
+    return out;
   }
 
   std::string where_;
@@ -154,6 +158,7 @@ std::string format_metrics(const StepMetrics& m) {
   if (m.expert_imbalance) json["expert_imbalance"] = *m.expert_imbalance;
   if (m.expert_dropped) json["expert_dropped"] = *m.expert_dropped;
   if (!m.expert_load.empty()) json["expert_load"] = m.expert_load;
+  if (!m.close_choices.empty()) json["close_choices"] = m.close_choices;
   if (m.val_loss) json["val_loss"] = *m.val_loss;
   if (!m.val_figures.empty()) json["val_figures"] = m.val_figures;
   return json.dump();

@@ -41,7 +41,8 @@ struct StepMetrics {
   // tokens chose each expert of each layer; with a capacity, which share of the choices was dropped.
   std::optional<double> expert_imbalance = {}, expert_dropped = {};
   std::vector<std::vector<int64_t>> expert_load = {};
-  std::optional<double> val_loss = {};             // set where a validation followed this step
+  std::vector<int64_t> close_choices = {};  // by layer: tokens whose choice of experts another rounding may change
+  std::optional<double> val_loss = {};      // set where a validation followed this step
   std::map<std::string, double> val_figures = {};  // means that an own chain reports with it, by name
 };
 

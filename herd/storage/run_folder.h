@@ -44,6 +44,7 @@ struct RunStart {
   bool sets_aside = false;                          // true: call set_aside() before anything is written
   std::string began_from = {};                      // checkpoint that the run began with; empty: none
   std::vector<std::string> passed_over = {};        // what is wrong with newer checkpoints, which were left out
+  bool goes_on() const { return checkpoint && !begins_with_checkpoint(); }
   bool begins_with_checkpoint() const { return checkpoint && checkpoint->string() == began_from; }  // of another run
 };
 

@@ -20,11 +20,12 @@ ExpertLoad balance_experts(const Routers& routers, const std::vector<int64_t>& c
   ExpertLoad load;
   if (routers.empty() || counts.empty()) return load;
   HERD_CHECK_EQ(counts.size() % routers.size(), size_t{0});
-  const auto each = static_cast<int64_t>(counts.size() / routers.size());  // experts, and the dropped ones
+  const auto each = static_cast<int64_t>(counts.size() / routers.size());
   for (size_t layer = 0; layer < routers.size(); ++layer) {
     const auto begin = counts.begin() + static_cast<int64_t>(layer) * each;
-    load.by_layer.emplace_back(begin, begin + each - 1);
-    load.dropped += begin[each - 1];
+    load.by_layer.emplace_back(begin, begin + each - nn::kCountsBesideLoad);
+    load.dropped += begin[each - 2];
+    load.close_by_layer.push_back(begin[each - 1]);
     routers[layer]->balance(load.by_layer.back());
   }
   return load;

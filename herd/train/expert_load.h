@@ -15,6 +15,7 @@ using Routers = std::vector<std::shared_ptr<nn::RouterState>>;  // of the layers
 struct ExpertLoad {
   std::vector<std::vector<int64_t>> by_layer;  // tokens that chose each expert
   int64_t dropped = 0;                         // choices that were dropped
+  std::vector<int64_t> close_by_layer;         // tokens whose choices are close (nn/router.h)
   double dropped_share() const;                // of all choices
 };
 

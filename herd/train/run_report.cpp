@@ -93,6 +93,15 @@ draw::Section summary(const RunReport& report) {
   if (coded != metrics.rend()) {
     table.rows.push_back({"compression of gradients", number(*coded->compression_ratio, 1) + " bytes of fp32 in one"});
   }
+  int64_t close = 0, routed = 0;
+  for (const auto& step : metrics) {
+    for (const int64_t of_layer : step.close_choices) close += of_layer, routed += step.tokens;
+  }
+  if (close > 0) {
+    table.rows.push_back(
+        {"choices of experts that another rounding may change",
+         std::to_string(close) + " of " + format_count(static_cast<double>(routed)) + " tokens and layers"});
+  }
   for (const auto& [name, value] : report.facts) table.rows.push_back({name, value});
   return {"", draw::html_table(table)};
 }
@@ -177,6 +186,18 @@ std::vector<draw::Section> experts(const RunReport& report) {
       {"Load of the experts", draw::line_chart(chart) + expert_load_figure(report.metrics, report.first_expert_layer)}};
 }
 
+// Returns what rank 0 sends to the ranks of other experts; nothing where all have all.
+std::vector<draw::Section> dispatch(const RunReport& report) {
+  const std::string table =
+      program::expert_traffic_table(report.predicted_expert_traffic, report.measured_expert_traffic);
+  if (table.empty()) return {};
+  return {{"Dispatch to experts",
+           "<p>What rank 0 sends in a step to the ranks that hold other experts, and the time in which it does so or "
+           "waits for them. Predicted bytes are those of a uniform router, of which each row goes by itself. Hidden: "
+           "while exchanges run, the compute lane runs, too.</p>\n" +
+               table}};
+}
+
 draw::Section memory(const RunReport& report) {
   int64_t peak = 0;
   for (const auto& step : report.metrics) peak = std::max(peak, step.device_bytes_peak);
@@ -232,6 +253,7 @@ std::string run_report_html(const RunReport& report) {
   if (!report.metrics.empty()) sections.push_back(optimizer(report));
   for (draw::Section& section : compression(report)) sections.push_back(std::move(section));
   for (draw::Section& section : experts(report)) sections.push_back(std::move(section));
+  for (draw::Section& section : dispatch(report)) sections.push_back(std::move(section));
   if (!report.config.empty()) sections.push_back({"Run file", "<pre>" + draw::escape(report.config) + "</pre>\n"});
   if (const std::string ops = program::op_memory_table(report.predicted_memory, report.measured_memory); !ops.empty())
     sections.push_back({"Every op", ops});

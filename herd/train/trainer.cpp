@@ -62,6 +62,7 @@
 #include "herd/train/replica_hash.h"
 #include "herd/train/resolve_run.h"
 #include "herd/train/resumed_run.h"
+#include "herd/train/routing_files.h"
 #include "herd/train/run_checkpoints.h"
 #include "herd/train/run_codec.h"
 #include "herd/train/run_description.h"
@@ -169,6 +170,8 @@ struct Trainer::State {
   std::unique_ptr<runtime::ServedParameters> served;   // null where ranks update by themselves
   std::unique_ptr<runtime::EncodedGradients> encoded;  // null where none are; borrows `served`
   std::unique_ptr<ModelBuffers> buffers;
+  std::unique_ptr<RoutingRecorder> recorder;  // null where no routing is recorded
+  std::optional<nn::RecordedRouting> replayed;
   std::unique_ptr<runtime::ModelBindings> bindings;
   MeasuredMemory memory;  // outlives the executor, which calls it
   std::unique_ptr<runtime::Executor> executor;
@@ -198,6 +201,7 @@ struct Trainer::State {
   double traced_us = 0;                            // their length
   std::vector<program::OpMemory> measured_memory;  // the last of those steps
   std::vector<program::TierTraffic> measured_traffic;
+  std::vector<program::ExpertTraffic> measured_expert_traffic;
   Position resumed;                             // what was done before this process
   std::vector<StepMetrics> metrics_so_far;      // on rank 0, for the report
   int64_t num_restarts = 0;                     // of the job, before this process
@@ -403,6 +407,10 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   } else {
     s.say("not predicted: " + why);
   }
+  if (run.train.records_routing())
+    s.recorder = std::make_unique<RoutingRecorder>(run.train.record_routing, comm.rank(), comm.size(),
+                                                   s.owned->start().goes_on());
+  if (run.train.replays_routing()) s.replayed = read_routing(run.train.replay_routing);
   s.bindings = std::make_unique<runtime::ModelBindings>(s.model.blocks, *s.parameters, *s.groups,
                                                         runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
                                                         s.options());
@@ -493,7 +501,9 @@ runtime::ModelBindings::Options Trainer::State::options() const {
           .delays_updates = run.strategy.delayed_update,
           .width = run.model.width,
           .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
-          .table = &table};
+          .table = &table,
+          .recorded = recorder ? &recorder->routing() : nullptr,
+          .replayed = replayed ? &*replayed : nullptr};
 }
 
 // A run that is set aside, or that was killed, may have left files: those of the run's folder lie in one of its id.
@@ -606,12 +616,14 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
     metrics.compression_ratio = encoded->ratio();
     metrics.compression_error = encoded->take_relative_error();
   }
+  if (recorder) recorder->write();
   ExpertLoad load = balance_experts(model.routers, end.expert_load);
   if (!load.by_layer.empty()) {
     metrics.expert_imbalance = worst_imbalance(load.by_layer);
     if (run.model.capacity_factor > 0) metrics.expert_dropped = load.dropped_share();
   }
   metrics.expert_load = std::move(load.by_layer);
+  metrics.close_choices = std::move(load.close_by_layer);
   metrics.predicted_step_ms = predicted.step_us / 1e3;
   metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
   return record;
@@ -695,7 +707,10 @@ void Trainer::State::trace_step(double step_ms) {
   if (!keeps) return;
   if (root()) measured_memory = memory.last_step(*executor);
   measured = gather_timelines(last_step(*executor), keepers);
-  if (root()) measured_traffic = program::tier_traffic(executor->program(), measured);
+  if (root()) {
+    measured_traffic = program::tier_traffic(executor->program(), measured);
+    measured_expert_traffic = program::expert_traffic(executor->program(), measured, &bindings->expert_bytes());
+  }
   append(trace, measured, traced_us);
   traced_us += 1e3 * step_ms;
 }
@@ -734,9 +749,11 @@ void Trainer::State::write_report(const std::string& failure) {
     report.predicted_memory = predicted.memory;
     report.predicted_step = predicted.timeline;
     report.predicted_traffic = predicted.traffic;
+    report.predicted_expert_traffic = predicted.expert_traffic;
   }
   if (!measured.spans.empty()) report.measured_step = measured;
   report.measured_traffic = measured_traffic;
+  report.measured_expert_traffic = measured_expert_traffic;
   report.measured_memory = measured_memory;
   report.config = spec::to_toml(run);
   write("report.html", run_report_html(report));

@@ -94,6 +94,36 @@ TEST(Router, ChoosesTheLargest_AndTheFirstOfEqualOnes) {
   EXPECT_EQ(largest_of_rows(scores.narrow(0, 0, 0), 3).sizes(), at::IntArrayRef({0, 3}));
 }
 
+// Of two choices the second one decides, and with a capacity their order does, too.
+TEST(Router, FindsChoicesThatAnotherRoundingMayChange) {
+  const at::Tensor scores = at::tensor({3.0F, 2.0F, 1.0F, 2.0F - 5e-7F, /**/ 3.0F, 3.0F, 1.0F, 2.0F,  //
+                                        /**/ 3.0F, 1.0F, 2.0F, 2.0F - 5e-6F, /**/ 1.0F, 1.0F, 3.0F, 2.0F})
+                                .view({4, 4});
+  CloseRows last, all{.of_all = true};
+  EXPECT_TRUE(at::equal(largest_of_rows(scores, 2, {}, &last), largest_of_rows(scores, 2)));
+  EXPECT_EQ(last.close_N, (std::vector<uint8_t>{1, 0, 0, 0}));
+  largest_of_rows(scores, 2, {}, &all);
+  EXPECT_EQ(all.close_N, (std::vector<uint8_t>{1, 1, 0, 0}));
+  largest_of_rows(scores, 4, {}, &last);  // all are chosen
+  EXPECT_EQ(last.close_N, (std::vector<uint8_t>{0, 0, 0, 0}));
+  largest_of_rows(scores, 2, at::tensor({0.0F, -1.0F + 1e-7F, 0.0F, 0.0F}), &last);  // bias included
+  EXPECT_EQ(last.close_N, (std::vector<uint8_t>{0, 1, 0, 0}));
+}
+
+TEST(Router, TakesChoicesOfAnotherRun_AndDropsOfThemAsOfItsOwn) {
+  OwnedGroup g({{"w", {E, D}, true, Init::kNormal, 1.0}});
+  const at::Tensor x = wave({B, T, D}, 0.9), forced = at::tensor({3, 1}, at::kLong).repeat({B * T, 1});
+  const Routing free = route({RouterKind::kSoftmax, 2, false}, x, g.group->find("w"), {}, {}, {}, forced.clone());
+  EXPECT_TRUE(free.experts_Nk.equal(forced));
+  const at::Tensor scores = at::matmul(x.view({-1, D}), g.group->find("w").value().t()).softmax(1);
+  EXPECT_TRUE(at::allclose(free.weights_Nk, scores.gather(1, forced), 1e-5));
+  EXPECT_EQ(free.close_N.size(), static_cast<size_t>(B * T));
+  const RouterStyle style{RouterKind::kSoftmax, 2, false, false, 1};  // three tokens of each five
+  const Routing some = route(style, x, g.group->find("w"), {}, {}, {}, forced.clone());
+  const at::Tensor late = at::arange(B * T).remainder(T).ge(3).unsqueeze(1).expand({-1, 2});
+  EXPECT_TRUE(some.experts_Nk.equal(at::where(late, forced.bitwise_not(), forced)));
+}
+
 TEST(Router, ChoosesByTheBias_AndWeighsByTheScore) {
   OwnedGroup g({{"w", {E, D}, true, Init::kNormal, 1.0}});
   const RouterStyle style{RouterKind::kSigmoid, 2, false, false};

@@ -20,6 +20,7 @@ namespace {
 struct DispatchOfRanks {
   std::vector<std::vector<at::Tensor>> rows, weighted;  // by type, by rank: those that come
   uint64_t sent = 0;                                    // by all ranks, of fp32 without weights
+  uint64_t counted = 0, all_sent = 0;                   // by all ranks in all of it: as the transfers say, as it moved
 };
 
 constexpr int64_t kDrawnTokens = 500, kDrawnWidth = 64, kDrawnExperts = 8;
@@ -44,6 +45,7 @@ DispatchOfRanks dispatch_drawn(const std::vector<int>& hosts, bool once) {
       [&](Communicator& comm) {
         const at::Tensor choices = drawn_choices(comm.rank());
         const RowOrder order = order_rows(choices, kDrawnExperts);
+        const uint64_t begin = comm.bytes_moved();
         const RowTransfer transfer(order, once ? std::span<const int>(hosts) : std::span<const int>(), comm);
         const at::Tensor weights = wave({2 * kDrawnTokens}, 0.3 + comm.rank());
         const auto rank = static_cast<size_t>(comm.rank());
@@ -58,6 +60,12 @@ DispatchOfRanks dispatch_drawn(const std::vector<int>& hosts, bool once) {
           out.weighted[type][rank] = transfer.dispatch(weighted, values, weights, "weighted rows");
           const std::lock_guard lock(mutex);
           if (type == 0) out.sent += sent;
+        }
+        transfer.bring_back(out.rows[0][rank], "outputs");
+        {
+          const std::lock_guard lock(mutex);
+          out.counted += static_cast<uint64_t>(transfer.sent_bytes());
+          out.all_sent += comm.bytes_moved() - begin;
         }
         comm.barrier();
       },
@@ -76,6 +84,8 @@ TEST(RowTransfer, SendsTokensOnceBetweenHosts) {
       EXPECT_TRUE(once.weighted[type][rank].equal(straight.weighted[type][rank]));
     }
   }
+  EXPECT_EQ(straight.counted, straight.all_sent);
+  EXPECT_EQ(once.counted, once.all_sent);
   uint64_t tokens = 0, rows = 0, in_host = 0, handed_on = 0;  // the first two are those between hosts
   for (int source = 0; source < 4; ++source) {
     const at::Tensor choices = drawn_choices(source);

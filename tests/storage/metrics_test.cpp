@@ -28,6 +28,7 @@ StepMetrics at_step(int64_t step) {
   if (step % 2 == 0) metrics.val_loss = 7.5, metrics.val_figures = {{"right", 0.25}, {"a b", -1}};
   if (step % 2 == 1) metrics.compression_ratio = 3.9, metrics.compression_error = 0.01;
   if (step % 3 == 1) metrics.staleness = step, metrics.ranks = 4;
+  if (step % 3 == 2) metrics.expert_load = {{3, 0}, {1, 2}}, metrics.close_choices = {0, step};
   return metrics;
 }
 
@@ -50,6 +51,8 @@ TEST(Metrics, ReadsTheSameNumbersThatWereWritten) {
     EXPECT_EQ(metrics.compression_error, at_step(step).compression_error);
     EXPECT_EQ(metrics.staleness, at_step(step).staleness);
     EXPECT_EQ(metrics.ranks, at_step(step).ranks);
+    EXPECT_EQ(metrics.expert_load, at_step(step).expert_load);
+    EXPECT_EQ(metrics.close_choices, at_step(step).close_choices);
   }
 }
 

@@ -14,11 +14,13 @@ TEST(ExpertLoad, SplitsCountsByLayer_AndMovesEachBias) {
   Routers routers;
   for (const char* name : {"h.0.router.bias", "h.1.router.bias"})
     routers.push_back(std::make_shared<nn::RouterState>(name, 2, 0.5));
-  routers[0]->count(at::tensor({0, 0, ~1}, at::kLong), {0}, {.tokens = 3});
+  const std::vector<uint8_t> close_N = {0, 1, 0};
+  routers[0]->count(at::tensor({0, 0, ~1}, at::kLong), nn::token_rows(3, {0}, {.tokens = 3}), close_N);
   const std::vector<int64_t> counts = take_expert_load(routers);
-  EXPECT_EQ(counts, (std::vector<int64_t>{2, 1, 1, 0, 0, 0}));
+  EXPECT_EQ(counts, (std::vector<int64_t>{2, 1, 1, 1, 0, 0, 0, 0}));
   const ExpertLoad load = balance_experts(routers, counts);
   EXPECT_EQ(load.by_layer, (std::vector<std::vector<int64_t>>{{2, 1}, {0, 0}}));
+  EXPECT_EQ(load.close_by_layer, (std::vector<int64_t>{1, 0}));
   EXPECT_DOUBLE_EQ(load.dropped_share(), 1.0 / 3);
   EXPECT_TRUE(at::equal(routers[0]->bias_E(), at::tensor({-0.5F, 0.5F})));
   EXPECT_TRUE(at::equal(routers[1]->bias_E(), at::tensor({0.0F, 0.0F})));

@@ -298,14 +298,19 @@ inline spec::RunFile of_one_rank(const spec::RunFile& run, const Combination& c)
 }
 
 inline double expect_trains_as_one_rank(const Combination& c) {
-  const spec::RunFile run = drawn(c);
-  const spec::RunFile plain = of_one_rank(run, c);
+  spec::RunFile run = drawn(c), plain = of_one_rank(run, c);
   const int steps = steps_to_compare();
-  const Trained many = train_in_threads(run, c.ranks, steps), one = train_in_threads(plain, 1, steps);
+  const TemporaryFolder routing;
+  if (run.model.is_moe()) plain.train.record_routing = routing.path().string();
+  const Trained one = train_in_threads(plain, 1, steps);
+  // Where another rounding may choose other experts, the layouts agree for the same ones. Validation has its own.
+  const bool has_close_choices = std::accumulate(one.close.begin(), one.close.end(), int64_t{0}) > 0;
+  if (has_close_choices) run.train.replay_routing = routing.path().string();
+  const Trained many = train_in_threads(run, c.ranks, steps);
   EXPECT_EQ(strategies::trainable_layout(run, c.ranks).micro_batches, c.micro_batches) << text(c, run);
   EXPECT_EQ(std::vector<int64_t>(many.skipped.size(), many.skipped[0]), many.skipped) << text(c, run);
   EXPECT_EQ(many.losses.size(), static_cast<size_t>(steps));
-  double worst = std::abs(many.validation - one.validation) / one.validation;
+  double worst = has_close_choices ? 0 : std::abs(many.validation - one.validation) / one.validation;
   for (size_t i = 0; i < one.losses.size(); ++i)
     worst = std::max(worst, std::abs(many.losses[i] - one.losses[i]) / std::abs(one.losses[i]));
   // Near the largest number of fp16, sums in another order overflow in another step, where ranks share samples or a

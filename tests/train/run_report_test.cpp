@@ -76,6 +76,7 @@ TEST(RunReport, StacksTheBytesOfEachTier_AndTabulatesWhatMovesBetweenThem) {
   EXPECT_EQ(without.find("Copies between tiers"), without.npos);
   for (program::OpMemory& op : report.predicted_memory) op.host_bytes = int64_t{64} << 20, op.file_bytes = 200 << 20;
   report.predicted_traffic = {{"device to host", int64_t{12} << 20, 6e3, 4.5e3}, {"files to host", 200 << 20, 1e5, 0}};
+  report.measured_expert_traffic = {{program::ExpertWay::kRows, int64_t{3} << 20, 4e3, 1e3}};
   report.measured_traffic = {{"device to host", int64_t{12} << 20, 7e3, 7e3}, {"files to host", 200 << 20, 2e5, 5e4}};
   const std::string html = run_report_html(report);
   EXPECT_FALSE(std::regex_search(html, std::regex("(src|href)\\s*=|@import|url\\(http"))) << "it would load something";

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@
 #include "herd/train/model_buffers.h"
 #include "herd/train/model_source.h"
 #include "herd/train/model_tensors.h"
+#include "herd/train/routing_files.h"
 #include "herd/train/run_codec.h"
 #include "herd/train/run_optimizer.h"
 #include "herd/train/run_servers.h"
@@ -54,6 +56,7 @@ struct Trained {
   std::map<std::string, at::Tensor> buffers;      // of rank 0, after the last step
   std::vector<double> imbalance;                  // of the experts, in each step
   std::vector<int64_t> dropped;                   // choices of experts, in each step
+  std::vector<int64_t> close;                     // tokens whose choice is close, in each step
   std::vector<std::vector<int64_t>> expert_load;  // by layer, in the last step
 };
 
@@ -110,6 +113,11 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const auto served = served_parameters(run, table, layout, parameters, step, rate);
     const auto encoded = encoded_gradients(run, table, parameters, step, served.get());
     if (served) served->start(comm, 0);
+    const auto recorder = run.train.records_routing()
+                              ? std::make_unique<RoutingRecorder>(run.train.record_routing, comm.rank(), ranks, false)
+                              : nullptr;
+    const nn::RecordedRouting replayed =
+        run.train.replays_routing() ? read_routing(run.train.replay_routing) : nn::RecordedRouting();
     const runtime::ModelBindings::Options options{.updates_buffers = true,
                                                   .seed = seed,
                                                   .clip = run.optimizer.clip,
@@ -119,7 +127,9 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                                   .delays_updates = run.strategy.delayed_update,
                                                   .width = run.model.width,
                                                   .link_bytes_per_us = static_cast<double>(run.memory.link) / 1e6,
-                                                  .table = &table};
+                                                  .table = &table,
+                                                  .recorded = recorder ? &recorder->routing() : nullptr,
+                                                  .replayed = run.train.replays_routing() ? &replayed : nullptr};
     runtime::ModelBindings bindings(model.blocks, parameters, groups,
                                     runtime::parameter_update(parameters, *optimizer, rate), options);
     runtime::Executor executor(step, bindings.table(), {}, bindings.lanes_of(step));
@@ -144,12 +154,14 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                                     .tokens = bindings.output().count,
                                                     .expert_load = take_expert_load(model.routers)},
                                                    comm);
+      if (recorder) recorder->write();
       const auto load = balance_experts(model.routers, end.expert_load);
       if (comm.rank() != 0) continue;
       const std::lock_guard lock(mutex);
       out.losses.push_back(end.loss_sum / static_cast<double>(end.tokens));
       out.imbalance.push_back(worst_imbalance(load.by_layer));
       out.dropped.push_back(load.dropped);
+      out.close.push_back(std::accumulate(load.close_by_layer.begin(), load.close_by_layer.end(), int64_t{0}));
       out.expert_load = load.by_layer;
       out.norms.push_back(bindings.output().gradient_norm);
     }

@@ -1,0 +1,123 @@
+#include "herd/train/routing_files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/storage/atomic_file.h"
+
+namespace herd::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kRoutingHeader[] = R"({"format":"herd-routing","version":1})";
+constexpr int64_t kMostExperts = std::numeric_limits<int32_t>::max();
+
+class RoutingLine {
+ public:
+  RoutingLine(const fs::path& file, int64_t line, const std::string& text)
+      : where_(file.string() + " line " + std::to_string(line) + ": "),
+        json_(nlohmann::json::parse(text, nullptr, false)) {
+    if (!json_.is_object()) corrupt("not a JSON object");
+  }
+
+  void check_header() const {
+    if (json_.value("format", nlohmann::json()) != "herd-routing" || json_.value("version", nlohmann::json()) != 1)
+      corrupt(std::string("a routing file starts with ") + kRoutingHeader);
+  }
+
+  void add_to(nn::RecordedRouting& routing) const {
+    nn::SampleChoices choices{.top_k = whole("top_k", 1, kMostExperts)};
+    const auto experts = json_.find("experts");
+    if (experts == json_.end() || !experts->is_array() || std::ssize(*experts) % choices.top_k != 0)
+      corrupt("\"experts\" must be a list of top_k whole numbers for each token");
+    for (const nlohmann::json& expert : *experts) {
+      if (!expert.is_number_integer() || expert.get<int64_t>() < -1 || expert.get<int64_t>() >= kMostExperts)
+        corrupt("\"experts\" must be whole numbers, or -1 where a token's is not known");
+      choices.experts.push_back(expert.get<int32_t>());
+    }
+    routing.add({whole("step", 1, std::numeric_limits<int64_t>::max()) - 1,
+                 static_cast<int>(whole("layer", 0, std::numeric_limits<int>::max())),
+                 whole("sample", 0, std::numeric_limits<int64_t>::max())},
+                choices);
+  }
+
+ private:
+  [[noreturn]] void corrupt(const std::string& rule) const { throw Error(Code::kCorruptFile, where_ + rule); }
+
+  int64_t whole(const char* name, int64_t least, int64_t most) const {
+    const auto found = json_.find(name);
+    const bool is_whole = found != json_.end() && found->is_number_integer() &&
+                          !(found->is_number_unsigned() && found->get<uint64_t>() > static_cast<uint64_t>(most)) &&
+                          found->get<int64_t>() >= least && found->get<int64_t>() <= most;
+    if (!is_whole)
+      corrupt("it must have the whole number \"" + std::string(name) + "\", from " + std::to_string(least) + " on");
+    return found->get<int64_t>();
+  }
+
+  std::string where_;
+  nlohmann::json json_;
+};
+
+fs::path file_of(const fs::path& folder, int rank) { return folder / ("rank" + std::to_string(rank) + ".jsonl"); }
+
+void read_file(const fs::path& path, nn::RecordedRouting& routing) {
+  std::ifstream file(path);
+  int64_t line = 0;
+  for (std::string text; std::getline(file, text);) {
+    const RoutingLine parsed(path, ++line, text);
+    if (line == 1)
+      parsed.check_header();
+    else
+      parsed.add_to(routing);
+  }
+  if (line == 0) throw Error(Code::kCorruptFile, path.string() + ": a routing file starts with " + kRoutingHeader);
+}
+
+}  // namespace
+
+RoutingRecorder::RoutingRecorder(const fs::path& folder, int rank, int ranks, bool goes_on)
+    : path_(file_of(folder, rank)) {
+  make_folders(folder);
+  std::error_code ignored;
+  for (int more = ranks; rank == 0 && !goes_on && fs::remove(file_of(folder, more), ignored);) ++more;
+  const bool adds = goes_on && fs::file_size(path_, ignored) > 0 && !ignored;
+  file_.open(path_, adds ? std::ios::app : std::ios::trunc);
+  if (!file_) throw_errno(Code::kStorage, "open " + path_.string(), errno);
+  if (!adds) file_ << kRoutingHeader << "\n";
+}
+
+void RoutingRecorder::write() {
+  for (const auto& [at, choices] : routing_.samples()) {
+    const nlohmann::ordered_json line = {{"step", at.step + 1},
+                                         {"layer", at.layer},
+                                         {"sample", at.sample},
+                                         {"top_k", choices.top_k},
+                                         {"experts", choices.experts}};
+    file_ << line.dump() << "\n";
+  }
+  routing_.clear();
+  if (!file_.flush()) throw_errno(Code::kStorage, "write the routing of a step to " + path_.string(), errno);
+}
+
+nn::RecordedRouting read_routing(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code refusal;
+  for (const auto& entry : fs::directory_iterator(folder, refusal))
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path());
+  if (files.empty())
+    throw Error(Code::kBadConfig, "train.replay_routing = \"" + folder.string() +
+                                      "\" has no routing that was recorded\n  fix: a folder that a run with "
+                                      "train.record_routing has written");
+  std::ranges::sort(files);
+  nn::RecordedRouting routing;
+  for (const fs::path& file : files) read_file(file, routing);
+  return routing;
+}
+
+}  // namespace herd::train
