@@ -87,6 +87,18 @@ def two_hosts_train(samples):
     return ["layout", "steps", "median ms", "predicted ms", "% of predicted", "beside the first", "hidden"], rows
 
 
+def two_hosts_dispatch(samples):
+    """Medians of a dispatch in which each row goes straight, and of one in which each token goes once to a host."""
+    rows = []
+    for sample in samples:
+        straight, once = statistics.median(sample["straight_us"]), statistics.median(sample["once_us"])
+        rows.append([sample["rate"], str(sample["ranks"]), str(sample["tokens"]), str(sample["width"]),
+                     f"{sample['top_k']} of {sample['experts']}", str(len(sample["once_us"])), f"{straight / 1e3:.2f}",
+                     f"{once / 1e3:.2f}", f"{straight / once:.2f}"])
+    return ["cable", "ranks a host", "tokens of a rank", "width", "experts of a token", "runs", "straight, ms",
+            "once to a host, ms", "times as fast"], rows
+
+
 WITHIN = 1.25  # of the choice over the fastest
 
 

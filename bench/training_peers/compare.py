@@ -33,6 +33,8 @@ tp, tp sequence  layers that two ranks share, --batch on both together: half of 
 cp, cp all_to_all    sequences that all ranks share, --batch on all together: the work of `train alone` by their number for each
 experts          8 experts a layer, of which a token takes 2, each rank with a part of them; experts alone: runs side by side, each with
                  all experts; dense: one feed-forward of the size that a token uses; torch experts: rows by all_to_all_single
+... balanced     the same, but tokens go to experts in turn (train.replay_routing), so that all have equal shares; each run of
+                 `experts alone balanced` has the work of one rank of `experts balanced`
 torch cp         the same by torch's private templates of ring attention; it has no stock one for CPUs
 before NAME      the contender NAME, by the herd of --before BUILD: what has a change cost?
 
@@ -72,7 +74,8 @@ PIPELINES = [["pp 1f1b", "torch pp_1f1b", "pp zero_bubble_v", "torch pp_zero_bub
 # Not in a sitting by default; the first is worth its time from --context 4096 --batch 1 on.
 CONTEXT_AND_TIERS = [["train alone", "cp", "cp all_to_all"], ["zero2", "states"], ["herd train", "window", "nvme"]]
 # Of --layers 6 --width 512: not in a sitting by default.
-EXPERTS = [["experts", "dense", "experts alone", "torch experts"]]
+EXPERTS = [["experts", "dense", "experts alone", "torch experts"],
+           ["experts alone balanced", "experts balanced", "experts"]]
 # PyTorch's programs over herd, and over nothing: not in a sitting by default.
 PYTORCH = [[f"torch {kind}", f"torch {kind} over herd", f"torch {kind} over fake"] for kind in ("ddp", "fsdp2", "tp")]
 
@@ -209,6 +212,23 @@ def herd_train(runs, ranks, *overrides):
     return commands
 
 
+def balanced(make, batch):
+    """The commands of `make`, whose tokens go to experts in turn: those of a token lie as far apart as they can."""
+    def commands(name):
+        folder = f"{scratch.name}/balanced{batch}"
+        os.makedirs(folder, exist_ok=True)
+        experts = [(token + EXPERTS_OF_LAYER // TOP_K * j) % EXPERTS_OF_LAYER for token in range(args.context) for j in range(TOP_K)]
+        with open(f"{folder}/rank0.jsonl", "w") as file:
+            print(json.dumps({"format": "herd-routing", "version": 1}), file=file)
+            for sample in range(turns * batch):
+                for layer in range(args.layers):
+                    print(json.dumps({"step": sample // batch + 1, "layer": layer, "sample": sample, "top_k": TOP_K,
+                                      "experts": experts}), file=file)
+        for command, environment in make(name):
+            yield [*command, f"train.replay_routing={folder}"], environment
+    return commands
+
+
 def plain(*commands):
     return lambda name: [(command, {}) for command in commands]
 
@@ -237,7 +257,8 @@ DROPOUT = "model.dropout=0.1"
 PIPELINE = ("mesh.pp=2", f"train.batch={args.micro_batches * args.batch}")
 BF16 = "strategy.precision=bf16"
 GATED = (f"model.kv_heads={args.width // 64}",)
-MIXTURE = ("model.kind=moe", *GATED, f"model.expert_ffn={2 * args.width}")
+EXPERTS_OF_LAYER, TOP_K = 8, 2
+MIXTURE = ("model.kind=moe", f"model.experts={EXPERTS_OF_LAYER}", f"model.top_k={TOP_K}", *GATED, f"model.expert_ffn={2 * args.width}")
 CONTENDERS = {
     "train alone": herd_train(args.ranks, 1),
     "herd train": herd_train(1, args.ranks),
@@ -271,6 +292,8 @@ CONTENDERS = {
     "nvme unclipped": herd_train(1, args.ranks, "strategy.offload=nvme", "optimizer.clip=0", "health.check_finite=false"),
     "experts": herd_train(1, args.ranks, *MIXTURE, f"mesh.ep={args.ranks}"),
     "experts alone": herd_train(args.ranks, 1, *MIXTURE),
+    "experts balanced": balanced(herd_train(1, args.ranks, *MIXTURE, f"mesh.ep={args.ranks}"), args.ranks * args.batch),
+    "experts alone balanced": balanced(herd_train(args.ranks, 1, *MIXTURE), args.batch),
     "dense": herd_train(1, args.ranks, "model.kind=llama", *GATED, f"model.ffn={4 * args.width}"),
     "tp": herd_train(1, 2, "mesh.tp=2", f"train.batch={args.batch}", "strategy.sequence_parallel=false"),
     "tp sequence": herd_train(1, 2, "mesh.tp=2", f"train.batch={args.batch}"),

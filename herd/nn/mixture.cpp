@@ -1,6 +1,9 @@
 #include "herd/nn/mixture.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
 
 #include "herd/base/check.h"
 #include "herd/comm/communicator.h"
@@ -25,24 +28,28 @@ std::vector<Buffer> MixtureRouter::buffers() const {
   return {{state_->name(), state_->bias_E()}};
 }
 
-// Context ranks have some tokens of each sequence, tensor ranks rows that follow each other.
+// Context ranks have some tokens of each sequence, and tensor ranks beside them rows of these that follow each other.
 SharedSequences MixtureRouter::shared_sequences(const at::Tensor& n, const Context& context,
                                                 WholeSequences& whole) const {
   HERD_CHECK(context.tensor_ranks != nullptr, "ranks that have parts of sequences have a group");
-  SharedSequences out{.ranks = context.tensor_ranks, .sums_losses = n.dim() == 2, .whole = &whole};
-  out.sequences = n.dim() == 3 ? n.size(0) : std::ssize(context.samples);
-  out.tokens = n.dim() == 3 ? context.cut.tokens : context.tokens;
+  const bool has_rows = n.dim() == 2;
+  SharedSequences out{.ranks = context.tensor_ranks,
+                      .sums_losses = has_rows,
+                      .parts = context.cut.parts,
+                      .place = context.cut.place,
+                      .whole = &whole};
+  out.sequences = has_rows ? std::ssize(context.samples) : n.size(0);
+  out.tokens = context.cut.parts > 1 ? context.cut.tokens : context.tokens;
+  const at::Tensor all = at::arange(out.sequences * out.tokens, at::kLong).view({out.sequences, out.tokens});
+  const int tensor_ranks = out.ranks->size() / context.cut.parts;
   for (int rank = 0; rank < out.ranks->size(); ++rank) {
-    at::Tensor places;
-    if (n.dim() == 2) {
-      places = at::arange(n.size(0), at::kLong).add_(rank * n.size(0));
-      places.masked_fill_(places.ge(out.sequences * out.tokens), -1);
-    } else {
-      TokenCut cut = context.cut;
-      cut.place = rank;
-      const at::Tensor all = at::arange(out.sequences * out.tokens, at::kLong).view({out.sequences, out.tokens});
-      places = own_columns(all, cut, -1).view({-1});
-    }
+    TokenCut cut = context.cut;
+    cut.tokens = out.tokens, cut.place = rank / tensor_ranks;
+    const at::Tensor own = own_columns(all, cut, -1).view({-1});
+    const int64_t rows = has_rows ? n.size(0) : own.numel(), begin = rank % tensor_ranks * rows;
+    at::Tensor places = at::full({rows}, -1, at::kLong);
+    const int64_t there = std::clamp<int64_t>(own.numel() - begin, 0, rows);
+    if (there > 0) places.narrow(0, 0, there).copy_(own.narrow(0, begin, there));
     out.places_PN.push_back(places);
   }
   return out;

@@ -184,7 +184,15 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
   static void share_losses(at::Tensor& losses, const at::Tensor& counts, bool is_later, const SharedSequences& shared) {
     if (is_later && shared.sums_losses) losses = shared.whole->losses_B2.detach();
     if (is_later) return;
-    if (shared.sums_losses) shared.ranks->all_reduce(losses, {.name = "losses of routers"});
+    if (shared.sums_losses) {
+      at::Tensor of_parts = losses;
+      if (shared.parts > 1) {
+        of_parts = at::zeros({shared.parts, losses.size(0), losses.size(1)}, losses.options());
+        of_parts[shared.place].copy_(losses);
+      }
+      shared.ranks->all_reduce(of_parts, {.name = "losses of routers"});
+      if (shared.parts > 1) losses = of_parts[shared.place].clone();
+    }
     *shared.whole = {counts, losses};
   }
 

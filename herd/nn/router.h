@@ -63,7 +63,10 @@ struct SharedSequences {
   comm::Communicator* ranks = nullptr;
   int64_t sequences = 0, tokens = 0;       // of the micro-batch; of each sequence
   std::vector<at::Tensor> places_PN = {};  // by rank: the place of each row among all tokens, or -1 for padding
-  bool sums_losses = false;                // true: losses are those of all ranks, which each of them gives
+  // sums_losses: losses are those of several ranks, which each of them gives. Those of each of `parts` parts of the
+  // tokens are summed by themselves; this rank has tokens of part `place`.
+  bool sums_losses = false;
+  int parts = 1, place = 0;
   WholeSequences* whole = nullptr;
 };
 

@@ -408,13 +408,15 @@ std::string numbers_text(const spec::RunFile& stated, const spec::RunFile& resol
   return out;
 }
 
-// Returns the run with the ranks of each host, where a secondary shard needs their number and the run leaves it open.
+// Returns the run with the ranks of each host, where a secondary shard or the memory of relays between hosts
+// (strategies/expert_parallel.h) needs their number and the run leaves it open.
 spec::RunFile with_ranks_per_host(spec::RunFile run, int ranks, const Cluster& cluster) {
-  if (!run.strategy.secondary_shard || run.mesh.ranks_per_host > 0) return run;
+  if ((!run.strategy.secondary_shard && run.mesh.ep == 1) || run.mesh.ranks_per_host > 0) return run;
   const Topology topology = with_ranks(cluster, ranks).topology;
   const std::vector<Host>& hosts = topology.hosts;
   const bool in_order = topology.placement.empty() &&
                         std::ranges::all_of(hosts, [&](const Host& host) { return host.ranks == hosts[0].ranks; });
+  if (!run.strategy.secondary_shard && (!in_order || hosts.size() == 1)) return run;
   if (!in_order)
     throw Error(Code::kBadConfig,
                 "strategy.secondary_shard keeps as many neighbouring ranks together on each host, and these hosts have "

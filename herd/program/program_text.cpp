@@ -241,7 +241,7 @@ class Parser {
   void scratch_row(const std::vector<std::string_view>& cells) {
     const auto kind = parse_op_kind(cells[0]);
     if (!kind) refuse("must begin with the name of an op");
-    const std::pair key(*kind, static_cast<int>(number(cells[1], kMaxNumber)));
+    const std::pair key(*kind, cells[1] == "-" ? -1 : static_cast<int>(number(cells[1], kMaxNumber)));
     const bool negative = cells[2].starts_with('-');  // an op whose values share memory has negative scratch
     const int64_t bytes = number(cells[2].substr(negative ? 1 : 0), int64_t{1} << 50);
     if (!step_.scratch.emplace(key, negative ? -bytes : bytes).second) refuse("declares scratch twice");
@@ -330,7 +330,8 @@ std::string to_text(const Program& step, const TextOptions& options) {
   }
   std::vector<Row> scratch = {{"scratch", "block", "bytes"}};
   for (const auto& [op, bytes] : step.scratch) {
-    scratch.push_back({std::string(op_name(op.first)), std::to_string(op.second), std::to_string(bytes)});
+    scratch.push_back(
+        {std::string(op_name(op.first)), op.second < 0 ? "-" : std::to_string(op.second), std::to_string(bytes)});
   }
   std::vector<Row> kept = {{"graph", "refers to"}};
   for (const auto& [block, tensors] : step.kept) {

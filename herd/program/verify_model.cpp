@@ -55,8 +55,11 @@ spec::Split Model::split_of(int block) const {
 
 int Model::joint_axis(int block) const {
   const auto at = static_cast<size_t>(block);
-  const bool together = at < expected_.block_run_together.size() && expected_.block_run_together[at];
-  if (together && expected_.proof.tokens_cut && axis_of(Divided::kTokens) != kNoAxis) return axis_of(Divided::kTokens);
+  const auto is_one_of = [at](const std::vector<bool>& blocks) { return at < blocks.size() && blocks[at]; };
+  const bool tokens_cut = expected_.proof.tokens_cut && axis_of(Divided::kTokens) != kNoAxis;
+  if (tokens_cut && is_one_of(expected_.block_in_ring)) return axis_of(Divided::kTokens);
+  if (tokens_cut && is_one_of(expected_.block_shares_choices)) return expected_.sequence_axis;
+  const bool together = is_one_of(expected_.block_shares_choices);
   const bool is_loss = block + 1 == num_blocks();
   const bool share_layer =
       (together && split_of(block) == spec::Split::kSequence) || (is_loss && split_of(block) == spec::Split::kCut);

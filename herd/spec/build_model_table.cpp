@@ -66,31 +66,17 @@ void refuse_empty_vocabulary(int64_t tp, int64_t vocab) {
                   " or less, or model.vocab = " + std::to_string(tp) + " or more");
 }
 
-// Ranks of a tensor or context axis route the rows that each of them has, which are parts of sequences.
+// Ranks of a tensor axis route the rows that each of them has.
 void check_experts_of_rows(const RunFile& run) {
-  const auto& m = run.model;
-  const std::string key = run.mesh.tp > 1 ? "mesh.tp" : "mesh.cp";
-  const std::string ranks = key + " = " + std::to_string(run.mesh.tp > 1 ? run.mesh.tp : run.mesh.cp);
   if (run.mesh.tp > 1 && !run.strategy.sequence_parallel)
-    throw Error(Code::kBadConfig, "model.kind = \"moe\" with " + ranks +
+    throw Error(Code::kBadConfig, "model.kind = \"moe\" with mesh.tp = " + std::to_string(run.mesh.tp) +
                                       " runs experts on each rank's own rows, which strategy.sequence_parallel = false "
                                       "makes all rows\n  fix: strategy.sequence_parallel = true, or mesh.tp = 1");
-  // These ranks tell each other their choices, if one axis has them all.
-  if (run.mesh.tp == 1 || run.mesh.cp == 1) return;
-  const std::string beside = ranks + " and mesh.cp = " + std::to_string(run.mesh.cp), other = "mesh.tp = 1";
-  if (m.has_router_losses())
-    throw Error(Code::kBadConfig, "model.balance_loss and model.z_loss are of whole sequences, of which " + beside +
-                                      " gives each rank a part\n  fix: model.balance_loss = 0 and model.z_loss = 0, "
-                                      "with model.bias_balancing = 0.001 in their place, or " +
-                                      other);
-  if (m.capacity_factor > 0)
-    throw Error(Code::kBadConfig, "model.capacity_factor counts the choices of whole sequences, of which " + beside +
-                                      " gives each rank a part\n  fix: model.capacity_factor = 0, or " + other);
 }
 
 void check_shares(const RunFile& run) {
   const auto& m = run.model;
-  if (m.is_moe() && (run.mesh.tp > 1 || run.mesh.cp > 1)) check_experts_of_rows(run);
+  if (m.is_moe()) check_experts_of_rows(run);
   if (!m.is_moe() && run.mesh.ep > 1)
     throw Error(Code::kBadConfig, "model.kind = \"" + m.kind +
                                       "\" has no experts, which ranks of mesh.ep = " + std::to_string(run.mesh.ep) +

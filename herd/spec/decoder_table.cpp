@@ -34,7 +34,7 @@ std::vector<Parts> blocks_of_layer(const RunFile& run, Join join) {
   for (const std::string& part : parts) {
     const bool exchanges =
         run.mesh.tp > 1 || run.mesh.ep > 1 || (shares_tokens && (part == "attention" || part == "projection"));
-    if (blocks.empty() || join == Join::kNone || (join == Join::kBetweenRanks && exchanges)) blocks.emplace_back();
+    if (blocks.empty() || (join == Join::kBetweenRanks && exchanges)) blocks.emplace_back();
     blocks.back().push_back(part);
   }
   return blocks;
@@ -91,8 +91,7 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   const TableBuilder dense(dense_run, micro_batch, kernels);
   const int64_t dense_layers = m.is_moe() ? m.dense_layers : 0;
   const bool gpt = m.kind == "gpt", tp = run.mesh.tp > 1;
-  const bool is_cut = join == Join::kNone || (join == Join::kBetweenRanks && tp);
-  const bool has_losses = m.has_router_losses() && (!is_cut || tp);  // of routers
+  const bool is_cut = join == Join::kBetweenRanks && tp;
   const bool splits_experts = join == Join::kBetweenRanks && run.mesh.ep > 1;
   int blocks = 0;  // that have been added: the number of the activation that the last one gives
   const auto add = [&](BlockShape block, Parts parts, int64_t layer, std::vector<int> groups, int in_program = 1) {
@@ -155,7 +154,7 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
       if (adds_to_residual(parts) && parts[0] != "norm_1") block.inputs = {{sum}, {blocks}};
       const bool routes = block.routing_bytes > 0;
       if (m.bias_balancing > 0 && routes) block.buffers = {{name + ".router.bias", {m.experts}}};
-      if (has_losses && routes) {
+      if (m.has_router_losses() && routes) {
         if (losses && block.inputs.empty()) block.inputs = {TensorId(blocks)};
         if (losses) block.inputs.push_back(*losses);
         if (!splits_experts) block.outputs = table.with_router_losses();

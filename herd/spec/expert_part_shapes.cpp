@@ -12,7 +12,8 @@ LayerSizes TableBuilder::sizes_of_mixture(const LayerStyle& style) const {
 
 // Chooses experts for this rank's rows, and gives a row for each token and expert, in the order of experts, the weights
 // of these rows, the output of shared experts, and the losses of routers so far. What it has chosen is a value that the
-// exchanges and the blocks after it read, too (kRouting).
+// exchanges and the blocks after it read, too (kRouting). Of these parts no pass generates, so none says what a forward
+// without a graph costs.
 BlockShape TableBuilder::route(const std::string& name, const LayerStyle& style) const {
   BlockShape block = part(name, Split::kSequence);
   const LayerSizes sizes = sizes_of_mixture(style);
@@ -38,7 +39,6 @@ BlockShape TableBuilder::route(const std::string& name, const LayerStyle& style)
       block, rd, [&](HeldBytes& held) { memory.route_forward(held); },
       [&](HeldBytes& held, Halves halves) { memory.route_backward(held, halves); });
   block.second_half_scratch_bytes = memory.second_half_of_route();
-  block.without_graph = without_graph(block.forward, R * elements_in_mixture());
   return block;
 }
 
@@ -65,7 +65,6 @@ BlockShape TableBuilder::own_experts(const std::string& name, const LayerStyle& 
       block, block.exchanged_bytes, [&](HeldBytes& held) { memory.own_experts_forward(held); },
       [&](HeldBytes& held, Halves halves) { memory.own_experts_backward(held, halves); });
   block.second_half_scratch_bytes = memory.second_half_of_experts();
-  block.without_graph = without_graph(block.forward, 2 * rows * D_ + rows * 28 / element_ + rows * 2 * F_);
   return block;
 }
 
@@ -79,7 +78,6 @@ BlockShape TableBuilder::combine(const std::string& name) const {
   block.forward.memory_bytes = static_cast<double>((2 + k) * rd);
   block.backward.memory_bytes = static_cast<double>((1 + 3 * k) * rd);
   block.forward.scratch_bytes = m_.shared_experts > 0 ? rd : 0;
-  block.without_graph = without_graph(block.forward, 2 * R * D_);
   return block;
 }
 

@@ -147,6 +147,10 @@ void fill_mesh(Layout& layout, const RunFile& run, bool tied, int key_copies) {
     layout.expert_axis = add({"ep", {{inner, layout.ep}}});
     if (all > layout.ep) layout.expert_sum_axis = add({"edp", {{inner * layout.ep, all / layout.ep}}});
   }
+  layout.sequence_axis = layout.context_axis != kNoAxis ? layout.context_axis : layout.tensor_axis;
+  if (layout.context_axis != kNoAxis && layout.tensor_axis != kNoAxis && run.model.routes_whole_sequences())
+    layout.sequence_axis =
+        add(product(axes[static_cast<size_t>(layout.context_axis)], axes[static_cast<size_t>(layout.tensor_axis)]));
   const std::pair<int, Divided> divisions[] = {{layout.data_axis, Divided::kSamples},
                                                {layout.context_axis, Divided::kTokens},
                                                {layout.tensor_axis, Divided::kLayers},

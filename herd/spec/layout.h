@@ -16,7 +16,7 @@ struct Layout {
   // Holds the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose ranks are
   // neighbours. Then follow an axis dp*fsdp if both exist, products of these with cp, and an axis of the first and the
   // last stage if the embedding is tied, then local_axis and hosts_axis. Then "keys" (key_copies_axis) if ranks hold
-  // copies of key and value heads, and "ep" and "edp" (expert_axis, expert_sum_axis).
+  // copies of key and value heads, "ep" and "edp" (expert_axis, expert_sum_axis), and "cp*tp" (sequence_axis).
   Mesh mesh = {};
   // Each of these axes says what its ranks divide (Axis::divides), with the axis of data and context ranks for samples
   // and tokens together. Who has to know what an axis is for asks the mesh; the next members, indices of axes in it or
@@ -31,6 +31,9 @@ struct Layout {
   int key_copies_axis = kNoAxis;  // its ranks hold copies of the same key and value heads
   // Its ranks hold the experts together, neighbours of the data axis; those of expert_sum_axis hold the same ones.
   int expert_axis = kNoAxis, expert_sum_axis = kNoAxis;
+  // Its ranks have parts of the same sequences, and run together what is of whole ones: the context or the tensor axis,
+  // or where routers need both the product of these.
+  int sequence_axis = kNoAxis;
   // With strategy.secondary_shard and several hosts: of the ranks that cut weights into shards, those of one host, and
   // those at the same place of their hosts.
   int local_axis = kNoAxis, hosts_axis = kNoAxis;

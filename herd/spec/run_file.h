@@ -53,6 +53,8 @@ struct RunFile {
     bool is_rotary() const { return kind == "llama" || kind == "moe"; }
     int64_t width_of_expert() const { return expert_ffn > 0 ? expert_ffn : ffn > 0 ? ffn : 4 * width; }
     bool has_router_losses() const { return is_moe() && (balance_loss > 0 || z_loss > 0); }
+    // Routers whose losses or capacity are of whole sequences.
+    bool routes_whole_sequences() const { return is_moe() && (has_router_losses() || capacity_factor > 0); }
     bool has_shared_gate() const { return is_moe() && shared_experts > 0 && shared_gate; }
     bool has_qkv_bias() const { return is_rotary() && qkv_bias; }
     bool has_qk_norm() const { return is_rotary() && qk_norm; }

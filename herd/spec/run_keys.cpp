@@ -202,8 +202,8 @@ std::vector<Key> make_keys() {
       integer("mesh", "ep", Effect::kLayout, HERD_FIELD(mesh.ep), 1,
               "expert-parallel ranks; divides dp * fsdp * cp, no factor of the world", 1e6),
       integer("mesh", "ranks_per_host", Effect::kLayout, HERD_FIELD(mesh.ranks_per_host), 0,
-              "neighbouring ranks that strategy.secondary_shard takes for those of one host; 0 = as many as the hosts "
-              "of the run have",
+              "neighbouring ranks that strategy.secondary_shard, and what mesh.ep plans of memory, take for those of "
+              "one host; 0 = as many as the hosts of the run have",
               1e6),
 
       flag("strategy", "auto", Effect::kLayout, HERD_FIELD(strategy.automatic),

@@ -301,8 +301,7 @@ int64_t TableBuilder::backward_most(const LayerMemory& memory, const LayerStyle&
 }
 
 int64_t TableBuilder::gathered_choices() const {
-  const bool needs_all = m_.is_moe() && (m_.has_router_losses() || m_.capacity_factor > 0);
-  return cp_ * tp_ > 1 && needs_all ? cp_ * tp_ * rows_of_rank() * m_.top_k * 8 : 0;
+  return cp_ * tp_ > 1 && m_.routes_whole_sequences() ? cp_ * tp_ * rows_of_rank() * m_.top_k * 8 : 0;
 }
 
 // The norms read and write queries and keys, which come together with the values.
@@ -490,9 +489,10 @@ void TableBuilder::share_choices(BlockShape& block) const {
   block.shares_choices = gathered_choices() > 0;
   if (!block.shares_choices) return;
   block.routing_bytes += B_ * m_.experts * 4 + B_ * 8;  // counts of whole sequences, and their losses
-  const std::string axis = cp_ > 1 ? "cp" : "tp";
+  const std::string axis = cp_ == 1 ? "tp" : tp_ == 1 ? "cp" : "cp*tp";
   block.inner.push_back({.axis = axis, .is_all_reduce = false, .bytes = gathered_choices(), .times_forward = 1});
-  if (tp_ > 1 && m_.has_router_losses()) block.inner.push_back({.axis = axis, .bytes = B_ * 2 * 4, .times_forward = 1});
+  if (tp_ > 1 && m_.has_router_losses())
+    block.inner.push_back({.axis = axis, .bytes = cp_ * B_ * 2 * 4, .times_forward = 1});
 }
 
 }  // namespace herd::spec

@@ -141,8 +141,8 @@ class TableBuilder {
 LayerStyle decoder_style(const RunFile::Model& model);  // of gpt and llama
 
 // Says which parts of a decoder's layer are joined into one block: all, those between which no ranks exchange anything
-// (program_table()), or none.
-enum class Join { kLayer, kBetweenRanks, kNone };
+// (program_table()).
+enum class Join { kLayer, kBetweenRanks };
 ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels, Join join);  // of gpt, llama and moe
 ModelTable bert_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 ModelTable t5_table(const RunFile& run, int64_t micro_batch, Kernels kernels);

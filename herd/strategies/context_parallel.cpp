@@ -25,7 +25,8 @@ bool is_cut(const Value& value) { return is_activation_or_gradient(value) && val
 
 }  // namespace
 
-ContextParallel::ContextParallel(int axis, const spec::ModelTable& model) : axis_(axis) {
+ContextParallel::ContextParallel(int axis, int sequence_axis, const spec::ModelTable& model)
+    : axis_(axis), sequence_axis_(sequence_axis) {
   for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
     cut_by_.push_back(model.blocks[static_cast<size_t>(b)].by_heads ? Dimension::kHeads : Dimension::kRows);
     inputs_.push_back(model.inputs_of(b));
@@ -77,8 +78,8 @@ Program ContextParallel::rewrite(Program step) const {
       }
     }
     const bool runs_together = runs_block && op.kind != OpKind::kBackwardWeight;
-    if (runs_together && (in_ring_[static_cast<size_t>(op.block)] || shares_choices_[static_cast<size_t>(op.block)]))
-      op.axis = axis_;
+    if (runs_together && in_ring_[static_cast<size_t>(op.block)]) op.axis = axis_;
+    if (runs_together && shares_choices_[static_cast<size_t>(op.block)]) op.axis = sequence_axis_;
     ops.push_back(std::move(op));
     for (const auto& [value, needed] : exchanged) {
       ops.push_back({.kind = OpKind::kAllToAll,
@@ -97,7 +98,7 @@ Technique context_parallel_row() {
   return {.name = "context parallel",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (step.layout.context_axis == kNoAxis) return nullptr;
-            return std::make_unique<ContextParallel>(step.layout.context_axis, step.model);
+            return std::make_unique<ContextParallel>(step.layout.context_axis, step.layout.sequence_axis, step.model);
           },
           .extend_proof = [](const StepContext&, program::Proof& proof) { proof.tokens_cut = true; },
           .supports = {{"mesh.cp", {}}, {"strategy.context", {std::string("ring")}}}};

@@ -11,7 +11,8 @@
 //     forward   keys and values                          2(P-1)/P * T*h_kv*e
 //     backward  as much again, and their gradients home, in fp32   2T*h_kv*4
 // Routers whose losses or capacity are of whole sequences gather the choices of all tokens, 8 bytes each, inside the
-// first pass of their block (spec::BlockShape::shares_choices, nn/router.h).
+// first pass of their block (spec::BlockShape::shares_choices, nn/router.h); beside tensor ranks, which have parts of
+// this rank's rows, along the product of both axes.
 // Sources: Jacobs et al. 2023, arXiv:2309.14509; Liu, Zaharia & Abbeel 2023, arXiv:2310.01889.
 // Threads: pure.
 #pragma once
@@ -26,13 +27,14 @@ namespace herd::strategies {
 class ContextParallel final : public Strategy {
  public:
   // `model` is the chain of the step that will be rewritten (spec::program_table); it is not kept.
-  ContextParallel(int axis, const spec::ModelTable& model);
+  // Along `sequence_axis` are all ranks that have parts of the same sequences (spec::Layout).
+  ContextParallel(int axis, int sequence_axis, const spec::ModelTable& model);
   std::string name() const override;
   // REQUIRES a step whose activations the axis does not cut.
   program::Program rewrite(program::Program step) const override;
 
  private:
-  int axis_;
+  int axis_, sequence_axis_;
   std::vector<program::Dimension> cut_by_;           // by block
   std::vector<std::vector<spec::TensorId>> inputs_;  // by block
   std::vector<bool> in_ring_, shares_choices_;       // by block

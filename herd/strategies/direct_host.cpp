@@ -48,7 +48,8 @@ std::set<int> direct_blocks(const spec::RunFile& run, const spec::ModelTable& mo
     bool found = false;
     for (size_t b = 0; b < model.blocks.size(); ++b) {
       names.push_back(model.blocks[b].name);
-      if (!spec::matches_any(pattern, model.blocks[b].name)) continue;
+      const bool names_layer = model.blocks[b].name.starts_with(pattern + ".");  // of which it is a part
+      if (!names_layer && !spec::matches_any(pattern, model.blocks[b].name)) continue;
       found = true;
       out.insert(static_cast<int>(b));
     }

@@ -28,8 +28,9 @@ class DirectHost final : public Strategy {
   const std::vector<int> layers_;
 };
 
-// Returns the blocks that strategy.direct_host names; none for "none", and for "auto", which the planner resolves
-// (planner/variants_that_fit.h). Throws kBadConfig for a pattern that names no block.
+// Returns the blocks that strategy.direct_host names, by their own name or that of their layer; none for "none", and
+// for "auto", which the planner resolves (planner/variants_that_fit.h). Throws kBadConfig for a pattern that names no
+// block.
 std::set<int> direct_blocks(const spec::RunFile& run, const spec::ModelTable& model);
 
 Technique direct_host_row();  // returns its row in the table of techniques.h

@@ -29,7 +29,8 @@ std::vector<int> routed_by(const spec::ModelTable& model) {
   return out;
 }
 
-ExpertParallel::ExpertParallel(int axis, const spec::ModelTable& model) : axis_(axis) {
+ExpertParallel::ExpertParallel(int axis, const spec::ModelTable& model, const HostRelays& relays)
+    : axis_(axis), relays_(relays), element_bytes_(static_cast<int64_t>(size_of(model.compute_dtype))) {
   const std::vector<int> routing = routed_by(model);
   blocks_.resize(model.blocks.size());
   std::map<int, int> combining;  // by routing block
@@ -123,6 +124,8 @@ class ExpertParallel::Exchanges {
           .reads = {to_experts ? value : of_experts(value), routing},
           .writes = {to_experts ? of_experts(value) : value},
           .axis = axis_};
+    if (const int64_t relayed = to_experts ? rewrite_.relay_bytes(step_, step_.values.at(value).bytes) : 0; relayed > 0)
+      step_.scratch[{op.kind, op.block}] = std::max(step_.scratch[{op.kind, op.block}], relayed);
     if (to_experts && value.kind == ValueKind::kActivationGradient) {
       Value of_tokens = program::activation_gradient({block.combined_by + 1, 0}, value.micro_batch);
       of_tokens.placement = value.placement;
@@ -136,6 +139,18 @@ class ExpertParallel::Exchanges {
   Program& step_;
   std::vector<Op> ops_;
 };
+
+int64_t ExpertParallel::relay_bytes(const Program& step, int64_t rows_bytes) const {
+  if (relays_.ranks_per_host == 0) return 0;
+  std::set<int> hosts;
+  for (const int rank : step.mesh.ranks(axis_, step.rank)) hosts.insert(rank / relays_.ranks_per_host);
+  const int64_t others = std::ssize(hosts) - 1, tokens_bytes = rows_bytes / relays_.top_k;
+  const int64_t on_host = std::min(relays_.top_k, relays_.experts / std::ssize(hosts));
+  if (others == 0 || relays_.top_k == 1 || relays_.experts <= std::ssize(hosts)) return 0;  // rows go straight
+  const int64_t of_source = on_host * tokens_bytes, rows_of_source = of_source / (relays_.width * element_bytes_);
+  const int64_t in_fp32 = of_source * 4 / element_bytes_ * (element_bytes_ == 4 ? 1 : 2);
+  return others * (2 * tokens_bytes + of_source + 2 * 4 * rows_of_source) + in_fp32;
+}
 
 Program ExpertParallel::rewrite(Program step) const {
   Exchanges exchanges(*this, step);
@@ -186,7 +201,10 @@ Technique expert_parallel_row() {
   return {.name = "expert parallel",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (step.layout.expert_axis == kNoAxis) return nullptr;
-            return std::make_unique<ExpertParallel>(step.layout.expert_axis, step.model);
+            const auto& model = step.run.model;
+            return std::make_unique<ExpertParallel>(
+                step.layout.expert_axis, step.model,
+                HostRelays{static_cast<int>(step.run.mesh.ranks_per_host), model.top_k, model.experts, model.width});
           },
           .extend_proof = [](const StepContext&, program::Proof& proof) { proof.experts_cut = true; },
           .supports = {{"mesh.ep", {}}},

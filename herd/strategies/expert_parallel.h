@@ -28,10 +28,23 @@
 
 namespace herd::strategies {
 
+// What an exchange to other hosts takes while it runs depends on these. A rank hands on the tokens that ranks of H - 1
+// other hosts have for its own. For t bytes of its own tokens, of which each has at most m = min(top_k, experts/H)
+// experts on a host, it holds at most
+//   (H - 1) t     the tokens that it sends to relays
+//   (H - 1) t     those that it relays
+//   (H - 1) m t   the rows of these
+// and in backward the weights of these rows, sent and relayed, and the rows of one source in fp32. All of its tokens
+// may have experts on each host, so this is a bound.
+struct HostRelays {
+  int ranks_per_host = 0;  // neighbours; 0 = all ranks are on one host, or nobody knows
+  int64_t top_k = 1, experts = 1, width = 1;
+};
+
 class ExpertParallel final : public Strategy {
  public:
   // `model` is the chain of the step that will be rewritten; it is not kept.
-  ExpertParallel(int axis, const spec::ModelTable& model);
+  ExpertParallel(int axis, const spec::ModelTable& model, const HostRelays& relays);
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
@@ -45,7 +58,12 @@ class ExpertParallel final : public Strategy {
   };
   class Exchanges;
 
+  // Returns the bytes that a rank holds at most while it gives rows of so many bytes, one for each token and expert.
+  int64_t relay_bytes(const program::Program& step, int64_t rows_bytes) const;
+
   int axis_;
+  HostRelays relays_;
+  int64_t element_bytes_ = 4;
   std::vector<Block> blocks_;
   std::vector<int64_t> routing_bytes_, exchanged_bytes_;  // by block
   int64_t counts_bytes_ = 0;                              // of all ranks, in the bytes of a routing

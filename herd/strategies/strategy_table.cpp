@@ -82,7 +82,8 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
     expected.block_splits.push_back(block.split);
     expected.block_gives_heads.push_back(block.gives_heads);
     expected.block_by_heads.push_back(block.by_heads);
-    expected.block_run_together.push_back(block.in_ring || block.shares_choices);
+    expected.block_in_ring.push_back(block.in_ring);
+    expected.block_shares_choices.push_back(block.shares_choices);
     expected.block_by_experts.push_back(block.by_experts);
     expected.block_routes.push_back(block.routing_bytes > 0 && have_backward[static_cast<size_t>(b)]);
   }
@@ -94,6 +95,7 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
     if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen_groups.insert(group);
   }
   expected.mesh = layout.mesh;
+  expected.sequence_axis = layout.sequence_axis;
   expected.expert_groups = groups_of_experts(model);
   expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
   return expected;

@@ -61,6 +61,21 @@ TEST(DirectHost, Proves_WithEveryTechnique) {
   }
 }
 
+// A layer that ranks share is several blocks, which go by its name together.
+TEST(DirectHost, ReadsAllBlocksOfALayerThatIsNamed) {
+  for (const int tp : {1, 2}) {
+    spec::RunFile run = direct_run("h.0");
+    run.model.layers = 12, run.mesh.tp = tp;
+    const spec::ModelTable model = spec::program_table(run, 1);
+    const auto blocks_of = [&](const char* names) {
+      run.strategy.direct_host = names;
+      return direct_blocks(run, model);
+    };
+    EXPECT_EQ(blocks_of("h.1").size(), tp == 1 ? 1U : 6U);
+    EXPECT_EQ(blocks_of("h.1"), blocks_of(tp == 1 ? "h.1" : "h.1.*"));
+  }
+}
+
 TEST(DirectHost, IsReadByPeople) {
   spec::RunFile run = direct_run("embedding h.0");
   run.model.layers = 2, run.train.batch = 1;

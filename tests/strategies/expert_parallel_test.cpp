@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "herd/program/collective_message.h"
+#include "herd/program/memory_bound.h"
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
@@ -56,6 +57,7 @@ TEST(ExpertParallel, ProvesWithEveryTechnique) {
               if (index % 5 == 0) run.strategy.offload = index % 2 == 0 ? "window" : "states";
               if (index % 6 == 0) run.model.frozen = "h.0.experts.* h.1.experts.down.weight";
               if (index % 7 == 0) run.optimizer.clip = 0, run.health.check_finite = false;
+              if (index % 2 == 0 && pp == 1) run.mesh.ranks_per_host = ep / 2;
               const Steps steps = steps_of(run, ranks);
               EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
               ++proved;
@@ -66,6 +68,28 @@ TEST(ExpertParallel, ProvesWithEveryTechnique) {
     }
   }
   EXPECT_GT(proved, 3);
+}
+
+// Of 4 tokens of width 8 and two experts each, a rank sends and relays 128 bytes, makes 256 bytes of rows of these,
+// with two weights of 4 bytes for each of 8 rows, and has the rows of a source in fp32.
+TEST(ExpertParallel, PlansWhatRelaysBetweenHostsHold) {
+  spec::RunFile run = expert_run(4, 1, 4);
+  const std::pair<OpKind, int> exchange = {OpKind::kAllToAll, -1};
+  const Steps inside = steps_of(run, 4);
+  EXPECT_FALSE(inside[0].scratch.contains(exchange));
+  run.mesh.ranks_per_host = 2;
+  const Steps between = steps_of(run, 4);
+  EXPECT_EQ(between[0].scratch.at(exchange), 2 * 128 + 256 + 2 * 4 * 8 + 256);
+  EXPECT_NE(to_text(between[0]).find("all_to_all  -      832"), std::string::npos) << to_text(between[0]);
+  const auto peak = [](const Steps& steps) { return peak_bound(steps[0], program::Tier::kDevice, steps).bytes; };
+  EXPECT_GT(peak(between), peak(inside));
+  run.strategy.precision = "bf16";
+  EXPECT_EQ(steps_of(run, 4)[0].scratch.at(exchange), 2 * 64 + 128 + 2 * 4 * 8 + 2 * 256);
+  for (const char* straight : {"mesh.ranks_per_host=4", "mesh.ep=2", "model.top_k=1", "model.experts=4"}) {
+    const spec::RunFile other = spec::parse_run_text(spec::to_toml(run), "test", std::vector<std::string>{straight});
+    const std::string key = straight;
+    EXPECT_EQ(steps_of(other, 4)[0].scratch.contains(exchange), key == "model.experts=4") << straight;
+  }
 }
 
 // Ranks of a tensor axis share attention, and run experts on their own rows, whoever holds these.
@@ -106,7 +130,8 @@ TEST(ExpertParallel, ProvesBesideContextParallel) {
       for (const int zero : {0, 1, 2, 3}) {
         if (++index % one_in(5, 9) != 0) continue;
         spec::RunFile run = expert_run(ep, 1 + index % 2, data, 2);
-        run.model.balance_loss = 0, run.model.bias_balancing = 0.001;
+        if (index % 3 > 0) run.model.balance_loss = 0, run.model.bias_balancing = 0.001;
+        if (index % 3 == 1) run.model.capacity_factor = 1.25;
         run.model.heads = run.model.kv_heads = 4;
         run.mesh.cp = cp, run.mesh.tp = tp, run.mesh.pp = pp, run.strategy.zero = zero;
         run.strategy.context = context;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/convert/model_fixture.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/sample.h"
 #include "tests/support/temporary_folder.h"
 #include "train_in_threads.h"
@@ -93,22 +94,23 @@ TEST_P(ExpertsOfRanks, LoseAsOneRankDoes) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, ExpertsOfRanks,
-    testing::Values(LayoutCase{"Two", 2, {"mesh.ep=2"}}, LayoutCase{"TwoOfFour", 4, {"mesh.ep=2"}},
-                    LayoutCase{"ThreeUneven", 3, {"mesh.ep=3", "train.micro_batch=3"}},
-                    LayoutCase{"Zero1", 4, {"mesh.ep=2", "strategy.zero=1"}},
-                    LayoutCase{"Zero2Recomputed", 4, {"mesh.ep=2", "strategy.zero=2", "strategy.recompute=full"}},
-                    LayoutCase{"Zero3", 4, {"mesh.ep=2", "strategy.zero=3"}},
-                    LayoutCase{"Zero3Alone", 3, {"mesh.ep=3", "strategy.zero=3", "strategy.recompute=every:2"}},
-                    LayoutCase{"Hybrid", 4, {"mesh.ep=2", "mesh.fsdp=2", "strategy.zero=2"}},
-                    LayoutCase{"HybridStages", 4, {"mesh.ep=2", "mesh.fsdp=2", "mesh.pp=2"}},
-                    LayoutCase{"Pipeline", 4, {"mesh.ep=2", "mesh.pp=2"}},
-                    LayoutCase{"PipelineZeroBubble",
-                               4,
-                               {"mesh.ep=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1", "strategy.zero=1"}},
-                    LayoutCase{"OnTheHost", 2, {"mesh.ep=2", "strategy.offload=states"}},
-                    LayoutCase{"Window", 2, {"mesh.ep=2", "strategy.offload=window"}},
-                    LayoutCase{"WindowZero1", 4, {"mesh.ep=2", "strategy.offload=window", "strategy.zero=1"}},
-                    LayoutCase{"WindowZero3", 4, {"mesh.ep=2", "strategy.offload=window", "strategy.zero=3"}}),
+    testing::Values(
+        LayoutCase{"Two", 2, {"mesh.ep=2"}}, LayoutCase{"TwoOfFour", 4, {"mesh.ep=2"}},
+        LayoutCase{"ThreeUneven", 3, {"mesh.ep=3", "train.micro_batch=3"}},
+        LayoutCase{"Zero1", 4, {"mesh.ep=2", "strategy.zero=1"}},
+        LayoutCase{"Zero2Recomputed", 4, {"mesh.ep=2", "strategy.zero=2", "strategy.recompute=full"}},
+        LayoutCase{"Zero3", 4, {"mesh.ep=2", "strategy.zero=3"}},
+        LayoutCase{"Zero3Alone", 3, {"mesh.ep=3", "strategy.zero=3", "strategy.recompute=every:2"}},
+        LayoutCase{"Hybrid", 4, {"mesh.ep=2", "mesh.fsdp=2", "strategy.zero=2"}},
+        LayoutCase{"HybridStages", 4, {"mesh.ep=2", "mesh.fsdp=2", "mesh.pp=2"}},
+        LayoutCase{"Pipeline", 4, {"mesh.ep=2", "mesh.pp=2"}},
+        LayoutCase{
+            "PipelineZeroBubble", 4, {"mesh.ep=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1", "strategy.zero=1"}},
+        LayoutCase{"ByTurns", 2, {"mesh.ep=2", "strategy.interleave_micro_batches=2", "train.micro_batch=3"}},
+        LayoutCase{"OnTheHost", 2, {"mesh.ep=2", "strategy.offload=states"}},
+        LayoutCase{"Window", 2, {"mesh.ep=2", "strategy.offload=window"}},
+        LayoutCase{"WindowZero1", 4, {"mesh.ep=2", "strategy.offload=window", "strategy.zero=1"}},
+        LayoutCase{"WindowZero3", 4, {"mesh.ep=2", "strategy.offload=window", "strategy.zero=3"}}),
     [](const auto& one) { return std::string(one.param.name); });
 
 // An update of the gradients of the step before: as on one rank, whose own follows its definition
@@ -379,13 +381,19 @@ TEST(ExpertsTraining, RanksThatShareTokensHaveRoutersOfWholeSequences) {
           LayoutCase{"Rows", 2, {"mesh.tp=2"}},
           LayoutCase{"ExpertsOfHeads", 4, {"mesh.cp=2", "mesh.ep=4", "strategy.recompute=full"}},
           LayoutCase{"ExpertsOfStages", 8, {"mesh.tp=2", "mesh.ep=2", "mesh.pp=2", "strategy.recompute=every:2"}},
-          LayoutCase{"Stages", 4, {"mesh.cp=2", "mesh.pp=2", "strategy.recompute=every:2"}},
+          LayoutCase{"RowsOfRing", 4, {"mesh.tp=2", "mesh.cp=2", "mesh.ep=2", "strategy.context=ring"}},
           LayoutCase{"RowsZero3", 4, {"mesh.tp=2", "strategy.zero=3", "strategy.recompute=full"}},
           LayoutCase{"RowsOfStages", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1"}},
+          LayoutCase{"RowsOfHeads", 4, {"mesh.tp=2", "mesh.cp=2", "strategy.zero=2", "strategy.recompute=full"}},
+          LayoutCase{"RowsByTurns", 2, {"mesh.tp=2", "strategy.interleave_micro_batches=2", "train.micro_batch=3"}},
+          LayoutCase{"Stages", 4, {"mesh.cp=2", "mesh.pp=2", "strategy.recompute=every:2"}},
+          LayoutCase{
+              "RowsOfRingOfStages",
+              8,
+              {"mesh.tp=2", "mesh.cp=2", "mesh.pp=2", "strategy.context=ring", "strategy.pipeline=zero_bubble_h1"}},
           LayoutCase{"RingOfStages",
                      4,
-                     {"mesh.cp=2", "mesh.pp=2", "strategy.context=ring", "strategy.pipeline=zero_bubble_h1"}},
-          LayoutCase{"RowsByTurns", 2, {"mesh.tp=2", "strategy.interleave_micro_batches=2", "train.micro_batch=3"}}}) {
+                     {"mesh.cp=2", "mesh.pp=2", "strategy.context=ring", "strategy.pipeline=zero_bubble_h1"}}}) {
       if (index++ % one_in(4, 4) != 0) continue;
       const Trained many = train_in_threads(with(run, layout.overrides), layout.ranks, kFewSteps);
       expect_trained_as(many, one, layout.name);
@@ -394,27 +402,9 @@ TEST(ExpertsTraining, RanksThatShareTokensHaveRoutersOfWholeSequences) {
   }
 }
 
-TEST(ExpertsTraining, WhatIsOfWholeSequencesIsRefusedWhereTwoAxesHaveParts) {
-  const auto refusal = [](const std::vector<std::string>& keys, int ranks) -> std::string {
-    try {
-      const std::vector<std::string> none = {"model.experts=6", "model.balance_loss=0", "model.z_loss=0"};
-      train_in_threads(with(with(moe_run(), none), keys), ranks, 1);
-    } catch (const Error& error) {
-      return error.message();
-    }
-    return "";
-  };
-  EXPECT_EQ(refusal({"mesh.tp=2", "mesh.cp=2", "strategy.context=ring"}, 4), "");
-  const auto expect_refused = [&](const std::vector<std::string>& keys, int ranks, const std::string& words) {
-    EXPECT_NE(refusal(keys, ranks).find(words), std::string::npos) << refusal(keys, ranks);
-  };
-  expect_refused(
-      {"mesh.tp=2", "mesh.cp=2", "model.z_loss=0.001"}, 4,
-      "mesh.tp = 2 and mesh.cp = 2 gives each rank a part\n  fix: model.balance_loss = 0 and model.z_loss = 0, ");
-  expect_refused(
-      {"mesh.tp=2", "mesh.cp=2", "model.capacity_factor=1"}, 4,
-      "mesh.tp = 2 and mesh.cp = 2 gives each rank a part\n  fix: model.capacity_factor = 0, or mesh.tp = 1");
-  expect_refused({"mesh.tp=2", "strategy.sequence_parallel=false"}, 2, "fix: strategy.sequence_parallel = true");
+TEST(ExpertsTraining, RefusesTensorRanksThatHaveAllRows) {
+  EXPECT_ERROR(train_in_threads(with(moe_run(), {"mesh.tp=2", "strategy.sequence_parallel=false"}), 2, 1),
+               Code::kBadConfig, "mesh.tp = 2", "fix: strategy.sequence_parallel = true");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "measured_ranks.h"
 #include "random_run.h"
 #include "tests/support/sample.h"
+#include "tests/support/temporary_folder.h"
 
 namespace herd::train {
 namespace {
@@ -288,6 +289,34 @@ TEST(PredictedMemory, OfExpertsOfSeveralRanksIsNeverBelowWhatARankHolds) {
     for (const MeasuredRank& rank : measured_ranks(run, ranks))
       EXPECT_LE(rank.peak, rank.bound) << ranks << " ranks, ep " << ep << ", fsdp " << fsdp << ", zero " << zero
                                        << ", tp " << tp << ", cp " << cp;
+  }
+}
+
+// All tokens of both hosts go to the two experts of rank 0, the worst that can come to a rank, while it hands on tokens
+// of the other host.
+TEST(PredictedMemory, OfExpertsOnTwoHostsHasRoomForRelays) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  const TemporaryFolder folder;
+  spec::RunFile run = spec::parse_run_text(
+      "[model]\nkind = \"moe\"\nlayers = 1\nwidth = 64\nheads = 2\ncontext = 64\nvocab = 40\nffn = 16\nexperts = 8\n"
+      "top_k = 2\nrope_theta = 30\n[data]\nkind = \"random\"\n[train]\nbatch = 16\nmicro_batch = 4\n[mesh]\nep = 4\n"
+      "ranks_per_host = 2\n",
+      "test");
+  run.train.replay_routing = folder.path().string();
+  {
+    RoutingRecorder recorder(folder.path(), 0, 1, false);
+    std::vector<int64_t> samples(static_cast<size_t>(run.train.batch));
+    for (int64_t step = 0; step < 2; ++step) {
+      std::iota(samples.begin(), samples.end(), step * run.train.batch);
+      const auto rows = nn::token_rows(run.train.batch * run.model.context, samples, {.tokens = run.model.context});
+      recorder.routing().add(step, 0, rows, at::arange(2, at::kLong).repeat({std::ssize(rows), 1}));
+    }
+    recorder.write();
+  }
+  const std::vector<MeasuredRank> ranks = measured_ranks(run, 4, family_source(), {}, {.host_of = {0, 0, 1, 1}});
+  for (const MeasuredRank& rank : ranks) {
+    EXPECT_LE(rank.peak, rank.bound);
+    std::printf("%ld bytes bound, %ld measured\n", rank.bound, rank.peak);
   }
 }
 

@@ -206,14 +206,11 @@ inline spec::RunFile drawn(const Combination& c) {
   if (c.pp == 1 && run.strategy.interleave_micro_batches == 1 && c.seed % 5 > 2) run.strategy.order = "layer_major";
   if (c.ep == 1 && c.seed % 7 < 4) draw_codec(c, run);  // neither goes with experts on several ranks
   if (c.ep == 1 && c.seed % 7 >= 4) draw_servers(c, run);
-  // What is of whole sequences goes with ranks that have parts of them along one axis.
-  const bool has_whole = c.tp == 1 || c.cp == 1;
-  if (c.kind == "moe" && !has_whole) run.model.balance_loss = run.model.z_loss = 0;
   if (c.kind == "moe" && c.tp > 1) run.strategy.sequence_parallel = true;
   // In 16 bits choices differ between layouts, and what follows from them more.
   if (c.kind == "moe" && c.precision == "fp32") {
     if (c.seed % 2 == 0) run.model.bias_balancing = 1e-3;
-    if (c.seed % 5 < 2 && has_whole) run.model.capacity_factor = c.seed % 5 == 0 ? 0.7 : 1.25;
+    if (c.seed % 5 < 2) run.model.capacity_factor = c.seed % 5 == 0 ? 0.7 : 1.25;
   }
   // Rounding to int8 changes choices, too.
   if (run.model.bias_balancing == 0 && run.model.capacity_factor == 0) {

@@ -76,7 +76,6 @@ TEST(RunReport, StacksTheBytesOfEachTier_AndTabulatesWhatMovesBetweenThem) {
   EXPECT_EQ(without.find("Copies between tiers"), without.npos);
   for (program::OpMemory& op : report.predicted_memory) op.host_bytes = int64_t{64} << 20, op.file_bytes = 200 << 20;
   report.predicted_traffic = {{"device to host", int64_t{12} << 20, 6e3, 4.5e3}, {"files to host", 200 << 20, 1e5, 0}};
-  report.measured_expert_traffic = {{program::ExpertWay::kRows, int64_t{3} << 20, 4e3, 1e3}};
   report.measured_traffic = {{"device to host", int64_t{12} << 20, 7e3, 7e3}, {"files to host", 200 << 20, 2e5, 5e4}};
   const std::string html = run_report_html(report);
   EXPECT_FALSE(std::regex_search(html, std::regex("(src|href)\\s*=|@import|url\\(http"))) << "it would load something";
@@ -85,6 +84,21 @@ TEST(RunReport, StacksTheBytesOfEachTier_AndTabulatesWhatMovesBetweenThem) {
                             "0.0 %", "25.0 %", "predicted GB/s", "measured hidden"})
     EXPECT_NE(html.find(words), html.npos) << words;
   if (const char* path = std::getenv("HERD_KEEP_REPORT")) std::ofstream(std::string(path) + ".tiers.html") << html;
+}
+
+TEST(RunReport, SaysWhatIsSentToExperts_AndHowManyChoicesAreClose) {
+  RunReport report = some_report();
+  EXPECT_EQ(run_report_html(report).find("Dispatch to experts"), std::string::npos);
+  EXPECT_EQ(run_report_html(report).find("choices of experts that another rounding may change"), std::string::npos);
+  report.predicted_expert_traffic = {{program::ExpertWay::kRows, int64_t{3} << 20, 4e3, 1e3},
+                                     {program::ExpertWay::kOutputs, int64_t{2} << 20, 6e3, 6e3}};
+  report.measured_expert_traffic = {{program::ExpertWay::kRows, int64_t{4} << 20, 8e3, 0},
+                                    {program::ExpertWay::kOutputs, int64_t{5} << 20, 8e3, 4e3}};
+  for (StepMetrics& step : report.metrics) step.close_choices = {0, 1};
+  const std::string html = run_report_html(report);
+  for (const char* words : {"Dispatch to experts", "rows to experts", "outputs back", "3 MiB", "4 MiB", "4 ms",
+                            "25.0 %", "9 MiB", "16 ms", "70.0 %", "400 of 1.64 M tokens and layers"})
+    EXPECT_NE(html.find(words), html.npos) << words;
 }
 
 TEST(RunReport, IsOneFileThatLoadsNothing) {
