@@ -65,7 +65,8 @@ int run_ranks(const TrainOptions& train, const std::string& program) {
 }
 
 Side read_side(const fs::path& folder) {
-  Side side{.folder = folder};
+  Side side;
+  side.folder = folder;
   for (const StepMetrics& step : read_metrics(folder / "metrics.jsonl")) {
     side.losses.push_back(step.loss);
     for (const int64_t tokens : step.close_choices) side.close += tokens;

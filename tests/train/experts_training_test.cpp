@@ -192,7 +192,7 @@ std::string weights_of_close_choices(const std::filesystem::path& root, const sp
 // Of three experts a token the last one and the next are such a pair, so rounding decides between them, and layouts
 // round differently. With the experts that one rank has recorded they train as it does.
 TEST(ExpertsTraining, WithCloseChoicesIsAsOnOneRank_WhereItsRoutingIsReplayed) {
-  constexpr int kFewSteps = 5;
+  constexpr int kFewSteps = 3;
   const TemporaryFolder folder;
   spec::RunFile run = with(moe_run(), {"model.experts=6", "model.top_k=3", "model.frozen=*router.weight"});
   run.model.weights = weights_of_close_choices(folder.path() / "weights", run);
@@ -201,11 +201,13 @@ TEST(ExpertsTraining, WithCloseChoicesIsAsOnOneRank_WhereItsRoutingIsReplayed) {
       train_in_threads(with(run, {"train.micro_batch=12", "train.record_routing=" + routing}), 1, kFewSteps);
   EXPECT_EQ(one.close, std::vector<int64_t>(kFewSteps, run.train.batch * run.model.context * run.model.layers));
   double worst_of_own = 0;
+  int index = 0;
   for (const LayoutCase& layout :
        {LayoutCase{"Experts", 2, {"mesh.ep=2"}},
         LayoutCase{"RecomputedZero1", 4, {"mesh.ep=2", "strategy.zero=1", "strategy.recompute=full"}},
         LayoutCase{"Ring", 2, {"mesh.cp=2", "mesh.ep=2", "strategy.context=ring"}},
         LayoutCase{"Stages", 4, {"mesh.ep=2", "mesh.pp=2", "train.micro_batch=3"}}}) {
+    if (index++ % one_in(3, 3) != 0) continue;
     const Trained own = train_in_threads(with(run, layout.overrides), layout.ranks, kFewSteps);
     EXPECT_EQ(own.close, one.close) << layout.name;
     worst_of_own = std::max(worst_of_own, worst_difference(own.losses, one.losses));
@@ -384,7 +386,9 @@ TEST(ExpertsTraining, RanksThatShareTokensHaveRoutersOfWholeSequences) {
           LayoutCase{"RowsOfRing", 4, {"mesh.tp=2", "mesh.cp=2", "mesh.ep=2", "strategy.context=ring"}},
           LayoutCase{"RowsZero3", 4, {"mesh.tp=2", "strategy.zero=3", "strategy.recompute=full"}},
           LayoutCase{"RowsOfStages", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1"}},
-          LayoutCase{"RowsOfHeads", 4, {"mesh.tp=2", "mesh.cp=2", "strategy.zero=2", "strategy.recompute=full"}},
+          LayoutCase{"RowsOfRingZero2",
+                     4,
+                     {"mesh.tp=2", "mesh.cp=2", "strategy.context=ring", "strategy.zero=2", "strategy.recompute=full"}},
           LayoutCase{"RowsByTurns", 2, {"mesh.tp=2", "strategy.interleave_micro_batches=2", "train.micro_batch=3"}},
           LayoutCase{"Stages", 4, {"mesh.cp=2", "mesh.pp=2", "strategy.recompute=every:2"}},
           LayoutCase{
