@@ -12,8 +12,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "herd/base/check.h"
@@ -26,6 +28,7 @@ namespace {
 
 constexpr std::string_view kMagic = "herd nvme 1\n";
 constexpr int64_t kMaxStripes = 32768;  // or some more: each is a mapping, of which a process may have 65530
+constexpr std::chrono::milliseconds kEndOfOwner{1000};  // how long a file in use is waited for
 constexpr char kPathFix[] = "\n  fix: memory.nvme_path = a folder on a drive of this host, with room";
 
 std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
@@ -187,15 +190,27 @@ void NvmeFile::Part::open_file(bool try_direct) {
   std::filesystem::create_directories(path_.parent_path(), error);
   constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC;
   const auto open_with = [&](int more) { return ::open(path_.c_str(), kFlags | more, 0600); };
-  if (try_direct) fd_ = open_with(O_DIRECT);
-  if (fd_ < 0) {
-    fd_ = open_with(0);
-    if (fd_ >= 0) note_no_direct();
+  // A killed process has its file until the kernel is done with its requests, some milliseconds longer than it lives.
+  const auto until = std::chrono::steady_clock::now() + kEndOfOwner;
+  while (true) {
+    bool direct = try_direct;
+    if (direct) fd_ = open_with(O_DIRECT);
+    if (fd_ < 0) {
+      fd_ = open_with(0);
+      direct = false;
+    }
+    if (fd_ < 0)
+      throw Error(Code::kStorage, "can't open " + printable(path_.string()) + ": " + std::strerror(errno) + kPathFix);
+    struct stat status = {};
+    const bool is_ours = ::flock(fd_, LOCK_EX | LOCK_NB) == 0 && ::fstat(fd_, &status) == 0;
+    if (is_ours && status.st_nlink > 0) {  // else its owner has removed it meanwhile
+      if (!direct) note_no_direct();
+      return;
+    }
+    ::close(std::exchange(fd_, -1));
+    if (!is_ours && std::chrono::steady_clock::now() > until) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  if (fd_ < 0)
-    throw Error(Code::kStorage, "can't open " + printable(path_.string()) + ": " + std::strerror(errno) + kPathFix);
-  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
-  ::close(fd_);
   throw Error(Code::kBadConfig, printable(path_.string()) +
                                     " is in use by another process\n  fix: memory.nvme_path = a folder of this run's "
                                     "own, or end that process");

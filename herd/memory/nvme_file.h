@@ -52,9 +52,9 @@ class NvmeFile {
     bool try_direct = true, try_ring = true;  // false: as where the kernel refuses them
   };
 
-  // Makes the folders and the files, with room for all of it. Throws kBadConfig where a file is another run's or is in
-  // use, and kStorage where a drive is too small or a folder can't be written. The messages name the file and
-  // `memory.nvme_path`.
+  // Makes the folders and the files, with room for all of it. Throws kBadConfig where a file is another run's, or is in
+  // use and stays so for a second, and kStorage where a drive is too small or a folder can't be written. The messages
+  // name the file and `memory.nvme_path`.
   explicit NvmeFile(Options options);
   ~NvmeFile();  // removes the files
   NvmeFile(const NvmeFile&) = delete;

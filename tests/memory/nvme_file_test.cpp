@@ -2,17 +2,21 @@
 // wrong is named.
 #include "herd/memory/nvme_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "herd/base/error.h"
 #include "tests/support/temporary_folder.h"
@@ -212,6 +216,24 @@ TEST(NvmeFile, LeavesNothing_AndIsTakenOverByItsOwnRunAlone) {
   std::ofstream(folder / "rank0") << "somebody's text";
   EXPECT_THAT(message_of([&] { NvmeFile(options("one")); }, Code::kBadConfig), HasSubstr("no file that herd keeps"));
   EXPECT_EQ(read_text(folder / "rank0"), "somebody's text");
+}
+
+// A killed process holds its file a little longer than it lives; one that ends removes it.
+TEST(NvmeFile, WaitsForAnOwnerThatIsJustEnding) {
+  for (const bool removes : {false, true}) {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder / "rank0";
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT, 0600);
+    ASSERT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0);
+    std::thread owner([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (removes) ::unlink(path.c_str());
+      ::close(fd);
+    });
+    const NvmeFile file({.paths = {path}, .bytes = kNvmeBlock, .run = "one", .contents = ""});
+    owner.join();
+    EXPECT_THAT(read_text(path), HasSubstr("herd nvme 1\none\n")) << "the file that has this name";
+  }
 }
 
 TEST(NvmeFile, NamesAFileThatIsTooShort_AndWhatTheSystemRefuses) {
