@@ -198,7 +198,7 @@ void check_rules(const RunFile& run) {
           "strategy.interleave_micro_batches = " +
               std::to_string(run.strategy.interleave_micro_batches),
           "strategy.interleave_micro_batches = 1");
-  require(run.strategy.direct_host == "none" || run.strategy.offload == "window",
+  require(run.strategy.direct_host == "none" || run.strategy.offload == "window" || run.strategy.offload == "nvme_all",
           "strategy.direct_host = \"" + run.strategy.direct_host +
               "\" reads weights that strategy.offload = \"window\" keeps on the host, got strategy.offload = \"" +
               run.strategy.offload + "\"",

@@ -270,9 +270,11 @@ std::vector<Key> make_keys() {
           {},
           "stages of the pipeline on each of its ranks; auto = 2 for interleaved and zero_bubble_v, else 1"},
       text("strategy", "offload", Effect::kLayout, HERD_FIELD(strategy.offload),
-           {"none", "states", "window", "nvme", "nvme_gradients"},
+           {"none", "states", "window", "nvme", "nvme_gradients", "nvme_all"},
            "what leaves the device's memory: states = optimizer states, to the host, where updates run; nvme = those, "
-           "to files of each rank; nvme_gradients = gradients, too; window = states and weights, to the host"),
+           "to files of each rank; nvme_gradients = gradients, too; window = states and weights, to the host; nvme_all "
+           "= "
+           "states, gradients and weights, to files"),
       Key{"strategy",
           "window",
           Effect::kLayout,
@@ -281,7 +283,8 @@ std::vector<Key> make_keys() {
           1e6,
           false,
           {},
-          "with offload = window, of how many passes over blocks weights may be on the device at once, the running one "
+          "with offload = window or nvme_all, of how many passes over blocks weights may be on the device at once, the "
+          "running one "
           "included; auto = as few as nearly hide the copies"},
       Key{"strategy",
           "file_layers",
@@ -294,7 +297,8 @@ std::vector<Key> make_keys() {
           "with offload = window, how many of the last layers keep weights and states in files of memory.nvme_path, "
           "from which they pass through the host; auto = as few as memory.host_budget asks for"},
       text("strategy", "direct_host", Effect::kLayout, HERD_FIELD(strategy.direct_host), {},
-           "with offload = window, blocks whose passes read weights straight from the host's memory and wait for no "
+           "with offload = window or nvme_all, blocks whose passes read weights straight from the host's memory and "
+           "wait for no "
            "copy: names such as embedding, h.3 and head, or patterns with *, separated by blanks; auto = those at both "
            "ends of the chain with which the step is predicted to be shortest"),
       text("strategy", "offload_activations", Effect::kLayout, HERD_FIELD(strategy.offload_activations),

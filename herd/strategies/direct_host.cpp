@@ -77,7 +77,7 @@ Technique direct_host_row() {
           .supports = {{"strategy.direct_host", {}}},
           .adapt =
               [](spec::RunFile& run) {
-                if (run.strategy.offload != "window") run.strategy.direct_host = "none";
+                if (!has_window(run)) run.strategy.direct_host = "none";
               }};
 }
 

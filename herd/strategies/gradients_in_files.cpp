@@ -9,6 +9,7 @@
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 #include "herd/strategies/gradient_clipping.h"
+#include "herd/strategies/weight_window.h"
 #include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
@@ -22,23 +23,23 @@ using program::ValueKind;
 
 namespace {
 
-constexpr char kOffload[] = "nvme_gradients";
-
 // Tells whether an op brings a gradient to the host.
 bool evicts_gradient(const Op& op) {
   return op.kind == OpKind::kEvict && op.reads.at(0).kind == ValueKind::kGradient && op.reads[0].tier == Tier::kDevice;
 }
 
 void refuse(const StepContext& step) {
-  const auto fail = [](const std::string& why, const std::string& fix) {
-    throw Error(Code::kBadConfig, "strategy.offload = \"" + std::string(kOffload) + "\" " + why + "\n  fix: " + fix +
-                                      ", or strategy.offload = \"nvme\"");
+  const auto fail = [&](const std::string& why, const std::string& fix) {
+    throw Error(Code::kBadConfig, "strategy.offload = \"" + step.run.strategy.offload + "\" " + why +
+                                      "\n  fix: " + fix + ", or strategy.offload = \"" +
+                                      (has_window(step.run) ? "window" : "nvme") + "\"");
   };
-  const int stage = zero_stage(step.run, step.layout);
-  if (step.layout.gradient_ranks() > 1 && (stage < 2 || step.run.strategy.shard != "slices"))
-    fail("writes what a rank updates of each gradient, and strategy.zero = " + std::to_string(stage) +
-             " with strategy.shard = \"" + step.run.strategy.shard + "\" keeps whole gradients",
-         "strategy.zero = 2 with strategy.shard = \"slices\"");
+  const int stage = zero_stage(step.run, step.layout), least = has_window(step.run) ? 3 : 2;
+  if (step.layout.gradient_ranks() > 1 && (stage < least || step.run.strategy.shard != "slices"))
+    fail("writes what a rank updates of each " + std::string(least > 2 ? "weight and " : "") +
+             "gradient, and strategy.zero = " + std::to_string(stage) + " with strategy.shard = \"" +
+             step.run.strategy.shard + "\" keeps whole " + (stage < 2 ? "gradients" : "weights"),
+         "strategy.zero = " + std::to_string(least) + " with strategy.shard = \"slices\"");
   if (step.layout.micro_batches > 1 && step.run.strategy.order != "layer_major")
     fail("writes each gradient once a step, and " + std::to_string(step.layout.micro_batches) +
              " micro-batches add to it, one after the other",
@@ -90,7 +91,9 @@ Program GradientsInFiles::rewrite(Program step) const {
   return step;
 }
 
-bool has_gradients_in_files(const spec::RunFile& run) { return run.strategy.offload == kOffload; }
+bool has_gradients_in_files(const spec::RunFile& run) {
+  return run.strategy.offload == "nvme_gradients" || run.strategy.offload == "nvme_all";
+}
 
 Technique gradients_in_files_row() {
   return {.name = "gradients in files",
@@ -99,7 +102,7 @@ Technique gradients_in_files_row() {
             refuse(step);
             return std::make_unique<GradientsInFiles>();
           },
-          .supports = {{"strategy.offload", {kOffload}}}};
+          .supports = {{"strategy.offload", {"nvme_gradients", "nvme_all"}}}};
 }
 
 }  // namespace herd::strategies

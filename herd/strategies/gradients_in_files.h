@@ -6,6 +6,8 @@
 //   It is written and read once a step, 8 bytes a parameter in fp32 beside the 24 of weights and states. So each
 //   gradient must be complete after one series of passes: with one micro-batch, or with all of them through a layer
 //   before the next, and in shards or on a rank that is alone. It follows the rewrites that say where updates stand.
+//   With strategy.offload = "nvme_all" weights pass from the file to passes, too (weight_window.h), so that the device
+//   keeps nothing of a parameter from step to step.
 // Source: Rajbhandari et al. 2021, arXiv:2104.07857, section 5.   Threads: pure.
 #pragma once
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "herd/program/program_names.h"
-#include "herd/strategies/gradients_in_files.h"
+#include "herd/strategies/weight_window.h"
 
 namespace herd::strategies {
 
@@ -179,9 +179,10 @@ program::Program HostStates::rewrite(program::Program step) const {
 
 namespace {
 
-// Returns the elements of a piece of an update; 0 where the host keeps the states.
+// Returns the elements of a piece of an update; 0 where the host keeps the states, or passes fetch whole weights from
+// it.
 int64_t piece_elements(const StepContext& step) {
-  if (step.run.strategy.offload != "nvme" && !has_gradients_in_files(step.run)) return 0;
+  if (!step.run.strategy.offload.starts_with("nvme") || has_window(step.run)) return 0;
   const int64_t gradients = std::max<int64_t>(1, step.run.strategy.bucket / size_of(step.model.gradient_dtype));
   return in_blocks(gradients);
 }

@@ -174,9 +174,8 @@ Program ValuesInFiles::rewrite(Program step) const {
 Technique values_in_files_row() {
   return {.name = "values in files",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            if (has_gradients_in_files(step.run))
-              return std::make_unique<ValuesInFiles>(groups_from_layer(step, 0), /*gradients=*/true);
-            if (step.run.strategy.offload == "nvme") return std::make_unique<ValuesInFiles>(groups_from_layer(step, 0));
+            if (step.run.strategy.offload.starts_with("nvme"))
+              return std::make_unique<ValuesInFiles>(groups_from_layer(step, 0), has_gradients_in_files(step.run));
             if (step.run.strategy.file_layers <= 0) return nullptr;
             check_files(step);
             const auto first = static_cast<int>(num_layers(step.model) - step.run.strategy.file_layers);

@@ -1,6 +1,8 @@
 // ZeRO-Infinity's last tier: what the host keeps of a parameter group from step to step lies in files, and the host has
 // buffers through which it passes.
 //   With strategy.offload = "nvme" these are the states of all groups, and with fp32 the weights that updates work on.
+//   With "nvme_all" they are weights, gradients and states of all groups, and weights pass to the device before each
+//   pass that reads them.
 //   With a window they are the weights and states of the last strategy.file_layers layers, so that a pass gets its
 //   weights from a file by way of the host: fetch (lane io), fetch (lane copy-in).
 //   Before an op that reads such a value on the host, the lane io fetches it, one such op ahead in the order of the

@@ -20,8 +20,6 @@ namespace {
 
 constexpr int64_t kDefaultWindow = 2;  // where the run file leaves the number open
 
-bool has_window(const spec::RunFile& run) { return run.strategy.offload == "window"; }
-
 bool is_device_weight(const Value& value) {
   return value.kind == program::ValueKind::kWeight && value.tier == Tier::kDevice;
 }
@@ -33,13 +31,18 @@ Value waiting(const Value& value) { return in_tier(value, Tier::kHost); }
 // Throws kBadConfig for what does not go with weights that wait on the host.
 void check_beside_window(const StepContext& step) {
   if (zero_stage(step.run, step.layout) == 3 && step.run.strategy.gather_codec != "none")
-    throw Error(Code::kBadConfig, "strategy.offload = \"window\" does not go with strategy.gather_codec = \"" +
+    throw Error(Code::kBadConfig, "strategy.offload = \"" + step.run.strategy.offload +
+                                      "\" does not go with strategy.gather_codec = \"" +
                                       step.run.strategy.gather_codec +
                                       "\": encoded shards stay on the device, and the window's wait on the host\n  "
                                       "fix: strategy.gather_codec = \"none\", or strategy.offload = \"states\"");
 }
 
 }  // namespace
+
+bool has_window(const spec::RunFile& run) {
+  return run.strategy.offload == "window" || run.strategy.offload == "nvme_all";
+}
 
 program::Program WeightWindow::rewrite(program::Program step) const {
   std::map<Value, int64_t> kept;  // what the device has from step to step, and its bytes

@@ -9,6 +9,7 @@
 //   ZeRO-3         A rank's shard waits on the host. It is fetched before each gather: fetch(w.shard.host -> w.shard),
 //                  all_gather(w.shard -> w), both into buffers of the pool, so that each rank's link carries 1/n of the
 //                  weights (ZeRO-Infinity). Groups that are kept whole (strategy.keep_whole) are so on the host.
+//   Files         With strategy.offload = "nvme_all" weights pass through the host (values_in_files.h).
 // Source: Sun et al. 2022, STRONGHOLD, SC22, section III; Rajbhandari et al. 2021, arXiv:2104.07857, section 6.1.
 #pragma once
 
@@ -29,6 +30,9 @@ class WeightWindow final : public Strategy {
  private:
   const std::vector<int> layers_;
 };
+
+// Tells whether weights wait on the host, or in files from which they pass through it.
+bool has_window(const spec::RunFile& run);
 
 // Returns the step with a fetch of weights from the host before each pass, or gather for a pass, that needs one, in
 // place of all fetches of weights. `layers` has the layer of each block.

@@ -6,6 +6,7 @@
 #include "herd/program/program_names.h"
 #include "herd/spec/model_states.h"
 #include "herd/strategies/each_pass.h"
+#include "herd/strategies/weight_window.h"
 
 namespace herd::strategies {
 
@@ -22,7 +23,7 @@ constexpr int64_t kDefaultAhead = 1;  // where the run file leaves the number op
 // Beside a window of weights, strategy.window is the size of the pool (weight_window.h), and wholes would lie on the
 // host.
 bool spends_device_memory(const spec::RunFile& run, const spec::Layout& layout) {
-  return zero_stage(run, layout) == 3 && run.strategy.offload != "window";
+  return zero_stage(run, layout) == 3 && !has_window(run);
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ using program::Tier;
 using program::Value;
 using program::ValueKind;
 
-spec::RunFile gradients_run(int dp, int zero, int64_t layers = 3) {
-  spec::RunFile run = offload_run(dp, zero, layers, "nvme_gradients");
+spec::RunFile gradients_run(int dp, int zero, int64_t layers = 3, const std::string& offload = "nvme_gradients") {
+  spec::RunFile run = offload_run(dp, zero, layers, offload);
   run.strategy.order = "layer_major";
   return run;
 }
@@ -50,6 +50,9 @@ TEST(GradientsInFiles, ProveWithWhatTheyGoWith) {
             if (index % 2 == 0) run.train.batch = dp, run.strategy.order = "micro_batch_major";
             if (index % 4 == 0) run.model.frozen = "h.1.*";
             if (dp == 4) run.mesh.fsdp = 2;
+            if (zero != 2 && index % 5 < 3) run.strategy.offload = "nvme_all", run.strategy.window = 1 + index % 3;
+            if (zero == 0 && index % 3 == 0 && run.strategy.offload == "nvme_all")
+              run.strategy.direct_host = "embedding head*";
             const auto steps = steps_of(run, dp * tp * cp);
             EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
           }
@@ -62,6 +65,8 @@ TEST(GradientsInFiles, ProveWithWhatTheyGoWith) {
 TEST(GradientsInFiles, AreReadByPeople) {
   testing_support::expect_golden("tests/strategies/golden/gradients_in_files_zero2_dp2.txt",
                                  to_text(steps_of(gradients_run(2, 2, 1), 2)[1]));
+  testing_support::expect_golden("tests/strategies/golden/all_in_files_zero3_dp2.txt",
+                                 to_text(steps_of(gradients_run(2, 3, 1, "nvme_all"), 2)[1]));
 }
 
 // Files have each gradient that the rank updates beside weights and states, and move it once each way. The device has
@@ -94,10 +99,49 @@ TEST(GradientsInFiles, LeaveTheDeviceAFewGradients_AndMoveEachOnceEachWay) {
   }
 }
 
+// With weights and states beside them the device keeps nothing of a parameter, and the host buffers, however many
+// layers there are. The file has 16 bytes a parameter in fp32, and moves what passes and updates read and updates make.
+TEST(GradientsInFiles, LeaveNothingElsewhere_WhereWeightsAndStatesAreInFilesToo) {
+  const auto step_of = [](int64_t layers, int dp) {
+    spec::RunFile run = gradients_run(dp, dp > 1 ? 3 : 0, layers, "nvme_all");
+    run.model.width = 64, run.strategy.recompute = "full", run.strategy.offload_activations = "nvme";
+    run.strategy.bucket = 25 << 20;
+    return std::pair(steps_of(run, dp)[0], spec::program_table(run, 1));
+  };
+  for (const int dp : {1, 2}) {
+    const auto [few, model_of_few] = step_of(6, dp);
+    const auto [many, model] = step_of(12, dp);
+    int64_t of_parameters = 0, of_weights = 0;
+    for (const auto& [value, info] : many.values) {
+      const bool is_of_parameter =
+          value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient || value.kind == ValueKind::kState;
+      EXPECT_TRUE(!is_of_parameter || info.persistent == (value.tier == Tier::kNvme)) << value_name(many.mesh, value);
+      if (is_of_parameter && info.persistent) of_parameters += info.bytes;
+      if (value.kind == ValueKind::kWeight && info.persistent) of_weights += info.bytes;
+    }
+    EXPECT_GE(of_parameters, 16 * model.parameters() / dp);
+    EXPECT_LE(of_parameters,
+              16 * model.parameters() / dp + static_cast<int64_t>(model.groups.size()) * 4 * (4096 + 64));
+    for (const Tier tier : {Tier::kDevice, Tier::kHost})
+      EXPECT_LT(peak_bound(many, tier).bytes - peak_bound(few, tier).bytes, 6 * 1024) << dp;
+    int64_t read = 0, written = 0;
+    for (const Op& op : many.ops) {
+      if (op.lane != Lane::kIo || op.kind == OpKind::kRelease) continue;
+      for (const Value& value : op.reads)
+        if (value.kind != ValueKind::kActivation)
+          (op.kind == OpKind::kFetch ? read : written) += many.values.at(value).bytes;
+    }
+    EXPECT_EQ(written, of_parameters);
+    EXPECT_GT(read, of_parameters);
+    EXPECT_LE(read, of_parameters + 2 * of_weights);  // for the update, for forward and for backward
+  }
+}
+
 TEST(GradientsInFiles, MutantsAreFound) {
-  for (const int64_t width : {8, 64}) {
-    for (const bool has_norm : {true, false}) {
-      spec::RunFile run = gradients_run(2, 2, 2);
+  for (const std::string offload : {"nvme_gradients", "nvme_all"}) {
+    for (const auto& [width, has_norm] : {std::pair(8, true), {8, false}, {64, true}, {64, false}}) {
+      if (offload == "nvme_all" && has_norm == (width == 64)) continue;
+      spec::RunFile run = gradients_run(2, offload == "nvme_all" ? 3 : 2, 2, offload);
       run.model.width = width, run.strategy.bucket = 4 * 8192;
       if (!has_norm) run.optimizer.clip = 0, run.health.check_finite = false;
       const auto steps = steps_of(run, 2);
@@ -147,6 +191,10 @@ TEST(GradientsInFiles, NameWhatTheyDoNotGoWith) {
   run.mesh.tp = 2;
   EXPECT_ERROR(steps_of(run, 4), Code::kBadConfig, "mesh.tp = 2", "fix: optimizer.clip = 0");
   run = gradients_run(2, 2);
+  run.strategy.offload = "nvme_all";
+  EXPECT_ERROR(steps_of(run, 2), Code::kBadConfig, "strategy.offload = \"nvme_all\"", "strategy.zero = 2",
+               "keeps whole weights", "fix: strategy.zero = 3", "or strategy.offload = \"window\"");
+  run.strategy.offload = "nvme_gradients";
   run.strategy.delayed_update = true;
   EXPECT_ERROR(steps_of(run, 2), Code::kBadConfig, "strategy.delayed_update", "nvme_gradients");
 }

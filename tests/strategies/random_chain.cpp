@@ -225,6 +225,9 @@ ChainRun random_layout(std::mt19937& random, const spec::ModelTable& chain, cons
   const bool is_own = dp * fsdp == 1 || spec::stated_zero_stage(run) >= 2;
   if (run.strategy.offload == "nvme" && !run.strategy.delayed_update && writes_once && is_own && chance(apart, 0.7))
     run.strategy.offload = "nvme_gradients";
+  const bool has_shards = dp * fsdp == 1 || spec::stated_zero_stage(run) == 3;
+  if (run.strategy.offload == "window" && writes_once && has_shards && chance(apart, 0.7))
+    run.strategy.offload = "nvme_all", run.strategy.file_layers = spec::kAuto;
   out.ranks += static_cast<int>(run.strategy.dedicated_servers);
   if (pp == 1) return out;
   if (order != "file") {

@@ -377,19 +377,19 @@ TEST(PredictedMemory, OfEveryTierIsThatOfAModelOfEightTimesTheDevicesBudget) {
   run.strategy.recompute = "full", run.strategy.zero = 3;
   run.strategy.prefetch = 1, run.strategy.keep_whole = 0;
   for (const auto& [offload, file_layers, precision] :
-       {std::tuple("window", 0, "fp32"), {"window", 24, "fp32"}, {"nvme", 0, "bf16"}}) {
+       {std::tuple("window", 0, "fp32"), {"window", 24, "fp32"}, {"nvme", 0, "bf16"}, {"nvme_all", 0, "fp32"}}) {
     run.strategy.offload = offload, run.strategy.file_layers = file_layers, run.strategy.precision = precision;
     const auto states = 16 * spec::program_table(run, 1).parameters();
     const std::string text = std::string(offload) + ", " + std::to_string(file_layers) + " layers in files";
     for (const MeasuredRank& rank : measured_ranks(run, kRanks)) {
       EXPECT_LE(8 * rank.bound, states) << text;
       EXPECT_LE(rank.peak, rank.bound) << text;
-      EXPECT_GE(static_cast<double>(rank.peak), 0.97 * static_cast<double>(rank.in_order) - 8192) << text;
+      EXPECT_GE(static_cast<double>(rank.peak), 0.97 * static_cast<double>(rank.in_order) - 16384) << text;
       EXPECT_NEAR(static_cast<double>(rank.host), static_cast<double>(rank.host_bound),
                   0.03 * static_cast<double>(rank.host_bound))
           << text;
       EXPECT_EQ(rank.file, rank.file_bound) << text;
-      EXPECT_EQ(rank.file > 0, file_layers > 0 || std::string_view(offload) == "nvme") << text;
+      EXPECT_EQ(rank.file > 0, file_layers > 0 || run.strategy.offload.starts_with("nvme")) << text;
       std::printf("%s: %ld of %ld bytes on the device, %ld of %ld on the host, %ld in files; all states %ld\n",
                   text.c_str(), rank.peak, rank.bound, rank.host, rank.host_bound, rank.file, states);
     }

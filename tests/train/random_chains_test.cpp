@@ -61,13 +61,13 @@ DrawnTraining drawn_training(uint32_t seed, const std::string& order_file, int64
   run.optimizer.lr = 3e-3;
   run.optimizer.schedule = "constant";
   run.model.frozen = out.model.frozen;
-  if (run.strategy.offload == "window") {
+  if (run.strategy.offload == "window" || run.strategy.offload == "nvme_all") {
     run.strategy.window = in(1, 3);
     const auto& blocks = out.model.chain.blocks();
     const bool is_whole = run.strategy.zero < 3 && run.mesh.fsdp == 1;
     if (is_whole && in(0, 1) == 1)
       run.strategy.direct_host = blocks[static_cast<size_t>(in(0, static_cast<int64_t>(blocks.size()) - 1))].name;
-    if (run.strategy.zero == 3 || (run.strategy.zero == 0 && run.mesh.fsdp == 1))
+    if (run.strategy.offload == "window" && (run.strategy.zero == 3 || (run.strategy.zero == 0 && run.mesh.fsdp == 1)))
       run.strategy.file_layers = in(0, static_cast<int64_t>(blocks.size()));
   }
   out.text = "seed " + std::to_string(seed) + ": " + out.layout.text() + " direct " + run.strategy.direct_host +
@@ -148,7 +148,7 @@ TEST(RandomChains, HoldWhatIsPredicted_AndNeverMore) {
     // that hold something of all micro-batches or of owned groups.
     const bool has_segments = run.strategy.recompute != "none" && run.strategy.recompute != "full";
     const bool has_more_in_flight = run.strategy.order == "layer_major" || run.strategy.shard == "layers";
-    const bool has_window = run.strategy.offload == "window";
+    const bool has_window = run.strategy.offload == "window" || run.strategy.offload == "nvme_all";
     const int percent = 3 + 5 * has_segments + 5 * has_window + 5 * has_more_in_flight;
     for (const MeasuredRank& rank : ranks) {
       EXPECT_LE(rank.peak, rank.bound) << drawn.text;

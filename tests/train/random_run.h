@@ -147,14 +147,18 @@ inline void draw_schedule(const Combination& c, spec::RunFile& run) {
   run.strategy.credit = static_cast<int64_t>(c.seed / 5 % 6);
 }
 
-// Where each gradient is complete after one series of passes, it may wait in a file.
+// Where each gradient is complete after one series of passes, it may wait in a file, and weights with it.
 inline void draw_gradients_in_files(const Combination& c, spec::RunFile& run) {
   const bool has_norm = run.optimizer.clip > 0 || run.health.check_finite || c.precision == "fp16";
   const bool is_split = run.mesh.pp > 1 || c.tp > 1 || c.ep > 1;
-  const bool is_own = c.ranks == c.tp * run.mesh.pp || spec::stated_zero_stage(run) >= 2;
-  if (run.strategy.offload == "nvme" && !run.strategy.delayed_update && is_own && run.strategy.shard == "slices" &&
-      (c.micro_batches == 1 || run.strategy.order == "layer_major") && !(has_norm && is_split) && run.mesh.pp == 1)
-    run.strategy.offload = "nvme_gradients";
+  const bool is_alone = c.ranks == c.tp * run.mesh.pp;
+  const int64_t stage = spec::stated_zero_stage(run);
+  if (run.strategy.delayed_update || run.strategy.shard != "slices" || (has_norm && is_split) || run.mesh.pp > 1 ||
+      (c.micro_batches > 1 && run.strategy.order != "layer_major"))
+    return;
+  if (run.strategy.offload == "nvme" && (is_alone || stage >= 2)) run.strategy.offload = "nvme_gradients";
+  if (run.strategy.offload == "window" && (is_alone || stage == 3))
+    run.strategy.offload = "nvme_all", run.strategy.file_layers = spec::kAuto;
 }
 
 // Width up to 64, of heads of any width; up to 5 layers; sizes mostly odd; dropout always on; a batch that the ranks
@@ -244,9 +248,9 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          run.strategy.gather_codec + (run.strategy.secondary_shard ? " inside hosts" : "") + ", sync " +
          run.strategy.sync + " of " + std::to_string(run.strategy.servers) + ", " + run.strategy.schedule + " " +
          std::to_string(run.strategy.partition_bytes) + " " + std::to_string(run.strategy.credit) + ", offload " +
-         c.offload + (run.strategy.delayed_update ? " delayed" : "") + " direct " + run.strategy.direct_host +
-         " and activations " + run.strategy.offload_activations + ", " + std::to_string(c.micro_batches) +
-         " micro-batches | " + m.kind +
+         run.strategy.offload + (run.strategy.delayed_update ? " delayed" : "") + " direct " +
+         run.strategy.direct_host + " and activations " + run.strategy.offload_activations + ", " +
+         std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
          (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts, " +
                            std::to_string(m.dense_layers) + " dense layers"
                      : "") +
