@@ -27,7 +27,7 @@ using testing::Not;
 
 constexpr int64_t kSteps = 4, kFaultyStep = 2;
 constexpr Rank kVictim = 1;
-constexpr JobLayout kJob = {.ranks = 2, .zero = 1, .in_files = true};
+constexpr JobLayout kJob = {.ranks = 2, .zero = 1, .offload = "nvme"};
 constexpr auto kPatience = std::chrono::seconds(20);  // in which the ranks end, on a busy machine too
 
 spec::RunFile faulty_job() {

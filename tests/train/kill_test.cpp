@@ -29,7 +29,7 @@ struct Precision {
 
 spec::RunFile small_run(const Precision& precision, double clip) {
   spec::RunFile run = spec::parse_run_text(
-      "[model]\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 8\nvocab = 40\ndropout = 0.1\n[data]\nkind = \"random\"\n"
+      "[model]\nlayers = 2\nwidth = 40\nheads = 2\ncontext = 8\nvocab = 40\ndropout = 0.1\n[data]\nkind = \"random\"\n"
       "[train]\nsteps = " +
           std::to_string(kSteps) + "\nbatch = 12\nmicro_batch = 2\n[optimizer]\nlr = 1e-2\n",
       "test");
@@ -142,7 +142,10 @@ std::string name_of(const testing::TestParamInfo<Move>& move) {
   const auto name = [](const JobLayout& job) {
     return std::to_string(job.ranks) + "Ranks" +
            (job.servers > 0 ? "Servers" + std::to_string(job.servers) : "Zero" + std::to_string(job.zero)) +
-           (job.in_files ? "InFiles" : "");
+           (job.offload == "nvme"             ? "InFiles"
+            : job.offload == "nvme_gradients" ? "GradientsInFiles"
+            : job.offload == "nvme_all"       ? "AllInFiles"
+                                              : "");
   };
   return name(move.param.from) + "To" + name(move.param.to) + "In" + move.param.precision.name;
 }
@@ -153,7 +156,10 @@ INSTANTIATE_TEST_SUITE_P(Moves, KilledJob,
                                          Move{{3, 1}, {2, 2}, {"bf16", "fp32", 4 * 0x1p-8}},
                                          Move{{2, 1}, {2, 1}, {"fp16", "fp32"}}, Move{{3, 0, 2}, {2, 1}, {}, 0},
                                          Move{{2, 0}, {3, 3}, {"fp16", "fp32", 4 * 0x1p-11}},
-                                         Move{{2, 3, 0, true}, {2, 3, 0, true}}, Move{{2, 1, 0, true}, {3, 2}}),
+                                         Move{{2, 3, 0, "nvme"}, {2, 3, 0, "nvme"}}, Move{{2, 1, 0, "nvme"}, {3, 2}},
+                                         Move{{2, 2, 0, "nvme_gradients"}, {2, 2, 0, "nvme_gradients"}},
+                                         Move{{2, 3, 0, "nvme_gradients"}, {1, 0, 0, "nvme_all"}},
+                                         Move{{2, 3, 0, "nvme_all"}, {2, 3, 0, "nvme_all"}}),
                          name_of);
 
 }  // namespace

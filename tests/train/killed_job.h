@@ -15,6 +15,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "herd/bridge/tensor_buffer.h"
@@ -51,8 +52,8 @@ struct Death {
 
 struct JobLayout {
   int ranks = 1, zero = 0;
-  int servers = 0;        // with parameter servers; 0 = all-reduce
-  bool in_files = false;  // true: states, and activations between passes, are in a file of each rank
+  int servers = 0;                    // with parameter servers; 0 = all-reduce
+  std::string_view offload = "none";  // to a file of each rank, where activations are between passes, too; in pieces
   auto operator<=>(const JobLayout&) const = default;
 };
 
@@ -112,8 +113,10 @@ inline std::string file_of(const char* what, Rank rank) { return std::string(wha
 inline void set_layout(spec::RunFile& run, const JobLayout& layout) {
   run.strategy.zero = layout.zero;
   if (layout.servers > 0) run.strategy.sync = "server", run.strategy.servers = layout.servers;
-  if (layout.in_files)
-    run.strategy.offload = run.strategy.offload_activations = "nvme", run.strategy.recompute = "full";
+  if (layout.offload == "none") return;
+  run.strategy.offload = layout.offload, run.strategy.offload_activations = "nvme", run.strategy.recompute = "full";
+  run.strategy.bucket = 4096;
+  if (layout.offload != "nvme") run.strategy.order = "layer_major";  // each gradient is complete before it leaves
 }
 
 // A rank of the job, from the newest whole checkpoint to the last step.

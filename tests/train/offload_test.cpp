@@ -2,12 +2,26 @@
 // that keeps all on the device, and memory is what the step says. By default a slice of the product; HERD_FULL_TESTS=1
 // runs all of it.
 #include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/modules/transformerlayer.h>
+#include <torch/types.h>
 
 #include "herd/program/memory_bound.h"
 #include "herd/program/passes.h"
 #include "herd/strategies/gradient_clipping.h"
+#include "herd/train/train_chain.h"
+#include "plain_loop.h"
 #include "tests/support/sample.h"
 #include "train_in_threads.h"
+
+namespace herd::train::own_model {
+#define main run_own_model
+#include "examples/own_model.cpp"
+#undef main
+}  // namespace herd::train::own_model
 
 namespace herd::train {
 namespace {
@@ -129,13 +143,16 @@ TEST(Offload, KeepsGradientsInFiles_WithTheSameBits_AndTheMemoryThatIsPredicted)
         const std::string what = precision + " ranks " + std::to_string(ranks) + " " + order;
         run.strategy.offload = "nvme";
         const Trained kept = train_in_threads(run, ranks, kSteps);
-        run.strategy.offload = "nvme_gradients";
-        const Trained moved = train_in_threads(run, ranks, kSteps);
-        expect_same_bits(kept, moved, what + ": ");
-        expect_memory_as_predicted(moved, what);
-        EXPECT_LT(program::peak_bound(moved.step, Tier::kDevice).bytes,
-                  program::peak_bound(kept.step, Tier::kDevice).bytes)
-            << what;
+        for (const std::string offload : {"nvme_gradients", "nvme_all"}) {
+          if (offload == "nvme_all" && zero == 2) continue;  // whole weights are in no rank's file
+          run.strategy.offload = offload;
+          const Trained moved = train_in_threads(run, ranks, kSteps);
+          expect_same_bits(kept, moved, offload + " " + what + ": ");
+          expect_memory_as_predicted(moved, offload + " " + what);
+          EXPECT_LT(program::peak_bound(moved.step, Tier::kDevice).bytes,
+                    program::peak_bound(kept.step, Tier::kDevice).bytes)
+              << offload << " " << what;
+        }
       }
     }
   }
@@ -191,11 +208,12 @@ TEST(Offload, ReadsWeightsOnTheHost_WithTheBitsOfAWindow) {
   setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
   int index = 0;
   for (const std::string precision : {"fp32", "bf16", "fp16"}) {
-    for (const auto& [tp, pp, data] : {std::tuple(1, 1, 1), {1, 1, 2}, {2, 1, 1}, {1, 2, 1}}) {
+    for (const auto& [tp, pp, data] :
+         {std::tuple(1, 1, 1), {1, 1, 2}, {2, 1, 1}, {1, 2, 1}, {1, 1, 3}, {1, 1, 4}, {1, 2, 2}}) {
       for (const bool tied : {true, false}) {
         for (const std::string recompute : {"none", "full"}) {
           for (const std::string blocks : {"embedding", "embedding h.0* head*", "*"}) {
-            if (++index % one_in(31, 67) != 0) continue;
+            if (++index % one_in(37, 67) != 0) continue;
             spec::RunFile run = tiny_run();
             run.mesh.tp = tp, run.mesh.pp = pp;
             run.strategy.zero = data > 1 ? index % 3 : 0;
@@ -215,6 +233,38 @@ TEST(Offload, ReadsWeightsOnTheHost_WithTheBitsOfAWindow) {
             EXPECT_LE(direct.held.at(MemoryLabel::kWeights), fetched.held.at(MemoryLabel::kWeights)) << what;
             EXPECT_TRUE(blocks != "*" || direct.held.at(MemoryLabel::kWeights) == 0) << what;
           }
+        }
+      }
+    }
+  }
+}
+
+// Modules of a user's own (examples/own_model.cpp), on their device or off it.
+TEST(Offload, TrainsAModelOfOnesOwn_WithTheSameBits) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  constexpr int kSteps = 3;
+  const Chain chain = own_model::make_chain();
+  const ChainData data{.read = own_model::read_images};
+  int index = 0;
+  for (const std::string precision : {"fp32", "bf16"}) {
+    for (const auto& [ranks, zero] : {std::pair(1, 0), {2, 0}, {3, 1}, {4, 2}, {2, 2}, {4, 3}, {3, 3}}) {
+      for (const std::string offload : {"states", "window", "nvme", "nvme_gradients", "nvme_all"}) {
+        for (const std::string order : {"micro_batch_major", "layer_major"}) {
+          if (offload == "nvme_gradients" && ranks > 1 && zero < 2) continue;
+          if (offload == "nvme_all" && ranks > 1 && zero < 3) continue;
+          if (++index % one_in(19, 61) != 0) continue;
+          spec::RunFile run = spec::parse_run_text("[train]\nbatch = 12\n[optimizer]\nlr = 3e-3\n", "test");
+          run.strategy.precision = precision, run.strategy.zero = zero, run.strategy.order = order;
+          run.strategy.bucket = index % 2 == 0 ? 25 << 20 : 4096;
+          run.train.micro_batch = order == "layer_major" ? 2 : 12 / ranks;
+          const std::string what = offload + " " + precision + " ranks " + std::to_string(ranks) + " zero " +
+                                   std::to_string(zero) + " " + order + " ";
+          const Trained kept = train_chain_in_threads(chain, data, run, ranks, kSteps);
+          run.strategy.offload = offload;
+          const bool has_window = offload == "window" || offload == "nvme_all";
+          if (offload == "window" && (zero == 3 || ranks == 1)) run.strategy.file_layers = index % 4;
+          if (has_window && zero < 3 && index % 2 == 0) run.strategy.direct_host = "patches layer1 head";
+          expect_same_bits(kept, train_chain_in_threads(chain, data, run, ranks, kSteps), what);
         }
       }
     }
