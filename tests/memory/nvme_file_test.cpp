@@ -225,13 +225,12 @@ TEST(NvmeFile, WaitsForAnOwnerThatIsJustEnding) {
     const std::filesystem::path path = folder / "rank0";
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT, 0600);
     ASSERT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0);
-    std::thread owner([&] {
+    std::jthread owner([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       if (removes) ::unlink(path.c_str());
       ::close(fd);
     });
     const NvmeFile file({.paths = {path}, .bytes = kNvmeBlock, .run = "one", .contents = ""});
-    owner.join();
     EXPECT_THAT(read_text(path), HasSubstr("herd nvme 1\none\n")) << "the file that has this name";
   }
 }
