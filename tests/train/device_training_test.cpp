@@ -90,16 +90,17 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     SeveralRanks, DeviceTraining,
-    testing::Values(Case{"dp2", 2, {}}, Case{"zero1", 3, {"strategy.zero=1"}}, Case{"zero2", 2, {"strategy.zero=2"}},
-                    Case{"zero3", 2, {"mesh.fsdp=2", "strategy.zero=3"}},
-                    Case{"window_zero1", 2, {"strategy.offload=window", "strategy.zero=1"}},
-                    Case{"window_zero3", 2, {"strategy.offload=window", "strategy.zero=3"}},
-                    Case{"tp2", 2, llama({"mesh.tp=2"})}, Case{"pp2", 2, {"mesh.pp=2"}},
-                    Case{"tp2_pp2", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.recompute=full"}},
-                    Case{"cp2", 2, llama({"mesh.cp=2"})}, Case{"experts_zero3", 2, experts({"strategy.zero=3"})},
-                    Case{"experts_tp2", 2, experts({"mesh.tp=2"})},
-                    Case{"experts_cp2", 2, experts({"mesh.cp=2", "model.capacity_factor=1"})},
-                    Case{"experts_pp2", 2, experts({"mesh.pp=2", "strategy.pipeline=zero_bubble_h1"})}),
+    testing::Values(
+        Case{"dp2", 2, {}}, Case{"zero1", 3, {"strategy.zero=1"}}, Case{"zero2", 2, {"strategy.zero=2"}},
+        Case{"zero3", 2, {"mesh.fsdp=2", "strategy.zero=3"}},
+        Case{"window_zero1", 2, {"strategy.offload=window", "strategy.zero=1"}},
+        Case{"window_zero3", 2, {"strategy.offload=window", "strategy.zero=3"}},
+        Case{"all_in_files", 2, {"strategy.offload=nvme_all", "strategy.zero=3", "strategy.order=layer_major"}},
+        Case{"tp2", 2, llama({"mesh.tp=2"})}, Case{"pp2", 2, {"mesh.pp=2"}},
+        Case{"tp2_pp2", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.recompute=full"}}, Case{"cp2", 2, llama({"mesh.cp=2"})},
+        Case{"experts_zero3", 2, experts({"strategy.zero=3"})}, Case{"experts_tp2", 2, experts({"mesh.tp=2"})},
+        Case{"experts_cp2", 2, experts({"mesh.cp=2", "model.capacity_factor=1"})},
+        Case{"experts_pp2", 2, experts({"mesh.pp=2", "strategy.pipeline=zero_bubble_h1"})}),
     [](const auto& one) { return one.param.name; });
 
 TEST(DeviceSteps, WhoseGradientsOverflowAreSkipped) {
