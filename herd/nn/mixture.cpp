@@ -61,6 +61,7 @@ Routing MixtureRouter::route(const at::Tensor& n, const Context& context, KeptRo
   if (context.cache != nullptr) style.capacity_factor = 0;  // a text that grows has no length to share
   const bool needs_whole = style.with_losses || style.capacity_factor > 0;
   const bool has_parts = needs_whole && (!whole || context.cut.parts > 1);
+  const int layer = context.layer - 1;  // among those with attention: the embedding's is 0
   std::vector<TokenRow> rows;
   at::Tensor forced;
   if (context.updates_buffers) {
@@ -68,14 +69,14 @@ Routing MixtureRouter::route(const at::Tensor& n, const Context& context, KeptRo
     rows = token_rows(n.numel() / n.size(-1), context.samples, context.cut.parts > 1 ? context.cut : own,
                       context.first_row);
     if (context.replayed != nullptr)
-      forced = context.replayed->choices(context.step, context.layer, rows, style.top_k, shape_.experts);
+      forced = context.replayed->choices(context.step, layer, rows, style.top_k, shape_.experts);
   }
   Routing routing = nn::route(style, whole ? n : n.unsqueeze(0), router_, state_->bias_E(), kept.experts_Nk,
                               has_parts ? shared_sequences(n, context, kept.whole) : SharedSequences{}, forced);
   if (!kept.experts_Nk.defined()) kept.experts_Nk = routing.experts_Nk;
   if (!context.updates_buffers) return routing;
   state_->count(routing.experts_Nk, rows, routing.close_N);
-  if (context.recorded != nullptr) context.recorded->add(context.step, context.layer, rows, routing.experts_Nk);
+  if (context.recorded != nullptr) context.recorded->add(context.step, layer, rows, routing.experts_Nk);
   return routing;
 }
 

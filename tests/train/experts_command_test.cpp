@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "layout_moves.h"
+#include "tests/convert/model_fixture.h"
 #include "tests/support/sample.h"
 
 namespace herd::train {
@@ -47,7 +49,7 @@ TEST(ExpertsCommand, ResumesWhereTensorRanksShareAttention) {
 // A capacity drops, a bias balances, and both are told.
 TEST(ExpertsCommand, TellsHowTokensAreSharedAmongExperts) {
   RunFolder folder;
-  const Ended ended = folder.train("told", 2, with(kRun, {"model.capacity_factor=1", "train.steps=8"}));
+  const Ended ended = folder.train("told", 2, with(kRun, {"model.capacity_factor=1", "train.steps=8", "mesh.ep=2"}));
   ASSERT_EQ(ended.status, 0) << ended.output;
   EXPECT_THAT(ended.output, testing::ContainsRegex("experts [1-4]\\.[0-9][0-9]x  dropped [0-9.]+ %"));
   const StepMetrics last = metrics_of(folder.root / "told").back();
@@ -57,7 +59,38 @@ TEST(ExpertsCommand, TellsHowTokensAreSharedAmongExperts) {
     EXPECT_EQ(std::accumulate(layer.begin(), layer.end(), int64_t{0}), 2 * last.tokens);
   }
   EXPECT_GT(*last.expert_dropped, 0);
-  EXPECT_THAT(slurp(folder.root / "told" / "report.html"), HasSubstr("Load of the experts"));
+  EXPECT_EQ(last.close_choices, std::vector<int64_t>(2, 0));
+  const std::string report = slurp(folder.root / "told" / "report.html");
+  for (const char* words : {"Load of the experts", "Dispatch to experts", "gradients of rows back", "predicted hidden",
+                            "measured bytes sent"})
+    EXPECT_THAT(report, HasSubstr(words));
+}
+
+// Weights whose routers have pairs of experts with all but the same scores.
+TEST(ExpertsCommand, ComparesLayoutsByTheSameRouting_WhereChoicesAreClose) {
+  RunFolder folder;
+  std::vector<std::string> run = with(kRun, {"train.steps=2", "train.eval_every=0", "model.top_k=3",
+                                             "model.frozen=*router.weight", "model.bias_balancing=0"});
+  const spec::RunFile model = spec::parse_run_file((folder.root / "run.toml").string(), run);
+  const size_t D = static_cast<size_t>(model.model.width);
+  const fs::path weights =
+      convert::save_model(folder.root / "weights", model, 1, [&](const std::string& name, std::vector<float>& values) {
+        if (!name.ends_with("router.weight")) return;
+        for (size_t i = 0; i < values.size(); ++i)
+          if (i / D % 2 == 1) values[i] = std::nextafter(values[i - D], 1.0F);
+      });
+  run.push_back("model.weights=" + weights.string());
+  std::vector<std::string> words = {(fs::path(std::getenv("HERD_BINARY_DIR")) / "herd").string(),
+                                    "parity",
+                                    (folder.root / "run.toml").string(),
+                                    "--a",
+                                    "mesh.ep=1",
+                                    "--b",
+                                    "mesh.ep=2"};
+  words.insert(words.end(), run.begin(), run.end());
+  Command parity(words, folder.root / "parity.output");
+  EXPECT_EQ(parity.wait(), 0) << parity.output();
+  EXPECT_THAT(parity.output(), HasSubstr("so b takes those of a"));
 }
 
 // Biases keep experts busy alike that nothing else balances, and cost no loss: means of the last tenth of the steps.
