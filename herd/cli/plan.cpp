@@ -22,6 +22,7 @@
 #include "herd/planner/stage_table.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/storage/file_kind.h"
+#include "herd/strategies/priority.h"
 
 namespace herd::cli {
 namespace {
@@ -119,6 +120,11 @@ planner::Plan make_plan(const PlanOptions& options) {
   plan.automatic_choice = std::move(resolved.summary);
   status.update("the run as it is");
   plan.prediction = planner::predict(plan.run, plan.ranks, cluster);
+  if (strategies::has_priority(plan.run, plan.prediction.layout)) {
+    spec::RunFile fifo = plan.run;
+    fifo.strategy.schedule = "fifo";
+    plan.fifo_step_us = planner::predict(fifo, plan.ranks, cluster).step_us;
+  }
   plan.tokens = options.tokens;
   plan.days = options.days;
   plan.flops = options.flops;

@@ -130,6 +130,37 @@ program::CollectivePrice CollectiveCostModel::price(program::OpKind kind, int64_
   return known_prices_[{kind, bytes, shape_of(along)}] = price;
 }
 
+program::CollectivePrice CollectiveCostModel::price_served(int64_t bytes, int servers, const Mesh& mesh,
+                                                           int axis) const {
+  const std::vector<int> workers = mesh.ranks(axis, 0);
+  const auto all = static_cast<double>(workers.size()), size = static_cast<double>(bytes);
+  double busiest_us = 0, latency_us = 0;
+  int first = 0;  // rank of the host
+  for (const Host& host : topology_.hosts) {
+    const int end = first + host.ranks;
+    const auto here = static_cast<double>(
+        std::ranges::count_if(workers, [&](int worker) { return worker >= first && worker < end; }));
+    const double serve = std::max(0, std::min(end, mesh.world_size + servers) - std::max(first, mesh.world_size));
+    const double sent = here * size * (servers - serve) / servers, got = serve * size / servers * (all - here);
+    if (const double moved = std::max(sent, got); moved > 0) {
+      busiest_us = std::max(busiest_us, moved / host.uplink.bytes_per_us);
+      latency_us = std::max(latency_us, host.uplink.latency_us);
+    }
+    first = end;
+  }
+  const bool has_servers = first >= mesh.world_size + servers;
+  if (bytes == 0) return {};
+  if (busiest_us == 0 || !has_servers) {
+    if (workers.size() == 1) return message_price(bytes, group_topology(topology_, mesh, axis));
+    return CollectiveCost::price_served(bytes, servers, mesh, axis);
+  }
+  program::CollectivePrice price;
+  price.work_us = std::min(busiest_us, size / topology_.hosts[0].core_bytes_per_us);
+  price.latency_us = latency_us + busiest_us - price.work_us;
+  price.host_bytes = std::min(size, price.work_us * topology_.hosts[0].core_bytes_per_us);
+  return price;
+}
+
 CollectiveCostModel& CollectiveCostModel::set_host_rate(double bytes_per_us) {
   Topology hosts = topology_;
   for (Host& host : hosts.hosts) {

@@ -30,6 +30,11 @@ class CollectiveCostModel final : public program::CollectiveCost {
   program::CollectivePrice price(program::OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const override;
   program::CollectivePrice price_on_host(program::OpKind kind, int64_t bytes, const Mesh& mesh,
                                          int axis) const override;
+  // Where the topology has the servers, behind the ranks of the mesh: the busiest uplink sets the pace, of a host whose
+  // w ranks send bytes to k servers, of which s are its own, w * bytes * (k - s)/k, or of one that gets s * bytes/k of
+  // each rank elsewhere. Source: Jiang et al. 2020, "A Unified Architecture for Accelerating Distributed DNN Training
+  // in Heterogeneous GPU/CPU Clusters", OSDI, section 4.
+  program::CollectivePrice price_served(int64_t bytes, int servers, const Mesh& mesh, int axis) const override;
   // States the rate at which each rank moves bytes in its host's memory, where ranks have devices of their own.
   CollectiveCostModel& set_host_rate(double bytes_per_us);
 

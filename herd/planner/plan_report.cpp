@@ -114,6 +114,7 @@ std::string plan_json(const Plan& plan) {
               {"host_budget", plan.budget.host},
               {"fits", plan.fits()}};
   out.update(prediction_json(plan.prediction));
+  if (plan.fifo_step_us > 0) out["fifo_step_us"] = plan.fifo_step_us;
   if (plan.tokens > 0) {
     out["training_tokens"] = plan.tokens;
     out["training_days"] = plan.tokens / plan.prediction.tokens_per_s() / 86400;

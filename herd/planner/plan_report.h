@@ -16,6 +16,7 @@ struct Plan {
   Cluster cluster;
   Budget budget;
   Prediction prediction;
+  double fifo_step_us = 0;       // of the same run with strategy.schedule = "fifo"; 0 where that is what it has
   std::string automatic_choice;  // what strategy.auto took; empty where herd had nothing to choose
   // Changed runs whose programs herd has built and predicted; herd plan searches them where the run does not fit.
   Variants variants;

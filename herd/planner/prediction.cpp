@@ -124,16 +124,17 @@ size_t ops_of_step(const spec::RunFile& run, const spec::Layout& layout) {
   return 2 * blocks * static_cast<size_t>(layout.micro_batches);
 }
 
-// Counts the ranks of the first host that a simulation needs. Ranks with a device of their own do not slow each other
-// down, so one rank of each stage is enough.
-size_t ranks_to_simulate(const Cluster& cluster) {
-  return cluster.device.has_own_device ? 1 : static_cast<size_t>(cluster.topology.hosts[0].ranks);
+// Counts the ranks of the first host that a simulation needs: those that have a program. Ranks with a device of their
+// own do not slow each other down, so one rank of each stage is enough.
+size_t ranks_to_simulate(const Cluster& cluster, const spec::Layout& layout) {
+  if (cluster.device.has_own_device) return 1;
+  return static_cast<size_t>(std::min(cluster.topology.hosts[0].ranks, layout.world_size));
 }
 
 // Says why the programs of a host's ranks are not simulated; empty if they can be.
 std::string why_not_simulated(const spec::RunFile& run, const spec::Layout& layout, const Cluster& sized_cluster) {
   if (std::string why = why_no_program(run, layout); !why.empty()) return why;
-  const size_t ranks = ranks_to_simulate(sized_cluster), ops = ops_of_step(run, layout);
+  const size_t ranks = ranks_to_simulate(sized_cluster, layout), ops = ops_of_step(run, layout);
   if (ranks == 1 || ranks * ops <= kMaxSimulatedAllOps) return "";
   return "steps of " + std::to_string(ops) + " ops on " + std::to_string(ranks) +
          " ranks that share a host's cores are too long to simulate";
@@ -179,7 +180,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
 Prediction predict_stages(const spec::RunFile& run, int ranks, const Cluster& cluster,
                           const std::vector<int>& stage_of_layers) {
   spec::Layout layout = spec::resolve_mesh(run, ranks);
-  const Cluster sized_cluster = with_ranks(cluster, layout.world_size);
+  const Cluster sized_cluster = with_ranks(cluster, layout.world_size + layout.dedicated_servers);
   const std::string why = why_not_simulated(run, layout, sized_cluster);
   if (!why.empty()) {
     if (!strategies::first_unsupported_setting(run)) {
@@ -199,7 +200,7 @@ Prediction predict_stages(const spec::RunFile& run, int ranks, const Cluster& cl
   const spec::ModelTable model = spec::program_table(run, layout.micro_batch, kernels);
   layout.pipeline.stage_of_layers = stage_of_layers;
   if (stage_of_layers.empty()) layout = with_stage_cut(run, model, std::move(layout), kernels);
-  std::vector<int> ranks_of_host(ranks_to_simulate(sized_cluster));
+  std::vector<int> ranks_of_host(ranks_to_simulate(sized_cluster, layout));
   std::iota(ranks_of_host.begin(), ranks_of_host.end(), 0);
   std::vector<Program> programs;
   for (const int rank : ranks_with_all_stages(ranks_of_host, layout))

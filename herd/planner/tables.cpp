@@ -100,6 +100,8 @@ std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan) {
   const Prediction& p = plan.prediction;
   std::vector<std::pair<std::string, std::string>> rows;
   rows.emplace_back("step", format_us(p.step_us) + " predicted, " + format_count(p.tokens_per_s()) + " tokens/s");
+  if (plan.fifo_step_us > 0)
+    rows.emplace_back("without priority", format_us(plan.fifo_step_us) + " a step, strategy.schedule = \"fifo\"");
   rows.emplace_back("arithmetic", flops_text(p.flops) + " a rank, " + format_us(p.compute_us) + " alone, " +
                                       percent(p.compute_us / p.step_us) + " of the step");
   if (p.idle_share > 0) rows.emplace_back("pipeline bubble", percent(p.idle_share) + " of the passes");

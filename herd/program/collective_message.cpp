@@ -26,12 +26,21 @@ ElementRange part_of(int64_t elements, const Op& op) {
   return {elements * op.part / op.parts, elements * (op.part + 1) / op.parts};
 }
 
+namespace {
+
+int64_t size_of_part(int64_t bytes, const Op& op) {
+  const ElementRange range = part_of(bytes, op);
+  return range.end - range.begin;
+}
+
+}  // namespace
+
 int64_t served_bytes(const Program& step, const Op& op) {
-  return step.values.at(op.kind == OpKind::kPush ? op.reads.at(0) : op.writes.at(0)).bytes;
+  return size_of_part(step.values.at(op.kind == OpKind::kPush ? op.reads.at(0) : op.writes.at(0)).bytes, op);
 }
 
 int64_t served_part(const Program& step, const Op& op, int64_t bytes) {
-  if (op.kind == OpKind::kPull || op.reads.at(0).codec == Codec::kPlain) return bytes;
+  if (op.kind == OpKind::kPull || op.reads.at(0).codec == Codec::kPlain) return size_of_part(bytes, op);
   const Value plain = in_codec(op.reads[0], Codec::kPlain);
   return std::llround(static_cast<double>(bytes) * static_cast<double>(served_bytes(step, op)) /
                       static_cast<double>(step.values.at(plain).bytes));
@@ -41,7 +50,8 @@ int64_t served_bytes_sent(const Program& step, const Op& op) {
   const Value& room =
       op.kind == OpKind::kPush ? op.writes.at(0) : op.reads.at(0);  // for a part of each rank's gradient
   const int64_t ranks = step.mesh.size(op.axis), part = step.values.at(room).bytes / ranks;
-  return op.kind == OpKind::kPush ? served_bytes(step, op) - served_part(step, op, part) : (ranks - 1) * part;
+  const int64_t served = served_part(step, op, part);
+  return op.kind == OpKind::kPush ? served_bytes(step, op) - served : (ranks - 1) * served;
 }
 
 OpKind traffic_kind(const Op& op) {

@@ -16,12 +16,12 @@ struct Location {
 
 // Holds the accesses of one location that a later one may have to wait for, as positions in the unrolled steps.
 struct Access {
-  int last_write = -1;
-  std::vector<int> reads;          // since the last write
-  std::vector<int> sums_of_parts;  // since the last write, by ops that sum a part (Op::parts)
+  int last_write = -1;               // of all of it
+  std::vector<int> reads;            // since then
+  std::vector<int> writes_of_parts;  // since then, by ops on a part (Op::parts)
 };
 
-bool sum_different_parts(const Op& a, const Op& b) { return a.parts == b.parts && a.part != b.part; }
+bool on_different_parts(const Op& a, const Op& b) { return a.parts == b.parts && a.part != b.part; }
 
 Location location_of(const Program& step, const Value& value) {
   const auto info = step.values.find(value);
@@ -63,26 +63,27 @@ std::vector<std::vector<Dependency>> dependencies(const Program& step) {
     std::set<Location> reads, writes;
     for (const Value& value : op.reads) reads.insert(location_of(step, value));
     for (const Value& value : op.writes) writes.insert(location_of(step, value));
+    const auto wait_for_all = [&](const std::vector<int>& others) {
+      for (const int other : others) {
+        if (!on_different_parts(op, step.ops[static_cast<size_t>(other % n)])) wait_for(other);
+      }
+    };
     const auto wait_for_writes = [&](const Access& access) {
       if (access.last_write >= 0) wait_for(access.last_write);
-      for (const int sum : access.sums_of_parts) {
-        if (!sum_different_parts(op, step.ops[static_cast<size_t>(sum % n)])) wait_for(sum);
-      }
+      wait_for_all(access.writes_of_parts);
     };
     for (const Location& location : reads) wait_for_writes(accesses[location]);
     for (const Location& location : writes) {
       Access& access = accesses[location];
       wait_for_writes(access);
-      for (const int reader : access.reads) wait_for(reader);
+      wait_for_all(access.reads);
     }
-    for (const Location& location : reads) {
-      if (op.parts == 1) accesses[location].reads.push_back(position);
-    }
+    for (const Location& location : reads) accesses[location].reads.push_back(position);
     for (const Location& location : writes) {
       if (op.parts == 1)
         accesses[location] = {position, {}, {}};
       else
-        accesses[location].sums_of_parts.push_back(position);
+        accesses[location].writes_of_parts.push_back(position);
     }
     if (position < n) continue;
     for (const auto& [queue, earlier] : latest) waits.insert(earlier);

@@ -4,7 +4,7 @@
 //   An op of an asynchronous lane only starts an operation (a collective, a message), which ends later. So hazards are
 //   listed between ops of one lane, too. On a lane that finishes each op before the next, these hazards are met
 //   already.
-//   Ops that sum different parts of one gradient (Op::parts) do not wait for each other. All else counts as whole.
+//   Ops on different parts of one value (Op::parts) do not wait for each other. All else counts as whole.
 //   A release on such a lane is no job of the lane, since it would hold back the next operation until this one ends. It
 //   takes effect as soon as all that it waits for is over.
 // Threads: pure.

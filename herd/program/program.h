@@ -166,7 +166,8 @@ struct Op {
   int staleness = 0;  // of kPull: steps of other ranks that the weights may lack at most, or kNoBound
   // Of kPush and kPull: parameter servers that are ranks of their own, without a Program; 0: ranks of the axis serve.
   int servers = 0;
-  // A kAllReduce of one gradient may sum one range of its elements: that of `part`, of `parts` ranges of equal size.
+  // A kAllReduce of one gradient may sum one range of its elements: that of `part`, of `parts` ranges of equal size. So
+  // may a kPush and a kPull of one group: servers then update each range by itself.
   int part = 0, parts = 1;
   bool operator==(const Op&) const = default;
 };

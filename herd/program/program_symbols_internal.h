@@ -135,23 +135,31 @@ std::string cuts_text(const Mesh& mesh, const std::map<int, Cut>& cuts);
 // REQUIRES an op that is no collective, message or release.
 std::vector<Symbol> run_local(const Model& model, OpContext& context);
 
-// Holds what the parameter servers of an axis know of a parameter group. Their round r has the r-th push of each rank,
-// and makes version r + 1 of the weights.
-struct ServedGroup {
+// Holds what the parameter servers of an axis know of one part of a parameter group. Their round r has the r-th push of
+// each rank, and makes version r + 1 of the weights.
+struct ServedPart {
   std::map<int, std::vector<Symbol>> pushes;  // by rank
   size_t checked_rounds = 0;
+};
+using PartOfGroup = std::pair<int, int>;  // (part, parts) of Op; (0, 1) for all of it
+struct ServedGroup {
+  std::map<PartOfGroup, ServedPart> parts;
+  // By rank: the rounds of the parts that it has pulled, until it has them all.
+  std::map<int, std::map<PartOfGroup, int>> pulled;
 };
 
 // Tells whether a version that lacks no push of another rank before step `oldest` may be used in a step.
 bool within_staleness(const Proof& proof, int oldest, int step);
-// Returns what is wrong with the rounds that all members have pushed, and that have not been checked so far.
-std::vector<std::string> check_rounds(const Model& model, ServedGroup& served, int group,
+// Returns what is wrong with the rounds of a group's part that all members have pushed, and that have not been checked
+// so far.
+std::vector<std::string> check_rounds(const Model& model, ServedPart& served, int group,
                                       const std::vector<int>& members);
 
 // Returns the symbols that a push writes, and adds it to the group.
 std::vector<Symbol> run_push(const Model& model, OpContext& context, ServedGroup& served);
-// Returns the symbols that a pull of a rank of `members` writes: weights of the round that the rank has pushed last.
-// REQUIRES that the other ranks have pushed as often, but for the staleness of the proof.
+// Returns the symbols that a pull of a rank of `members` writes: weights of the round that the rank has pushed last,
+// which are of no version until the last of their parts is pulled. REQUIRES that the other ranks have pushed as often,
+// but for the staleness of the proof.
 std::vector<Symbol> run_pull(const Model& model, OpContext& context, ServedGroup& served,
                              const std::vector<int>& members);
 

@@ -317,27 +317,26 @@ class Simulator {
   }
 
   // Adds a push, which waits for nobody, or a pull, which begins when all ranks have pushed: those of the same step, or
-  // with a staleness s those of the step s before, and without a bound nobody is waited for. The servers lie among the
-  // ranks, or are ranks of their own, and the one that moves most sets the pace: a push moves as much as a
-  // reduce-scatter of all that it gets, and a pull as much as an all-gather of that.
+  // with a staleness s those of the step s before, and without a bound nobody is waited for. Where the servers lie
+  // among the ranks, the one that moves most sets the pace: a push moves as much as a reduce-scatter of all that it
+  // gets, and a pull as much as an all-gather of that. So do those of a part of a group.
   void add_served(const Program& step, const Op& op, sim::Task& task, std::map<std::string, int>& issued) {
     const bool push = op.kind == OpKind::kPush;
     const std::vector<int> members = step.mesh.ranks(op.axis, step.rank);
     const Value& room = push ? op.writes.at(0) : op.reads.at(0);
     const std::string key = "servers of " + std::to_string(op.axis) + " of " + std::to_string(members.front()) + "/" +
-                            std::to_string(room.index);
+                            std::to_string(room.index) + ":" + std::to_string(op.part);
     const int number = issued[key + (push ? " push" : " pull")]++;
-    const Value whole = push ? in_codec(op.reads.at(0), Codec::kPlain) : op.writes.at(0);
     int64_t served = 0;
-    if (op.servers > 0) served = static_cast<int64_t>(members.size()) * step.values.at(whole).bytes / op.servers;
     for (const int member : members) {
       if (static_cast<size_t>(member) < programs_.size())
         served = std::max(served, programs_[static_cast<size_t>(member)].values.at(room).bytes);
     }
-    CollectivePrice price = cost_.price(push ? OpKind::kReduceScatter : OpKind::kAllGather,
-                                        served_part(step, op, served), step.mesh, op.axis);
+    CollectivePrice price = op.servers > 0 ? cost_.price_served(served_bytes(step, op), op.servers, step.mesh, op.axis)
+                                           : cost_.price(push ? OpKind::kReduceScatter : OpKind::kAllGather,
+                                                         served_part(step, op, served), step.mesh, op.axis);
     if (!push && op.reads.size() > 1) {  // the update of what this rank serves
-      const double bytes = 2.0 * static_cast<double>(step.values.at(op.reads[1]).bytes);
+      const double bytes = 2.0 * static_cast<double>(served_part(step, op, step.values.at(op.reads[1]).bytes));
       price.work_us += pass_work({}, bytes, calibration_).work_us;
       price.host_bytes += bytes;
     }

@@ -65,6 +65,11 @@ class CollectiveCost {
   virtual CollectivePrice price_on_host(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const {
     return price(kind, bytes, mesh, axis);
   }
+  // Prices a push of `bytes` by each rank of an axis to so many parameter servers, or the pull of as many: the servers
+  // are ranks of their own, those behind the mesh's.
+  virtual CollectivePrice price_served(int64_t bytes, int servers, const Mesh& mesh, int axis) const {
+    return price(OpKind::kReduceScatter, mesh.size(axis) * bytes / servers, mesh, axis);
+  }
 };
 
 // Prices ranks of one host that reduce straight out of each other's memory. In an all-reduce of S bytes a rank reads S

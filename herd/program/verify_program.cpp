@@ -343,9 +343,10 @@ class SymbolicMachine {
     const std::vector<int> members = mesh.ranks(op.axis, rank);
     ServedGroup& served = servers_[{op.axis, members.front(), op.reads[0].index}];
     if (op.kind == OpKind::kPull) {
-      const size_t own_pushes = served.pushes[rank].size();
+      auto& pushes = served.parts[{op.part, op.parts}].pushes;
+      const size_t own_pushes = pushes[rank].size();
       const auto lags = [&](int member) {
-        return served.pushes[member].size() + static_cast<size_t>(proof.staleness) < own_pushes;
+        return pushes[member].size() + static_cast<size_t>(proof.staleness) < own_pushes;
       };
       if (proof.staleness != kNoBound && std::any_of(members.begin(), members.end(), lags)) return false;
     }
@@ -436,7 +437,8 @@ class SymbolicMachine {
       const Value& value = op.writes[i];
       check_name(rank, position, value, results[i]);
       const auto old = state.memory.find(value);
-      if (old != state.memory.end() && !old->second.read && must_be_read(rank, value)) {
+      const bool is_other_part = is_served(op) && op.parts > 1;  // which rounds it has is checked with the pull
+      if (old != state.memory.end() && !old->second.read && must_be_read(rank, value) && !is_other_part) {
         add_finding_at(rank, position, "overwrites " + name(value) + ", which nobody has read");
       }
       const int slot = state.step->values.at(value).slot;
@@ -488,8 +490,10 @@ class SymbolicMachine {
     if (stuck) return;
     for (auto& [key, served] : servers_) {  // where ranks run ahead, nobody has waited for the last rounds
       const auto& [axis, first, group] = key;
-      for (const std::string& text : check_rounds(model_, served, group, model_.expected().mesh.ranks(axis, first)))
-        add_finding(first, -1, text);
+      for (auto& [numbers, part] : served.parts) {
+        for (const std::string& text : check_rounds(model_, part, group, model_.expected().mesh.ranks(axis, first)))
+          add_finding(first, -1, text);
+      }
     }
     for (size_t r = 0; r < ranks_.size(); ++r) check_end(static_cast<int>(r));
   }

@@ -206,7 +206,8 @@ BindingTable ModelBindings::table() {
   table[OpKind::kClip] = without_event([this](const Op& op, int64_t) { clip(op); });
   table[OpKind::kStep] = without_event([this](const Op& op, int64_t number) { step(op, number); });
   table[OpKind::kPush] = without_event([this](const Op& op, int64_t step) { push(op, step); });
-  table[OpKind::kPull] = without_event([this](const Op& op, int64_t) { options_.served->pull(op.writes.at(0).index); });
+  table[OpKind::kPull] =
+      without_event([this](const Op& op, int64_t) { options_.served->pull(op.writes.at(0).index, op.part); });
   table[OpKind::kRelease] = without_event([this](const Op& op, int64_t) { release(op); });
   return table;
 }
@@ -883,7 +884,7 @@ void ModelBindings::push(const Op& op, int64_t step) {
   else if (gradient.codec == program::Codec::kBf16)
     options_.served->push_bf16(gradient.index, step);
   else
-    options_.served->push(gradient.index, step);
+    options_.served->push(gradient.index, op.part, step);
 }
 
 EventPtr ModelBindings::send(const Op& op) {

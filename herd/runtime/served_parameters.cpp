@@ -34,7 +34,7 @@ ServedParameters::ServedParameters(const FlatParameters& parameters, const progr
       options_(options),
       share_(parameters.groups(), step, options, step.rank),
       rank_(step.rank),
-      calls_(share_.groups().size()) {}
+      calls_(static_cast<size_t>(share_.keys().size())) {}
 
 ServedParameters::~ServedParameters() = default;
 
@@ -51,15 +51,22 @@ void ServedParameters::start(Communicator& comm, const Communicator& world, int6
   client_->set_deadline(options_.deadline);
 }
 
+std::span<float> ServedParameters::memory_of(int64_t key, const program::Value& value) const {
+  const kernels::ElementRange range = share_.elements_of(key);
+  return floats_of(parameters_.memory(value), range.end).subspan(static_cast<size_t>(range.begin));
+}
+
 std::span<const float> ServedParameters::weights_of(int64_t key, int64_t first, int64_t count) const {
-  const int group = share_.groups()[static_cast<size_t>(key)];
-  const auto all = floats_of(parameters_.memory(program::weight(group)), keys().at(key).elements);
+  const auto all = memory_of(key, program::weight(share_.group_of(key)));
   return all.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
 }
 
-void ServedParameters::check_gradient(int group, int64_t step) const {
-  const int64_t count = keys().at(key_of(group)).elements;
-  const auto gradient = floats_of(parameters_.memory(program::gradient(group)), count);
+void ServedParameters::check_gradient(int group, int64_t step) const { check_finite(key_of(group), step); }
+
+void ServedParameters::check_finite(int64_t key, int64_t step) const {
+  const int group = share_.group_of(key);
+  const auto gradient = memory_of(key, program::gradient(group));
+  const auto count = static_cast<int64_t>(gradient.size());
   if (options_.check_finite && !std::isfinite(kernels::sum_of_squares(gradient.data(), count))) {
     throw Error(Code::kBadConfig, "step " + std::to_string(step) + ": the gradient of " +
                                       parameters_.group(group).name() + " is not finite on rank " +
@@ -73,15 +80,14 @@ PushOptions ServedParameters::push_options(int64_t step) const {
   return {.rate = options_.rate_factor * options_.rate.of_step(step)};
 }
 
-void ServedParameters::push(int group, int64_t step) {
-  check_gradient(group, step);
-  const int64_t key = key_of(group);
-  const auto gradient = floats_of(parameters_.memory(program::gradient(group)), keys().at(key).elements);
-  pull_after(group, client_->start_push(key, gradient, push_options(step)));
+void ServedParameters::push(int group, int part, int64_t step) {
+  const int64_t key = share_.key_of(group, part);
+  check_finite(key, step);
+  pull_after(key, client_->start_push(key, memory_of(key, program::gradient(group)), push_options(step)));
 }
 
 void ServedParameters::push_encoded(int group, int64_t step, const PushMessages& messages) {
-  pull_after(group, client_->start_push_encoded(key_of(group), messages, push_options(step)));
+  pull_after(key_of(group), client_->start_push_encoded(key_of(group), messages, push_options(step)));
 }
 
 void ServedParameters::push_bf16(int group, int64_t step) {
@@ -90,20 +96,20 @@ void ServedParameters::push_bf16(int group, int64_t step) {
   push_encoded(group, step, param_server::cut_message(keys(), key_of(group), num_servers(), bytes));
 }
 
-void ServedParameters::pull_after(int group, ServerCall push) {
-  const int64_t key = key_of(group);
+void ServedParameters::pull_after(int64_t key, ServerCall push) {
   Calls& calls = calls_[static_cast<size_t>(key)];
   calls.push = std::move(push);
-  calls.pull = client_->start_pull(key, floats_of(parameters_.memory(program::weight(group)), keys().at(key).elements));
+  calls.pull = client_->start_pull(key, memory_of(key, program::weight(share_.group_of(key))));
   calls.push.wait_sent();
 }
 
-void ServedParameters::pull(int group) {
-  const int64_t key = key_of(group);
+void ServedParameters::pull(int group, int part) { pull_key(share_.key_of(group, part)); }
+
+void ServedParameters::pull_key(int64_t key) {
+  const int group = share_.group_of(key);
   auto [push, pull] = std::exchange(calls_[static_cast<size_t>(key)], {});
   if (push.valid()) push.wait();
-  if (!pull.valid())
-    pull = client_->start_pull(key, floats_of(parameters_.memory(program::weight(group)), keys().at(key).elements));
+  if (!pull.valid()) pull = client_->start_pull(key, memory_of(key, program::weight(group)));
   const int64_t staleness = pull.wait().staleness;
   {
     const std::lock_guard lock(mutex_);
@@ -113,7 +119,7 @@ void ServedParameters::pull(int group) {
 }
 
 void ServedParameters::pull_all() {
-  for (const int group : share_.groups()) pull(group);
+  for (int64_t key = 0; key < keys().size(); ++key) pull_key(key);
 }
 
 int64_t ServedParameters::num_lost() const {

@@ -34,17 +34,17 @@ class ServedParameters {
   void start(Communicator& comm, const Communicator& world, int64_t updates_before,
              const std::function<void(const std::string& name)>& meet = {});
   void start(Communicator& comm, int64_t updates_before) { start(comm, comm, updates_before); }
-  // Pushes the group's gradient, and asks for the weights that come of it, which arrive in the group's memory from then
-  // on. Returns once the gradient's memory may be written to. Throws kBadConfig for a gradient that is not finite.
-  // REQUIRES that nothing reads the group's weights until pull().
-  void push(int group, int64_t step);
+  // Pushes a part of the group's gradient, as an op names it, and asks for the weights that come of it, which arrive in
+  // the group's memory from then on. Returns once the gradient's memory may be written to. Throws kBadConfig for a
+  // gradient that is not finite. REQUIRES that nothing reads the group's weights until pull().
+  void push(int group, int part, int64_t step);
   // The same of an encoded gradient: `messages`, or its bf16 form. REQUIRES check_gradient() before it is encoded.
   void push_encoded(int group, int64_t step, const PushMessages& messages);
   void push_bf16(int group, int64_t step);
   // Throws kBadConfig where gradients are checked and the group's is not finite.
   void check_gradient(int group, int64_t step) const;
-  // Returns when the weights have come. Throws as ServerClient, also what became of the push.
-  void pull(int group);
+  // Returns when the weights of the part have come. Throws as ServerClient, also what became of the push.
+  void pull(int group, int part);
   void pull_all();
   // Counts the workers that this rank's server has lost; the greatest number where it has no server.
   int64_t num_lost() const;
@@ -59,7 +59,7 @@ class ServedParameters {
 
   const ServerShare& share() const { return share_; }  // of the server of this rank; empty where it has none
   const KeyTable& keys() const { return share_.keys(); }
-  int64_t key_of(int group) const { return share_.key_of(group); }
+  int64_t key_of(int group) const { return share_.key_of(group); }  // REQUIRES a group that is pushed as a whole
   bool serves() const { return share_.serves(); }
   int num_servers() const { return share_.num_servers(); }
   // Returns the weights of the key's elements [first, first + count).
@@ -70,8 +70,12 @@ class ServedParameters {
     ServerCall push, pull;
   };
   PushOptions push_options(int64_t step) const;
+  // Elements of the key in the memory of its group's weights or gradient.
+  std::span<float> memory_of(int64_t key, const program::Value& value) const;
+  void check_finite(int64_t key, int64_t step) const;
   // Asks for the weights that come of a push. Returns once the gradient's memory may be written to.
-  void pull_after(int group, ServerCall push);
+  void pull_after(int64_t key, ServerCall push);
+  void pull_key(int64_t key);
 
   const FlatParameters& parameters_;
   Options options_;

@@ -1,6 +1,7 @@
 // Holds what a parameter server of a run keeps beside weights, for ops kPush and kPull: which keys and servers there
-// are, and the optimizer's moments of this server's share of all elements, on the host. A rank that only pushes has the
-// keys alone. Threads: one at a time; const methods from any.
+// are, and the optimizer's moments of this server's share of all elements, on the host. A key is a parameter group, or
+// the part of one that an op works on. A rank that only pushes has the keys alone. Threads: one at a time; const
+// methods from any.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -56,14 +57,17 @@ class ServerShare {
   bool runs_ahead() const { return options_.staleness != 0; }
 
   const KeyTable& keys() const { return keys_; }
-  const std::vector<int>& groups() const { return groups_of_keys_; }  // by key
-  int64_t key_of(int group) const { return keys_of_groups_.at(group); }
+  int64_t key_of(int group, int part = 0) const { return first_keys_.at(group) + part; }
+  bool has_group(int group) const { return first_keys_.contains(group); }
+  int group_of(int64_t key) const { return parts_[static_cast<size_t>(key)].group; }
+  // Elements of its group that the key names.
+  kernels::ElementRange elements_of(int64_t key) const { return parts_[static_cast<size_t>(key)].elements; }
   const nn::ParameterGroup& group(int index) const { return *groups_[static_cast<size_t>(index)]; }
 
   int num_moments() const { return static_cast<int>(moments_.size()); }
-  // Elements of the group that this rank's server updates, and moment k of these. REQUIRES a group of groups().
-  kernels::ElementRange served(int group) const;
-  at::Tensor moment(int k, int group) const;
+  // Elements of the key's group that this rank's server updates for it, and moment k of these.
+  kernels::ElementRange served(int64_t key) const;
+  at::Tensor moment(int k, int64_t key) const;
 
   using FirstWeights = std::function<void(int64_t key, int64_t first, std::span<float> weights)>;
   // Starts the server of this rank, with the moments of now. REQUIRES serves(). This must outlive the server.
@@ -75,13 +79,19 @@ class ServerShare {
   int64_t updates(Communicator& comm, const ParameterServer* server) const;
 
  private:
+  struct Part {
+    int group = 0;
+    kernels::ElementRange elements;
+  };
+  void add_keys(const program::Op& push, std::vector<Key>& keys);
+
   Groups groups_;
   ServedOptions options_;
   ServerLayout layout_;
   bool dedicated_ = false;
-  int server_ = -1;  // place of this rank among the servers; -1: none
-  std::map<int, int64_t> keys_of_groups_;
-  std::vector<int> groups_of_keys_;
+  int server_ = -1;                    // place of this rank among the servers; -1: none
+  std::map<int, int64_t> first_keys_;  // by group
+  std::vector<Part> parts_;            // by key
   KeyTable keys_;
   std::vector<int64_t> offsets_;     // by key: where its moments begin
   std::vector<at::Tensor> moments_;  // by k

@@ -12,6 +12,7 @@
 #include "herd/program/collective_message.h"
 #include "herd/program/passes.h"
 #include "herd/strategies/gradient_clipping.h"
+#include "herd/strategies/server_sync.h"
 #include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
@@ -35,7 +36,7 @@ bool sums_gradients(const Op& op) {
 struct Group {
   size_t need = 0;      // the first other op that reads its weights
   size_t last_use = 0;  // the last other op that uses its weights or its gradient
-  std::vector<Op> ops;  // reductions, push and pull, and the update, in order
+  std::vector<Op> ops;  // the reduction, or push and pull, and then the update
   int parts_handed_over = 0;
 };
 
@@ -93,23 +94,25 @@ class PriorityWriter {
     group->second.last_use = std::max(group->second.last_use, index);
   }
 
-  // Hands over at most so many partitions, the most urgent first.
+  // Hands over at most so many partitions, the most urgent first. A part of a push brings the pull of the same part.
   void hand_over(int64_t count) {
     for (; count > 0 && !pending_.empty(); --count) {
       Group& group = *pending_.begin()->second;
-      Op op = group.ops[0];
-      if (sums_gradients(op)) op.parts = num_parts(op);
-      op.part = group.parts_handed_over++;
-      const bool is_last = group.parts_handed_over == op.parts;
-      step_.ops.push_back(std::move(op));
-      if (!is_last) continue;
-      step_.ops.insert(step_.ops.end(), group.ops.begin() + 1, group.ops.end());
-      pending_.erase(pending_.begin());
+      const Op& first = group.ops[0];
+      const int part = group.parts_handed_over++, parts = num_parts(first);
+      for (const Op& op : group.ops) {
+        const bool is_cut = &op == &first || is_served(op);
+        if (!is_cut && part + 1 < parts) continue;  // after the last part
+        step_.ops.push_back(op);
+        if (is_cut) step_.ops.back().part = part, step_.ops.back().parts = parts;
+      }
+      if (part + 1 == parts) pending_.erase(pending_.begin());
     }
   }
 
   int num_parts(const Op& op) const {
-    const int64_t bytes = step_.values.at(op.writes[0]).bytes;
+    if (!sums_gradients(op) && !is_served(op)) return 1;
+    const int64_t bytes = step_.values.at(op.reads[0]).bytes;
     if (rules_.partition_bytes <= 0 || bytes == 0) return 1;
     return static_cast<int>((bytes + rules_.partition_bytes - 1) / rules_.partition_bytes);
   }
@@ -174,7 +177,7 @@ std::string Priority::name() const {
 Program Priority::rewrite(Program step) const { return PriorityWriter(std::move(step), rules_).write(); }
 
 bool has_priority(const spec::RunFile& run, const spec::Layout& layout) {
-  return run.strategy.schedule == "priority" && layout.gradient_ranks() > 1;
+  return run.strategy.schedule == "priority" && (layout.gradient_ranks() > 1 || uses_servers(run, layout));
 }
 
 Technique priority_row() {

@@ -1,9 +1,10 @@
 // Priority of gradients: what the next step's forward needs first comes back first, and updates run beside that
 // forward. Block 0's gradient is complete last, and first-come-first-served it is also reduced last.
-//   A gradient is reduced in partitions of at most `partition_bytes`, each an op of its own. After each backward pass
-//   at most `credit` partitions are handed over, those of the block that runs first in front; what is left waits for
-//   more urgent ones, and goes in that order after the last backward. So credit = 0 leaves the link idle during
-//   backward, and a very large credit is first come, first served. The right one lets the link do what it can, and no
+//   A gradient is reduced in partitions of at most `partition_bytes`, each an op of its own. Or it is pushed in them to
+//   parameter servers, which update each by itself, and its pull follows. After each backward pass at most `credit`
+//   partitions are handed over, those of the block that runs first in front; what is left waits for more urgent ones,
+//   and goes in that order after the last backward. So credit = 0 leaves the link idle during backward, and a very
+//   large credit is first come, first served. The right one lets the link do what it can, and no
 //   more: credit = link rate * time of a backward / partition_bytes. The order is static and the same on all ranks. A
 //   group's update follows its last partition, on lane update, so the next forward of a block waits for its own groups
 //   alone. Steady, a step takes

@@ -1,6 +1,5 @@
 #include "herd/train/dedicated_server.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <set>
@@ -60,7 +59,9 @@ DedicatedServer::DedicatedServer(const ModelSource& source, spec::RunFile run, c
                                                                         .run = owned_->start().run},
                                                saver_peers_ ? *saver_peers_ : *peers_, owned_->files());
     resume();
-    start(next());
+    const ServerCommand start = next();
+    updates_before_ = start.updates;
+    server_ = start_server(commands_, start, *share_, world_);
   } catch (const std::exception& error) {
     leave(error);
     throw;
@@ -100,20 +101,6 @@ void DedicatedServer::resume() {
   for (const NamedTensor& state : states) names.insert(state.name);
   load_tensors(reader, states, names);
   if (run_.health.check_finite) check_finite(states, "the checkpoint " + checkpoint->string());
-}
-
-void DedicatedServer::start(const ServerCommand& command) {
-  share_->set_name(commands_.receive_text(command.text_bytes));
-  updates_before_ = command.updates;
-  for (const int group : share_->groups()) {
-    const auto count = static_cast<size_t>(share_->served(group).size());
-    first_weights_.push_back(std::make_unique_for_overwrite<float[]>(count));
-    if (count > 0) commands_.receive_weights({first_weights_.back().get(), count});
-  }
-  server_ = share_->start_server(world_, updates_before_, [this](int64_t key, int64_t, std::span<float> weights) {
-    const std::unique_ptr<float[]> first = std::move(first_weights_[static_cast<size_t>(key)]);
-    std::copy_n(first.get(), weights.size(), weights.begin());
-  });
 }
 
 int64_t DedicatedServer::run() {

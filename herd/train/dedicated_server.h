@@ -42,7 +42,6 @@ class DedicatedServer {
   ServerCommand next();  // throws the error that rank 0 has
   void leave(const std::exception& error);
   void resume();
-  void start(const ServerCommand& command);
   void await_lost(int64_t lost) const;
   void save(const ServerCommand& command);
   void wait_for_save() noexcept;
@@ -58,9 +57,8 @@ class DedicatedServer {
   std::unique_ptr<runtime::ServerShare> share_;
   std::unique_ptr<CheckpointSaver> saver_;
   int64_t updates_before_ = 0;
-  bool is_told_ = false;                                 // rank 0 has said that all ranks have an error
-  std::vector<std::unique_ptr<float[]>> first_weights_;  // by key, until the server has taken them
-  std::unique_ptr<ParameterServer> server_;              // ends before what it uses
+  bool is_told_ = false;                     // rank 0 has said that all ranks have an error
+  std::unique_ptr<ParameterServer> server_;  // ends before what it uses
 };
 
 }  // namespace herd::train

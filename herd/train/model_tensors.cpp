@@ -132,20 +132,24 @@ std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters
 std::vector<NamedTensor> weights_of_server(const runtime::ServedParameters& served,
                                            const runtime::FlatParameters& parameters, bool first) {
   const runtime::ServerShare& share = served.share();
-  return weights_of(parameters, [&](int group) {
-    const bool is_served = std::ranges::find(share.groups(), group) != share.groups().end();
-    if (is_served && !share.is_dedicated()) return share.served(group);
-    return first ? parameters.part(group) : kernels::ElementRange{0, 0};
+  std::vector<NamedTensor> tensors = weights_of(parameters, [&](int group) {
+    const bool by_servers = share.has_group(group) && !share.is_dedicated();
+    return first && !by_servers ? parameters.part(group) : kernels::ElementRange{0, 0};
   });
+  for (int64_t key = 0; !share.is_dedicated() && key < share.keys().size(); ++key) {
+    const int g = share.group_of(key);
+    add_pieces(parameters.group(g), share.served(key), 0, parameters.own_weights(g), {}, same_name, tensors);
+  }
+  return tensors;
 }
 
 std::vector<NamedTensor> served_tensors(const runtime::ServerShare& share, const optim::Optimizer& optimizer) {
   std::vector<NamedTensor> tensors;
   for (int k = 0; k < share.num_moments(); ++k) {
-    for (const int g : share.groups()) {
-      const kernels::ElementRange part = share.served(g);
+    for (int64_t key = 0; key < share.keys().size(); ++key) {
+      const kernels::ElementRange part = share.served(key);
       add_pieces(
-          share.group(g), part, part.begin, share.moment(k, g), {},
+          share.group(share.group_of(key)), part, part.begin, share.moment(k, key), {},
           [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);
     }
   }

@@ -1,6 +1,8 @@
 #include "herd/train/server_control.h"
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "herd/base/error.h"
 #include "herd/train/shared_error.h"
@@ -113,6 +115,21 @@ void ServerCommands::abort(const std::string& reason) noexcept {
     root_.abort(reason);
   } catch (const std::exception&) {  // rank 0 is gone already
   }
+}
+
+std::unique_ptr<ParameterServer> start_server(ServerCommands& commands, const ServerCommand& command,
+                                              runtime::ServerShare& share, const Communicator& world) {
+  share.set_name(commands.receive_text(command.text_bytes));
+  const auto first_weights = std::make_shared<std::vector<std::unique_ptr<float[]>>>();  // until the server has them
+  for (int64_t key = 0; key < share.keys().size(); ++key) {
+    const auto count = static_cast<size_t>(share.served(key).size());
+    first_weights->push_back(std::make_unique_for_overwrite<float[]>(count));
+    if (count > 0) commands.receive_weights({first_weights->back().get(), count});
+  }
+  return share.start_server(world, command.updates, [first_weights](int64_t key, int64_t, std::span<float> weights) {
+    const std::unique_ptr<float[]> first = std::move((*first_weights)[static_cast<size_t>(key)]);
+    std::copy_n(first.get(), weights.size(), weights.begin());
+  });
 }
 
 }  // namespace herd::train

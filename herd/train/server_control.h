@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "herd/comm/communicator.h"
 #include "herd/comm/connection.h"
 #include "herd/param_server/key_table.h"
+#include "herd/param_server/parameter_server.h"
+#include "herd/runtime/server_share.h"
 #include "herd/spec/layout.h"
 
 namespace herd::train {
@@ -68,5 +71,9 @@ class ServerCommands {
  private:
   comm::Connection root_;
 };
+
+// Starts the server of this rank with the weights that rank 0 sends. REQUIRES that the last command was kStart.
+std::unique_ptr<ParameterServer> start_server(ServerCommands& commands, const ServerCommand& command,
+                                              runtime::ServerShare& share, const Communicator& world);
 
 }  // namespace herd::train

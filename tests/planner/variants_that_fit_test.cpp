@@ -340,6 +340,30 @@ TEST(PartitionAndCredit, AreNearlyTheBestOfAGrid_AndHideWhatFifoWaitsFor) {
   EXPECT_FALSE(beyond_equations(fifo, spec::resolve_mesh(fifo, 2))) << "numbers that do not apply are no obstacle";
 }
 
+// A server of its own behind a link that takes about as long for pushes as two ranks of one host compute.
+TEST(PartitionAndCredit, HideWhatFifoWaitsFor_AtAServerBehindASlowLink) {
+  const spec::RunFile run =
+      gpt({"strategy.schedule=priority", "train.batch=8", "train.micro_batch=4", "model.context=128",
+           "optimizer.clip=0", "strategy.sync=server", "strategy.dedicated_servers=1"});
+  Cluster slow = small_server(2);
+  slow.topology.hosts[0].ranks = 2;
+  slow.topology.hosts[0].uplink.bytes_per_us = 250;
+  slow.topology.hosts.assign(2, slow.topology.hosts[0]);
+  slow.topology.hosts[1].ranks = 1;
+  Cluster fast = slow;
+  for (Host& host : fast.topology.hosts) host.uplink.bytes_per_us = 25000;
+  const spec::RunFile chosen = with_numbers(run, 3, slow, {});
+  spec::RunFile fifo = run;
+  fifo.strategy.schedule = "fifo";
+  const double priority_us = predict(chosen, 3, slow).step_us, fifo_us = predict(fifo, 3, slow).step_us;
+  EXPECT_LE(priority_us, fifo_us / 1.1);
+  EXPECT_GT(fifo_us, 1.1 * predict(fifo, 3, fast).step_us) << "the link of the server counts";
+  // Both ranks push all gradients over one uplink, and pull as much: neither direction takes less.
+  const Prediction of = predict(chosen, 3, slow);
+  EXPECT_GE(priority_us, 2 * 4 * static_cast<double>(of.parameters) / 250);
+  RecordProperty("fifo over priority", std::to_string(fifo_us / priority_us));
+}
+
 TEST(KeepWhole, IsTheFewestGroupsWithinAHundredthOfTheBestThatFits) {
   const spec::RunFile run = gpt({"strategy.zero=3", "strategy.prefetch=1", "train.batch=256", "train.micro_batch=8"});
   spec::RunFile fixed = run;

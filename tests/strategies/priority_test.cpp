@@ -99,9 +99,14 @@ TEST(Priority, Proves_WithWhatItGoesWith) {
   spec::RunFile frozen = priority_run(2);
   frozen.model.frozen = "h.1.*";
   steps_of(frozen, 2);
-  spec::RunFile served = priority_run(2);
-  served.strategy.sync = "server";
-  compile_and_verify(served, spec::program_table(served, 1), trainable_layout(served, 2));
+  for (const char* sync : {"server", "server_async"}) {
+    spec::RunFile served = priority_run(2);
+    served.strategy.sync = sync;
+    compile_and_verify(served, spec::program_table(served, 1), trainable_layout(served, 2));
+    served.strategy.dedicated_servers = 1;
+    for (const int ranks : {2, 3})
+      compile_and_verify(served, spec::program_table(served, 1), trainable_layout(served, ranks));
+  }
 }
 
 TEST(Priority, IsReadByPeople) {
@@ -329,6 +334,14 @@ TEST(Priority, TakesNoLongerThanFifo_OnLinksOfAnyRate) {
       for (const int64_t credit : {0, 1, 2, 4, 8, 1000})
         best = std::min(best, step_us(priority_run(2, 1024, credit, layers), 2, bytes_per_us));
       EXPECT_LE(best, before * 1.02) << layers << " layers, " << bytes_per_us << " bytes/us";
+      fifo.strategy.sync = "server";
+      double served = 1e300;
+      for (const int64_t credit : {0, 1, 2, 4, 8, 1000}) {
+        spec::RunFile run = priority_run(2, 1024, credit, layers);
+        run.strategy.sync = "server";
+        served = std::min(served, step_us(run, 2, bytes_per_us));
+      }
+      EXPECT_LE(served, step_us(fifo, 2, bytes_per_us) * 1.03) << layers << " layers, " << bytes_per_us << " bytes/us";
       RecordProperty("layers" + std::to_string(layers) + "_" + std::to_string(bytes_per_us),
                      std::to_string(best / before));
     }

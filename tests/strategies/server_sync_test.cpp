@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <vector>
 
 #include "herd/program/collective_message.h"
 #include "herd/program/memory_bound.h"
@@ -260,17 +262,59 @@ TEST(ServerSync, RefusesWhatDoesNotGoWithIt_AndSaysWhatToSet) {
                  "optimizer.momentum_precision = \"bf16\"", "optimizer.momentum_precision = \"fp32\"");
 }
 
+spec::RunFile in_partitions(spec::RunFile run, int64_t bytes) {
+  run.strategy.schedule = "priority";
+  run.strategy.partition_bytes = bytes, run.strategy.credit = 1;
+  return run;
+}
+
+// Block 0 comes back first where nothing is handed over before the last backward; a pull follows its push at once.
+TEST(ServerSync, PushesAndPullsPartitionsInTheOrderOfTheNextForward) {
+  for (const int dedicated : {0, 1}) {
+    spec::RunFile run = in_partitions(served_run(2), 1500);
+    run.strategy.dedicated_servers = dedicated, run.strategy.credit = 0;
+    const Program step = steps_of(run, 2 + dedicated)[0];
+    std::vector<int> groups, needed;
+    std::map<int, int64_t> bytes;
+    for (size_t i = 0; i < step.ops.size(); ++i) {
+      const Op& push = step.ops[i];
+      if (push.kind != OpKind::kPush) continue;
+      const Op& pull = *std::find_if(step.ops.begin() + static_cast<long>(i) + 1, step.ops.end(), program::is_served);
+      ASSERT_TRUE(pull.kind == OpKind::kPull && pull.part == push.part && pull.parts == push.parts);
+      EXPECT_LE(served_bytes(step, push), 1500);
+      EXPECT_EQ(served_bytes(step, push), served_bytes(step, pull));
+      bytes[push.writes[0].index] += served_bytes(step, push);
+      if (push.part == 0) groups.push_back(push.writes[0].index);
+    }
+    for (const auto& of_block : step.block_groups) {
+      for (const int group : of_block) {
+        if (std::ranges::find(needed, group) == needed.end()) needed.push_back(group);
+      }
+    }
+    EXPECT_EQ(groups, needed);
+    for (const auto& [group, sum] : bytes) EXPECT_EQ(sum, step.values.at(program::gradient(group)).bytes);
+    EXPECT_EQ(program::parse_program(to_text(step)), step);
+  }
+}
+
+TEST(ServerSync, IsReadByPeople_InPartitions) {
+  testing_support::expect_golden("tests/strategies/golden/server_priority_dp2.txt",
+                                 to_text(steps_of(in_partitions(served_run(2), 3000), 2)[0]));
+}
+
 // Changes each op of one rank, and of all ranks, in turn. With one server a rank serves and the other does not.
 struct Mutated {
   int servers = 1;
   int64_t staleness = 0;
   int dedicated = 0;
+  int64_t partition_bytes = 0;  // 0: groups are pushed as wholes, as they are complete
 };
 class ServerMutants : public testing::TestWithParam<Mutated> {};
 
 TEST_P(ServerMutants, AreFound) {
   spec::RunFile run = ahead_run(2, GetParam().staleness, GetParam().servers);
   run.strategy.dedicated_servers = GetParam().dedicated;
+  if (GetParam().partition_bytes > 0) run = in_partitions(run, GetParam().partition_bytes);
   const int ranks = 2 + GetParam().dedicated;
   const auto steps = steps_of(run, ranks);
   const program::Expectation expected = served_expectation(run, ranks);
@@ -386,11 +430,36 @@ TEST_P(ServerMutants, AreFound) {
     ops[i].axis = kNoAxis;
     return true;
   });
+  if (GetParam().partition_bytes == 0) return;
+  const auto is_part = [](const std::vector<Op>& ops, size_t i) {
+    return i < ops.size() && is_served(ops[i]) && ops[i].parts > 1;
+  };
+  expect_found("a part for another", [&](std::vector<Op>& ops, size_t i) {
+    if (!is_part(ops, i)) return false;
+    ops[i].part = (ops[i].part + 1) % ops[i].parts;
+    return true;
+  });
+  expect_found("a part that is none", [&](std::vector<Op>& ops, size_t i) {
+    if (!is_part(ops, i)) return false;
+    ops[i].part = ops[i].parts;
+    return true;
+  });
+  expect_found("a cut into other parts", [&](std::vector<Op>& ops, size_t i) {
+    if (!is_part(ops, i)) return false;
+    ++ops[i].parts;
+    return true;
+  });
+  expect_found("the whole for a part", [&](std::vector<Op>& ops, size_t i) {
+    if (!is_part(ops, i)) return false;
+    ops[i].part = 0, ops[i].parts = 1;
+    return true;
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Servers, ServerMutants,
                          testing::Values(Mutated{1, 0}, Mutated{2, 0}, Mutated{1, 1}, Mutated{2, 3}, Mutated{1, -1},
-                                         Mutated{0, 0, 2}, Mutated{0, 1, 1}));
+                                         Mutated{0, 0, 2}, Mutated{0, 1, 1}, Mutated{1, 0, 0, 1500},
+                                         Mutated{0, 1, 1, 1500}));
 
 TEST(ServerSync, IsExpectedWhereTheRunAsksForIt) {
   const spec::RunFile run = served_run(2);

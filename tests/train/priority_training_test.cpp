@@ -41,6 +41,25 @@ TEST(PriorityTraining, HasTheBitsOfFifo_WhateverPartitionAndCredit) {
   }
 }
 
+// Servers update each partition by itself, in the order of ranks.
+TEST(PriorityTraining, HasTheBitsOfFifo_AtParameterServers) {
+  for (const int ranks : {2, 3}) {
+    for (const std::string kind : {"adamw", "sgd"}) {
+      spec::RunFile run = without_norm();
+      run.strategy.sync = "server", run.strategy.servers = ranks - 1;
+      run.optimizer.kind = kind, run.optimizer.momentum = 0.9, run.optimizer.weight_decay = 0.1;
+      const Trained fifo = trained_by("fifo", run, ranks, 6);
+      for (const int64_t partition_bytes : {100, 5000}) {
+        if (kind == "sgd" && partition_bytes == 100) continue;
+        run.strategy.partition_bytes = partition_bytes, run.strategy.credit = partition_bytes / 1000;
+        const Trained priority = trained_by("priority", run, ranks, 6);
+        EXPECT_EQ(priority.losses, fifo.losses) << ranks << " ranks, " << partition_bytes << " bytes";
+        EXPECT_EQ(priority.validation, fifo.validation);
+      }
+    }
+  }
+}
+
 // Drawn as random runs are, with two data ranks, beside pipelines, tensor parallel, offload and 16 bits.
 TEST(PriorityTraining, HasTheBitsOfFifo_InRandomLayouts) {
   int by_priority = 0, without_barrier = 0;
