@@ -210,11 +210,11 @@ std::string RunCheckpoints::add_residuals(const Manifest& manifest, std::vector<
   }
   if (!fits) return "; what encoding gradients has lost before is left out: it is of other ranks, or of another codec";
   tensors.insert(tensors.end(), own.begin(), own.end());
-  // Where ranks ran ahead of each other, those that serve have saved.
+  // Where ranks ran ahead of each other, some may have been lost before the save.
   for (const int group : states_.encoded->groups()) {
     for (int rank = 0; rank < comm_.size(); ++rank) {
       if (!manifest.tensors.contains(residual_name(rank, states_.parameters.group(group).name())))
-        return "; what encoding gradients has lost on ranks that do not serve is left out";
+        return "; what encoding gradients has lost on ranks that were lost before is left out";
     }
   }
   return "";
@@ -240,7 +240,7 @@ void RunCheckpoints::inherit(const Manifest& manifest, const fs::path& folder) {
   if (comm_.rank() == 0) companions_ = std::make_shared<convert::Companions>(convert::read_companions(folder));
 }
 
-void RunCheckpoints::save(const Position& done) {
+void RunCheckpoints::save(const Position& done, const std::vector<NamedTensor>& of_others) {
   std::map<std::string, std::string> notes = {{"ranks", std::to_string(comm_.size())},
                                               {"threads", std::to_string(at::get_num_threads())}};
   notes.insert(inherited_.begin(), inherited_.end());
@@ -252,6 +252,7 @@ void RunCheckpoints::save(const Position& done) {
   if (states_.encoded != nullptr) {
     const auto residuals = residual_tensors(*states_.encoded, states_.parameters, comm_.rank());
     tensors.insert(tensors.end(), residuals.begin(), residuals.end());
+    tensors.insert(tensors.end(), of_others.begin(), of_others.end());
   }
   if (states_.served != nullptr) {
     const auto served = served_tensors(states_.served->share(), states_.optimizer);

@@ -64,9 +64,9 @@ class RunCheckpoints {
   Position start(const std::string& changes);
 
   // Copies the states, and writes them while training goes on. REQUIRES that nothing updates them during the copy.
-  // Collective over the savers.
+  // `of_others` are residuals of ranks that do not save. Collective over the savers.
   // A failed save is thrown by the next save() or wait(), with the same words on all ranks.
-  void save(const Position& done);
+  void save(const Position& done, const std::vector<NamedTensor>& of_others = {});
   void wait();
   // Tells whether this rank's save in flight failed: wait() then throws at once.
   bool failed() const { return saver_.failed(); }

@@ -74,6 +74,7 @@
 #include "herd/train/shared_error.h"
 #include "herd/train/step_record.h"
 #include "herd/train/stop_signal.h"
+#include "herd/train/worker_residuals.h"
 
 namespace herd::train {
 namespace {
@@ -188,6 +189,7 @@ struct Trainer::State {
   std::unique_ptr<ServerControl> control;        // on rank 0 of a run with dedicated servers
   int64_t servers_know_lost = 0;                 // ranks of which these know that they are lost
   std::unique_ptr<RunningAhead> ahead;           // null where ranks wait for each other in each step
+  std::unique_ptr<WorkerResiduals> residuals;    // null where each rank saves its own, or has none
   std::unique_ptr<OwnedFolder> owned;
   ResumedRun before;  // what the run's checkpoint says of it
   std::unique_ptr<RunCheckpoints> checkpoints;
@@ -393,7 +395,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   }();
   const std::optional<planner::MeasuredFiles> files = s.ask_files(calibration);
   s.peak_gflops = calibration.matmul_flops_per_us * calibration.threads / 1e3;
-  planner::Cluster cluster = planner::cluster_of(calibration, run, topology);
+  planner::Cluster cluster = planner::cluster_of(calibration, run, parse_topology(world.topology()));
   cluster.measured = planner::measured_of(calibration, run, s.layout);
   cluster.files = files;
   if (const std::string why = planner::why_no_program(run, s.layout); why.empty()) {
@@ -420,6 +422,12 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
     s.abort_servers(error);
     if (!s.bindings->is_nonfinite()) tell(error);  // all ranks throw that one, and look for its cause together
   };
+  if (hooks.op_begins) {
+    listener.began = [&s, tell = listener.began](const std::string& op) {
+      tell(op);
+      s.hooks.op_begins(op);
+    };
+  }
   s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()), std::move(listener),
                                                    s.bindings->lanes_of(step));
   if (s.validation)
@@ -456,7 +464,7 @@ void Trainer::State::set_up_savers() {
   const bool runs_ahead = strategies::staleness(run, layout) != 0;
   if (runs_ahead && !root()) return;
   savers = savers_with_servers(run, layout, world);
-  if (runs_ahead) saver_peers = checkpoint_peers(savers, std::chrono::minutes(10));
+  if (savers.size() < world.size()) saver_peers = checkpoint_peers(savers, std::chrono::minutes(10));
 }
 
 void Trainer::State::start_servers() {
@@ -487,6 +495,8 @@ void Trainer::State::set_up_keepers(bool survives) {
                 " of " + std::to_string(comm.size()) + " ranks go on, and its samples are left out");
   };
   ahead = std::make_unique<RunningAhead>(*served, RunningAhead::Options{.deadline = deadline_of(run), .lost = lost});
+  if (encoded && !encoded->groups().empty() && run.checkpoint.every >= 0 && num_keepers < comm.size())
+    residuals = std::make_unique<WorkerResiduals>(comm, num_keepers, *encoded, *parameters, deadline_of(run));
 }
 
 runtime::ModelBindings::Options Trainer::State::options() const {
@@ -674,7 +684,11 @@ std::optional<Validation> Trainer::State::validate() {
 
 void Trainer::State::save(int64_t steps_done) {
   if (control) control->begin_save(steps_done, samples_before(steps_done));
-  if (keeps) checkpoints->save({.step = steps_done, .sample = samples_before(steps_done)});
+  const Position position{.step = steps_done, .sample = samples_before(steps_done)};
+  if (keeps)
+    checkpoints->save(position, residuals ? residuals->receive() : std::vector<NamedTensor>{});
+  else if (residuals)
+    residuals->send();
   if (control) control->await_saved();  // until then no server may update
   // Servers update with each push, so nobody goes on before all are copied.
   if (runs_ahead()) ahead->meet_after_work();

@@ -28,13 +28,16 @@ struct TrainResult {
   bool stopped = false;
 };
 
-// Functions that a training calls on every rank that trains, on the thread that trains; each may be empty.
+// Functions that a training calls on every rank that trains, on the thread that trains unless they say otherwise; each
+// may be empty.
 struct TrainHooks {
   std::function<void(const StepMetrics&)> step_done = {};  // after each step, with its validation if there was one
   // Asked in each step, before its end. Where any rank says true, all stop after this step and save, as after a signal:
   // the same command goes on from there.
   std::function<bool()> wants_stop = {};
   std::function<void(const std::string& line)> print = {};  // on rank 0: takes the lines of the standard output instead
+  // Before each op of a step, with the words of runtime::OpListener::began. Called by the threads of lanes, at once.
+  std::function<void(const std::string& op)> op_begins = {};
 };
 
 class Trainer {
