@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -21,6 +22,7 @@ inline constexpr const char* kFaultNames[] = {"kill",       "stop",     "signal"
                                               "second job", "stranger", "truncated file", "restart"};
 inline constexpr int kNumFaults = 9;
 inline constexpr int kFaultySteps = 40;
+enum class Servers { kNone, kColocated, kDedicated };
 
 // Run `number` of a sampler's seed. What else happens in it is drawn from `random`.
 struct FaultyRun {
@@ -30,11 +32,16 @@ struct FaultyRun {
     random.seed(words);
     step = below(5) == 0 ? 0 : 1 + below(kFaultySteps - 5);
     zero = below(4);
+    servers = static_cast<Servers>(std::max(0, below(6) - 3));
   }
+  int ranks() const { return servers == Servers::kDedicated ? 3 : 2; }
   int below(int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); }
   std::string name() const {
-    return std::string(kFaultNames[static_cast<int>(fault)]) + " at step " + std::to_string(step) + ", ZeRO " +
-           std::to_string(zero) + "; again with HERD_FAULTY_RUN=" + std::to_string(seed) + ":" + std::to_string(number);
+    return std::string(kFaultNames[static_cast<int>(fault)]) + " at step " + std::to_string(step) + ", " +
+           (servers == Servers::kNone        ? "ZeRO " + std::to_string(zero)
+            : servers == Servers::kColocated ? "servers"
+                                             : "dedicated servers") +
+           "; again with HERD_FAULTY_RUN=" + std::to_string(seed) + ":" + std::to_string(number);
   }
 
   uint32_t seed;
@@ -42,7 +49,8 @@ struct FaultyRun {
   Fault fault;
   std::mt19937 random;
   int step = 0;  // the fault comes once so many steps are done; 0: while ranks start
-  int zero = 0;
+  int zero = 0;  // where there are no servers
+  Servers servers = Servers::kNone;
 };
 
 // Turns until `done`, `seconds` at most; whether it was.

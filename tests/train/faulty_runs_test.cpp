@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "faulty_run.h"
 #include "herd/storage/checkpoint_folder.h"
@@ -27,24 +28,23 @@ constexpr int kPatience = 240;  // seconds in which anything ends, on a busy mac
 
 const std::string kHerd = fs::path(std::getenv("HERD_BINARY_DIR") ? std::getenv("HERD_BINARY_DIR") : ".") / "herd";
 
-std::vector<std::string> overrides(int steps, int zero) {
-  return {"train.steps=" + std::to_string(steps),
-          "train.batch=16",
-          "train.eval_every=0",
-          "checkpoint.every=5",
-          "optimizer.schedule=constant",
-          "strategy.zero=" + std::to_string(zero)};
+// No rank clips what it pushes to servers.
+std::vector<std::string> overrides(int steps, bool clips) {
+  std::vector<std::string> all = {"train.steps=" + std::to_string(steps), "train.batch=16", "train.eval_every=0",
+                                  "checkpoint.every=5", "optimizer.schedule=constant"};
+  if (!clips) all.push_back("optimizer.clip=0");
+  return all;
 }
 
 // By steps done, of a run that nobody disturbs.
-const std::vector<StepMetrics>& undisturbed() {
-  static const std::vector<StepMetrics> steps = [] {
-    RunFolder folder;
-    const Ended ended = folder.train("run", 2, overrides(kFaultySteps, 0));
-    EXPECT_EQ(ended.status, 0) << ended.output;
-    return read_metrics(folder.root / "run/metrics.jsonl");
-  }();
-  return steps;
+const std::vector<StepMetrics>& undisturbed(bool clips) {
+  static std::map<bool, std::vector<StepMetrics>> all;
+  auto& steps = all[clips];
+  if (!steps.empty()) return steps;
+  RunFolder folder;
+  const Ended ended = folder.train("run", 2, overrides(kFaultySteps, clips));
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  return steps = read_metrics(folder.root / "run/metrics.jsonl");
 }
 
 std::set<std::string> names_in(const fs::path& folder) {
@@ -88,8 +88,16 @@ class Scene {
   }
 
  private:
+  bool clips() const { return drawn_.servers == Servers::kNone; }
+
   std::vector<std::string> command(int steps, const std::vector<std::string>& more = {}) const {
-    auto words = folder_.command("run", 2, overrides(steps, drawn_.zero));
+    auto keys = overrides(steps, clips());
+    if (clips())
+      keys.push_back("strategy.zero=" + std::to_string(drawn_.zero));
+    else
+      keys.push_back("strategy.sync=server");
+    if (drawn_.servers == Servers::kDedicated) keys.push_back("strategy.dedicated_servers=1");
+    auto words = folder_.command("run", drawn_.ranks(), keys);
     words.insert(words.begin(), {"/usr/bin/env", "TMPDIR=" + temporary_.string()});
     words.insert(words.end(), more.begin(), more.end());
     return words;
@@ -155,10 +163,11 @@ class Scene {
   void expect_losses(int steps) {
     const auto found = read_metrics(run_ / "metrics.jsonl");
     ASSERT_EQ(found.size(), static_cast<size_t>(steps));
+    const std::vector<StepMetrics>& expected = undisturbed(clips());
     for (size_t i = 0; i < found.size(); ++i) {
       ASSERT_EQ(found[i].step, static_cast<int64_t>(i) + 1);
-      if (i < undisturbed().size()) {
-        ASSERT_NEAR(found[i].loss, undisturbed()[i].loss, 1e-6 * undisturbed()[i].loss) << "step " << i + 1;
+      if (i < expected.size()) {
+        ASSERT_NEAR(found[i].loss, expected[i].loss, 1e-6 * expected[i].loss) << "step " << i + 1;
       }
     }
   }
@@ -197,8 +206,8 @@ class Scene {
   }
 
   void stop() {
-    const std::string victim =
-        std::vector<std::string>{"guardian", "launcher", "rank 0", "rank 1"}[static_cast<size_t>(drawn_.below(4))];
+    const std::vector<std::string> all = {"guardian", "launcher", "rank 0", "rank 1", "rank 2"};
+    const std::string victim = all[static_cast<size_t>(drawn_.below(2 + drawn_.ranks()))];
     SCOPED_TRACE("victim: " + victim);
     const bool is_rank = victim.starts_with("rank");
     std::vector<std::string> more;

@@ -27,13 +27,24 @@ pid_t random_process(const RunFolder& folder, std::mt19937& random) {
 
 TEST(KillCommand, ResumesOnOtherRanks_WhereverARunIsKilled) {
   RunFolder folder;
-  const std::vector<std::string> overrides = {"train.steps=60", "checkpoint.every=1", "train.eval_every=0"};
+  // No rank clips what it pushes to servers.
+  const std::vector<std::string> overrides = {"train.steps=60", "checkpoint.every=1", "train.eval_every=0",
+                                              "optimizer.clip=0"};
   ASSERT_EQ(folder.train("whole", 1, overrides).status, 0);
   const auto expected = read_metrics(folder.root / "whole/metrics.jsonl");
   std::mt19937 random(std::random_device{}());
   const int rounds = std::getenv("HERD_FULL_TESTS") ? 50 : 3;
   for (int round = 0; round < rounds; ++round) {
     const std::string name = "run" + std::to_string(round);
+    const bool serves = random() % 3 == 0;
+    const bool is_dedicated = random() % 2 == 0;
+    SCOPED_TRACE(!serves ? "ZeRO" : is_dedicated ? "dedicated servers" : "servers");
+    const auto with_servers = [&] {
+      auto all = overrides;
+      all.insert(all.end(),
+                 {"strategy.sync=server", is_dedicated ? "strategy.dedicated_servers=1" : "strategy.servers=1"});
+      return all;
+    };
     const auto with_zero = [&](int stage) {
       auto all = overrides;
       all.push_back("strategy.zero=" + std::to_string(stage));
@@ -44,7 +55,7 @@ TEST(KillCommand, ResumesOnOtherRanks_WhereverARunIsKilled) {
       if (round % 3 == 2) all.insert(all.end(), {"strategy.recompute=full", "strategy.offload_activations=nvme"});
       return all;
     };
-    Command run = folder.start(name, 3, with_zero(3));
+    Command run = folder.start(name, 3, serves ? with_servers() : with_zero(3));
     ASSERT_TRUE(run.wait_for("step 3/")) << run.output();  // the save after step 1 is whole by then
     usleep(static_cast<useconds_t>(random() % 500'000));
     const pid_t victim = random_process(folder, random);
@@ -53,7 +64,8 @@ TEST(KillCommand, ResumesOnOtherRanks_WhereverARunIsKilled) {
     for (int i = 0; i < 3000 && !Command::processes_with(folder.root.string()).empty(); ++i) usleep(20'000);
     ASSERT_TRUE(Command::processes_with(folder.root.string()).empty()) << "a process outlived the run";
     if (read_run_record(folder.root / name).ended_at == 60) continue;  // it was finished before
-    const Ended resumed = folder.train(name, 2, with_zero(round % 3));
+    const bool serves_again = serves && random() % 2 == 0;
+    const Ended resumed = folder.train(name, 2, serves_again ? with_servers() : with_zero(round % 3));
     ASSERT_EQ(resumed.status, 0) << resumed.output;
     EXPECT_THAT(resumed.output, HasSubstr("resumed from"));
     const auto steps = read_metrics(folder.root / name / "metrics.jsonl");
@@ -117,7 +129,8 @@ echo status $?; $HERD checkpoint inspect --verify $DISK/run; ls $DISK/run/checkp
 }
 
 INSTANTIATE_TEST_SUITE_P(Syncs, LastSave,
-                         testing::Values("", "strategy.sync=server strategy.servers=2 optimizer.clip=0"));
+                         testing::Values("", "strategy.sync=server strategy.servers=2 optimizer.clip=0",
+                                         "strategy.sync=server strategy.dedicated_servers=1 optimizer.clip=0"));
 
 TEST(KillCommand, EndsWhereTheDiskIsFullBeforeTheFirstSave) {
   if (!may_mount()) GTEST_SKIP() << "no right to mount in a namespace (unshare -rm)";

@@ -2,14 +2,20 @@
 // them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <random>
+#include <set>
 #include <string>
 
+#include "faulty_run.h"
 #include "herd/storage/checkpoint_reader.h"
 #include "layout_moves.h"
+#include "tests/net/pair.h"
 
 namespace herd::train {
 namespace {
@@ -165,6 +171,62 @@ TEST(ServerCommand, GoesOnFromACheckpoint_WhereADedicatedServerOrARankThatTrains
     reader.verify();
     EXPECT_EQ(reader.manifest().notes.at("server updates"), std::to_string(reader.manifest().step));
   }
+}
+
+// Dials a port as those do who have no token or another one, and gives back the connections that stay open.
+std::vector<Descriptor> dial_as_strangers(int port) {
+  std::vector<Descriptor> open;  // of those that say nothing, half of a handshake, or something else
+  for (const std::string said : {"", "\x16", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01 noise that is no handshake"}) {
+    open.push_back(testing_support::dial(port));
+    pollfd connected = {open.back().fd, POLLOUT, 0};
+    EXPECT_EQ(poll(&connected, 1, 5000), 1);
+    if (!said.empty()) send(open.back().fd, said.data(), said.size(), MSG_NOSIGNAL);
+  }
+  const net::SecureContext other_token(std::string(net::SecureContext::kKeyBytes, 'k'));
+  const auto thief = net::SecureSocket::connect(other_token, testing_support::dial(port), "rank 1");
+  EXPECT_TRUE(testing_support::until([&] { return thief->shake_hands() || !thief->end_reason().empty(); }, [] {}));
+  EXPECT_FALSE(thief->is_open()) << "another token opens nothing";
+  return open;
+}
+
+// Strangers at the port of a rank that only serves, which it has until all ranks have connected: they are named and
+// join nothing, and the run has the losses of one without them. While it trains, no rank has a port.
+TEST(ServerCommand, GoesOnAmongStrangersAtADedicatedServer) {
+  RunFolder folder;
+  const std::vector<std::string> run = {
+      "train.steps=12", "train.eval_every=0",          "checkpoint.every=-1", "optimizer.clip=0",
+      kServed,          "strategy.dedicated_servers=1"};
+  ASSERT_EQ(folder.train("alone", 3, run).status, 0);
+  std::optional<Command> job;
+  std::set<int> ports;
+  std::string name;
+  for (int attempt = 0; ports.empty() && attempt < 10; ++attempt) {
+    name = "among" + std::to_string(attempt);
+    auto words = folder.command(name, 3, run);
+    words.insert(words.begin(), {"/usr/bin/env", "HERD_TRANSPORT=tcp", "HERD_NETWORK=lo"});
+    job.emplace(words, folder.root / (name + ".output"));
+    std::array<pid_t, 3> ranks{};
+    const std::string which = "log.name=" + name;
+    EXPECT_TRUE(within(120, [&] {
+      for (int rank = 0; rank < 3; ++rank) {
+        if (ranks[static_cast<size_t>(rank)] <= 0)
+          ranks[static_cast<size_t>(rank)] = Command::trainer_of_rank(rank, which);
+      }
+      return (ranks[2] > 0 && !ports_of(ranks[2]).empty()) || over(job->pid());
+    })) << job->output();
+    for (const int rank : {0, 1}) kill(ranks[static_cast<size_t>(rank)], SIGSTOP);
+    ports = ports_of(ranks[2]);  // none where they had connected before
+    std::vector<Descriptor> strangers;
+    if (!ports.empty()) strangers = dial_as_strangers(*ports.begin());
+    EXPECT_TRUE(ports.empty() || job->wait_for("rank 2 refused ")) << job->output();
+    for (const int rank : {0, 1}) kill(ranks[static_cast<size_t>(rank)], SIGCONT);
+    ASSERT_TRUE(job->wait_for("step 3/")) << job->output();
+    EXPECT_TRUE(ports_of(ranks[2]).empty());
+    EXPECT_EQ(job->wait(), 0) << job->output();
+  }
+  ASSERT_FALSE(ports.empty());
+  EXPECT_THAT(job->output(), HasSubstr("connections of strangers over the network"));
+  expect_same_losses(metrics_of(folder.root / name), metrics_of(folder.root / "alone"), 0);
 }
 
 // Trains on so many ranks, of which all but one must be left, kills rank 2 and stops the run after the next validation.

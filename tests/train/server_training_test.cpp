@@ -56,12 +56,18 @@ TEST(ServerTraining, EqualsAllReduce_OnTheModelOfScriptsTrain) {
   const int steps = full ? 50 : 3;
   for (int workers = full ? 1 : 3; workers <= (full ? 4 : 3); ++workers) {
     const Trained reduced = train_in_threads(run, workers, steps);
-    for (int servers = full ? 1 : 2; servers <= (full ? std::min(workers, 3) : 2); ++servers) {
-      spec::RunFile with_servers = run;
-      with_servers.strategy.sync = "server", with_servers.strategy.servers = servers;
-      const double apart = most_apart(train_in_threads(with_servers, workers, steps), reduced);
-      EXPECT_LE(apart, workers <= 2 ? 0 : 2e-6) << workers << " workers, " << servers << " servers";
-      if (full) std::printf("%d workers, %d servers: losses %.2g apart at most\n", workers, servers, apart);
+    for (int servers = full ? 1 : 2; servers <= (full ? 3 : 2); ++servers) {
+      for (const bool dedicated : {false, true}) {
+        if (!dedicated && servers > workers) continue;
+        spec::RunFile with_servers = run;
+        with_servers.strategy.sync = "server";
+        (dedicated ? with_servers.strategy.dedicated_servers : with_servers.strategy.servers) = servers;
+        const double apart = most_apart(train_in_threads(with_servers, workers, steps), reduced);
+        const std::string what = std::to_string(workers) + " workers, " + std::to_string(servers) +
+                                 (dedicated ? " dedicated servers" : " servers");
+        EXPECT_LE(apart, workers <= 2 ? 0 : 2e-6) << what;
+        if (full) std::printf("%s: losses %.2g apart at most\n", what.c_str(), apart), std::fflush(stdout);
+      }
     }
   }
 }

@@ -1,5 +1,5 @@
-// A short training run with ranks as threads of this process: what herd train does, without folders, calibration and
-// reports.
+// A short training run with ranks as threads of this process, beside which others may only serve: what herd train does,
+// without folders, calibration and reports.
 #pragma once
 
 #include <algorithm>
@@ -36,6 +36,7 @@
 #include "herd/train/run_codec.h"
 #include "herd/train/run_optimizer.h"
 #include "herd/train/run_servers.h"
+#include "herd/train/server_control.h"
 #include "herd/train/take_weights.h"
 #include "tests/support/temporary_folder.h"
 
@@ -79,12 +80,23 @@ inline at::Tensor exact_copy(const NamedTensor& tensor) {
   return exact;
 }
 
+inline void serve_in_threads(const spec::RunFile& run, const spec::ModelTable& table, const spec::Layout& layout,
+                             const program::Program& step, const ModelSource& source, const Communicator& world) {
+  const runtime::Groups groups = source.make(run, table, step, c10::kCPU).groups;
+  const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
+  runtime::ServerShare share(groups, step, served_options(run, table, layout, groups, rate), world.rank());
+  ServerCommands commands(world);
+  const auto server = start_server(commands, commands.next(), share, world);
+  commands.next();  // kEnd
+}
+
 inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                 std::optional<optim::LossScale> loss_scale = {},
                                 const std::shared_ptr<const ModelSource>& source = family_source(),
                                 const std::vector<int>& hosts = {}) {  // of each rank; empty = one host
   if (run.strategy.precision == "fp16" && !loss_scale) loss_scale = optim::LossScale();
-  const spec::Layout layout = strategies::trainable_layout(run, ranks);
+  const int servers = static_cast<int>(run.strategy.dedicated_servers);  // behind the ranks that train
+  const spec::Layout layout = strategies::trainable_layout(run, ranks + servers);
   const spec::ModelTable table = spec::program_table(run, layout.micro_batch);
   const auto programs = strategies::compile_and_verify(run, table, layout);
   Trained out;
@@ -94,7 +106,9 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
   DeviceMemory::install();
   const TemporaryFolder files;
   std::mutex mutex;
-  const auto body = [&](Communicator& comm) {
+  const auto body = [&](Communicator& world) {
+    Communicator comm = servers == 0 ? world.share() : world.split(world.rank() < ranks ? 0 : 1, world.rank());
+    if (world.rank() >= ranks) return serve_in_threads(run, table, layout, programs[0], *source, world);
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
     const auto data = source->open(run, Split::kTrain, comm);
     const c10::Device device = run.device.kind == "auto" ? c10::kCPU : open_device(run.device.kind, comm.rank());
@@ -112,7 +126,15 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
     const auto served = served_parameters(run, table, layout, parameters, step, rate);
     const auto encoded = encoded_gradients(run, table, parameters, step, served.get());
-    if (served) served->start(comm, 0);
+    std::optional<ServerControl> control;
+    if (servers > 0 && world.rank() == 0) control.emplace(world, layout);
+    if (served)
+      served->start(comm, world, 0, [&](const std::string& name) {
+        const auto weights = [&](int64_t key, int64_t first, int64_t count) {
+          return served->weights_of(key, first, count);
+        };
+        if (control) control->start(name, 0, served->keys(), weights);
+      });
     const auto recorder = run.train.records_routing()
                               ? std::make_unique<RoutingRecorder>(run.train.record_routing, comm.rank(), ranks, false)
                               : nullptr;
@@ -183,6 +205,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
         out.held[label] = DeviceMemory::live_bytes(label);
     }
     comm.barrier();
+    if (control) control->end(steps);
     if (ranks == 1) {
       for (const NamedTensor& tensor : own_weights(parameters)) out.weights[tensor.name] = exact_copy(tensor);
     }
@@ -204,7 +227,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
             ->loss;
     if (comm.rank() == 0) out.validation = loss;
   };
-  run_inproc(ranks, body, hosts);
+  run_inproc(ranks + servers, body, hosts);
   return out;
 }
 
