@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "herd/strategies/recompute.h"
+#include "herd/strategies/shared_groups.h"
 #include "herd/strategies/techniques.h"
 #include "herd/strategies/zero1.h"
 #include "herd/strategies/zero3.h"
@@ -52,6 +53,8 @@ std::set<int> PartitionedModel::groups_of(const BlockInterval& blocks) const {
     groups.insert(model.blocks[b].groups.begin(), model.blocks[b].groups.end());
   return groups;
 }
+
+bool PartitionedModel::ends_share_groups() const { return strategies::axis_of_tied_groups(layout) != kNoAxis; }
 
 double PartitionedModel::trained_elements(const BlockInterval& blocks) const {
   double sum = 0;

@@ -49,7 +49,7 @@ class PartitionedModel {
   }
 
   std::set<int> groups_of(const BlockInterval& blocks) const;
-  bool ends_share_groups() const { return layout.tied_axis != kNoAxis; }  // the first and the last stage
+  bool ends_share_groups() const;  // tells whether the first and the last stage do
   bool frozen(int group) const { return model.groups[static_cast<size_t>(group)].frozen; }
   double trained_elements(const BlockInterval& blocks) const;
   double whole_elements(const BlockInterval& blocks) const;  // counts trained ones that every tensor-parallel rank has

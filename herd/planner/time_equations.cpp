@@ -6,6 +6,7 @@
 #include "herd/spec/model_states.h"
 #include "herd/spec/pipeline.h"
 #include "herd/strategies/replicas.h"
+#include "herd/strategies/shared_groups.h"
 
 namespace herd::planner {
 namespace {
@@ -175,7 +176,8 @@ class StageTime {
   // Returns the time in which the first and the last stage sum the gradient of a tied embedding, or of its shard.
   double tied_us(int stage, double& cores_us, std::map<std::string, double>& sent) const {
     const auto& layout = cut_.layout;
-    if (layout.tied_axis == kNoAxis || (stage > 0 && stage + 1 < layout.pp)) return 0;
+    const int tied = strategies::axis_of_tied_groups(layout);
+    if (tied == kNoAxis || (stage > 0 && stage + 1 < layout.pp)) return 0;
     const std::set<int> first = cut_.groups_of(cut_.blocks_of(0)), last = cut_.groups_of(cut_.blocks_of(layout.pp - 1));
     double bytes = 0;
     for (const int g : first) {
@@ -183,7 +185,7 @@ class StageTime {
       bytes += last.contains(g) && !cut_.frozen(g) ? cut_.gradient_ratio() * static_cast<double>(weights) : 0;
     }
     if (bytes == 0) return 0;
-    const auto price = cost_.price(OpKind::kAllReduce, std::llround(bytes), layout.mesh, layout.tied_axis);
+    const auto price = cost_.price(OpKind::kAllReduce, std::llround(bytes), layout.mesh, tied);
     sent["pp"] += bytes;  // 2(n-1)/n of the bytes for n = 2 stages
     cores_us += price.work_us;
     return price.latency_us + price.work_us;

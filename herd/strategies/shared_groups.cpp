@@ -32,11 +32,14 @@ program::Program SharedGroups::rewrite(program::Program step) const {
   return step;
 }
 
+int axis_of_tied_groups(const spec::Layout& layout) { return layout.tied_axis; }
+
 Technique tied_groups_row() {
   return {.name = "tied groups",
           .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            if (step.layout.tied_axis == kNoAxis) return nullptr;
-            return std::make_unique<SharedGroups>(step.layout.tied_axis, step.stages.shared_groups);
+            const int axis = axis_of_tied_groups(step.layout);
+            if (axis == kNoAxis) return nullptr;
+            return std::make_unique<SharedGroups>(axis, step.stages.shared_groups);
           },
           .extend_proof = [](const StepContext&, program::Proof& proof) { proof.stages_summed = true; }};
 }

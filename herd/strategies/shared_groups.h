@@ -26,6 +26,10 @@ class SharedGroups final : public Strategy {
   std::map<int, int> axis_of_group_;
 };
 
+// Returns the axis of the ranks that hold a tied embedding each, those of the first and the last stage; kNoAxis where
+// no two stages hold it.
+int axis_of_tied_groups(const spec::Layout& layout);
+
 // The rows of such groups in the table of techniques.h:
 Technique tied_groups_row();               // groups of several stages of a pipeline: a tied embedding
 Technique sequence_parallel_groups_row();  // groups that work on shards of token rows: norms, with sequence parallel
