@@ -53,6 +53,14 @@ ExpertParallel::ExpertParallel(int axis, const spec::ModelTable& model, const Ho
   }
 }
 
+int64_t relay_bytes(const HostRelays& relays, int64_t hosts, int64_t tokens_bytes, int64_t element_bytes) {
+  if (hosts == 1 || relays.top_k == 1 || relays.experts <= hosts) return 0;  // rows go straight (nn::tell_counts)
+  const int64_t of_source = std::min(relays.top_k, relays.experts / hosts) * tokens_bytes;
+  const int64_t rows_of_source = of_source / (relays.width * element_bytes);
+  const int64_t in_fp32 = of_source * 4 / element_bytes * (element_bytes == 4 ? 1 : 2);
+  return (hosts - 1) * (2 * tokens_bytes + of_source + 2 * 4 * rows_of_source) + in_fp32;
+}
+
 std::string ExpertParallel::name() const { return "expert parallel"; }
 
 // Rewrites the ops of a step, in order.
@@ -124,8 +132,7 @@ class ExpertParallel::Exchanges {
           .reads = {to_experts ? value : of_experts(value), routing},
           .writes = {to_experts ? of_experts(value) : value},
           .axis = axis_};
-    if (const int64_t relayed = to_experts ? rewrite_.relay_bytes(step_, step_.values.at(value).bytes) : 0; relayed > 0)
-      step_.scratch[{op.kind, op.block}] = std::max(step_.scratch[{op.kind, op.block}], relayed);
+    if (to_experts) plan_relays(op, step_.values.at(value).bytes);
     if (to_experts && value.kind == ValueKind::kActivationGradient) {
       Value of_tokens = program::activation_gradient({block.combined_by + 1, 0}, value.micro_batch);
       of_tokens.placement = value.placement;
@@ -134,23 +141,23 @@ class ExpertParallel::Exchanges {
     return op;
   }
 
+  // Adds what a rank holds while it gives so many bytes of rows, one for each token and expert, to other hosts.
+  void plan_relays(const Op& op, int64_t rows_bytes) {
+    const HostRelays& relays = rewrite_.relays_;
+    if (relays.ranks_per_host == 0) return;
+    std::set<int> hosts;
+    for (const int rank : step_.mesh.ranks(axis_, step_.rank)) hosts.insert(rank / relays.ranks_per_host);
+    const int64_t bytes = relay_bytes(relays, std::ssize(hosts), rows_bytes / relays.top_k, rewrite_.element_bytes_);
+    if (bytes == 0) return;
+    int64_t& scratch = step_.scratch[{op.kind, op.block}];
+    scratch = std::max(scratch, bytes);
+  }
+
   const int axis_;
   const ExpertParallel& rewrite_;
   Program& step_;
   std::vector<Op> ops_;
 };
-
-int64_t ExpertParallel::relay_bytes(const Program& step, int64_t rows_bytes) const {
-  if (relays_.ranks_per_host == 0) return 0;
-  std::set<int> hosts;
-  for (const int rank : step.mesh.ranks(axis_, step.rank)) hosts.insert(rank / relays_.ranks_per_host);
-  const int64_t others = std::ssize(hosts) - 1, tokens_bytes = rows_bytes / relays_.top_k;
-  const int64_t on_host = std::min(relays_.top_k, relays_.experts / std::ssize(hosts));
-  if (others == 0 || relays_.top_k == 1 || relays_.experts <= std::ssize(hosts)) return 0;  // rows go straight
-  const int64_t of_source = on_host * tokens_bytes, rows_of_source = of_source / (relays_.width * element_bytes_);
-  const int64_t in_fp32 = of_source * 4 / element_bytes_ * (element_bytes_ == 4 ? 1 : 2);
-  return others * (2 * tokens_bytes + of_source + 2 * 4 * rows_of_source) + in_fp32;
-}
 
 Program ExpertParallel::rewrite(Program step) const {
   Exchanges exchanges(*this, step);

@@ -40,6 +40,7 @@ struct HostRelays {
   int ranks_per_host = 0;  // neighbours; 0 = all ranks are on one host, or nobody knows
   int64_t top_k = 1, experts = 1, width = 1;
 };
+int64_t relay_bytes(const HostRelays& relays, int64_t hosts, int64_t tokens_bytes, int64_t element_bytes);
 
 class ExpertParallel final : public Strategy {
  public:
@@ -57,9 +58,6 @@ class ExpertParallel final : public Strategy {
     int combined_by = -1;
   };
   class Exchanges;
-
-  // Returns the bytes that a rank holds at most while it gives rows of so many bytes, one for each token and expert.
-  int64_t relay_bytes(const program::Program& step, int64_t rows_bytes) const;
 
   int axis_;
   HostRelays relays_;
