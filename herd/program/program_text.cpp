@@ -79,7 +79,8 @@ class Parser {
     if (text_.starts_with("context ")) context(field("context"));
     if (text_.starts_with("stages ")) divides(field("stages"), Divided::kStages);
     if (text_.starts_with("experts ")) divides(field("experts"), Divided::kExperts);
-    join_samples_and_tokens();
+    join(Divided::kSamples, Divided::kTokens);
+    join(Divided::kTokens, Divided::kLayers);
     groups(field("groups"));
     section({"value", "bytes", "persistent", "slot"}, [&](const auto& cells) { value_row(cells); });
     section({"scratch", "block", "bytes"}, [&](const auto& cells) { scratch_row(cells); });
@@ -155,15 +156,15 @@ class Parser {
     step_.context_zigzag = text.ends_with(kZigzag);
     divides(text.substr(0, text.size() - (step_.context_zigzag ? kZigzag.size() : 0)), Divided::kTokens);
   }
-  // Finds the axis of all ranks with samples or tokens of their own, the product of two.
-  void join_samples_and_tokens() {
-    const int samples = step_.mesh.dividing(Divided::kSamples), tokens = step_.mesh.dividing(Divided::kTokens);
-    if (samples == kNoAxis || tokens == kNoAxis) return;
+  // Finds the axis of all ranks that divide one thing or the other, the product of two.
+  void join(Divided one, Divided other) {
+    const int first = step_.mesh.dividing(one), second = step_.mesh.dividing(other);
+    if (first == kNoAxis || second == kNoAxis) return;
     auto& axes = step_.mesh.axes;
-    const Axis both = product(axes[static_cast<size_t>(samples)], axes[static_cast<size_t>(tokens)]);
+    const Axis both = product(axes[static_cast<size_t>(first)], axes[static_cast<size_t>(second)]);
     for (Axis& axis : axes) {
       if (axis.divides != Divided::kNothing || axis.factors != both.factors || axis.members != both.members) continue;
-      axis.divides = Divided::kSamples | Divided::kTokens;
+      axis.divides = one | other;
       return;
     }
   }

@@ -58,7 +58,7 @@ int Model::joint_axis(int block) const {
   const auto is_one_of = [at](const std::vector<bool>& blocks) { return at < blocks.size() && blocks[at]; };
   const bool tokens_cut = expected_.proof.tokens_cut && axis_of(Divided::kTokens) != kNoAxis;
   if (tokens_cut && is_one_of(expected_.block_in_ring)) return axis_of(Divided::kTokens);
-  if (tokens_cut && is_one_of(expected_.block_shares_choices)) return expected_.sequence_axis;
+  if (tokens_cut && is_one_of(expected_.block_shares_choices)) return axis_of(Divided::kTokens | Divided::kLayers);
   const bool together = is_one_of(expected_.block_shares_choices);
   const bool is_loss = block + 1 == num_blocks();
   const bool share_layer =

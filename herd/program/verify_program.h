@@ -114,10 +114,9 @@ struct Expectation {
   // tokens. Gradients are then summed over all ranks that divide samples or tokens.
   std::vector<bool> block_by_heads = {};
   // Tells of each block whether the ranks that divide tokens run it together, as a ring, and whether those do that have
-  // parts of the same sequences, as a router of whole ones: the ranks of sequence_axis, once tokens are cut, before
-  // that those that divide layers.
+  // parts of the same sequences, as a router of whole ones: those that divide tokens or layers, once tokens are
+  // cut, before that those that divide layers.
   std::vector<bool> block_in_ring = {}, block_shares_choices = {};
-  int sequence_axis = kNoAxis;
   // Ranks that divide experts hold parts of expert_groups, and blocks of block_by_experts work on the rows of all of
   // them: a gradient of such a group then gets the contributions of all these ranks at once.
   std::set<int> expert_groups = {};

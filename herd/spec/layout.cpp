@@ -161,6 +161,8 @@ void fill_mesh(Layout& layout, const RunFile& run, bool tied, int key_copies) {
   }
   if (layout.data_axis != kNoAxis && layout.context_axis != kNoAxis)
     axes[static_cast<size_t>(layout.gradient_axis)].divides = Divided::kSamples | Divided::kTokens;
+  if (layout.sequence_axis != layout.context_axis && layout.sequence_axis != layout.tensor_axis)
+    axes[static_cast<size_t>(layout.sequence_axis)].divides = Divided::kTokens | Divided::kLayers;
 }
 
 }  // namespace

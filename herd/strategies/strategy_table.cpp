@@ -95,7 +95,6 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
     if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen_groups.insert(group);
   }
   expected.mesh = layout.mesh;
-  expected.sequence_axis = layout.sequence_axis;
   expected.expert_groups = groups_of_experts(model);
   expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
   return expected;

@@ -77,12 +77,12 @@ class Generator {
  private:
   Generator(const spec::RunFile& run, Communicator& comm) : run_(run) {
     const spec::Layout layout = strategies::trainable_layout(run, 1);
-    const spec::ModelTable whole = spec::decoder_table(run, 1, spec::Kernels::kCpu, spec::Join::kNone);
+    const spec::ModelTable whole = spec::decoder_table(run, 1, spec::Kernels::kCpu, spec::Join::kBetweenRanks);
     const auto pass = [&](int64_t tokens, program::Caches caches) {
       spec::RunFile shorter = run;
       shorter.model.context = tokens;
-      const spec::ModelTable table =
-          spec::generation_table(whole, spec::decoder_table(shorter, 1, spec::Kernels::kCpu, spec::Join::kNone));
+      const spec::ModelTable table = spec::generation_table(
+          whole, spec::decoder_table(shorter, 1, spec::Kernels::kCpu, spec::Join::kBetweenRanks));
       const program::Program out = generation_pass(program::plain_step(run, table, layout, 0), table, caches);
       EXPECT_EQ(to_string(verify({out}, generation_expected(strategies::expectation_of(table, layout), table, caches)),
                           {out}),
