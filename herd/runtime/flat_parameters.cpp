@@ -145,6 +145,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
       group(g).initialize(*seed, own_weights(g), part(g).begin);
     }
     const auto gradient = step.values.find(program::gradient(g));
+    pools_gradient_.push_back(gradient != step.values.end() && gradient->second.pooled);
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
     const int64_t line_elements = kLineBytes / element_bytes(group(g), ValueKind::kWeight);
     const bool has_states_here =

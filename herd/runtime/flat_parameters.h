@@ -91,6 +91,7 @@ class FlatParameters {
   bool holds(int group) const;  // tells whether this rank has weights of the group, whole or a shard
   int num_shards(int group) const { return cut_of(group).shards; }  // into which an axis cuts the group; 1 = none does
   bool keeps_whole(int group) const;  // tells whether the group's weights are whole from step to step
+  bool pools_gradient(int group) const { return pools_gradient_[static_cast<size_t>(group)]; }  // a whole, in a slot
   // Tells whether the host or a file keeps what this rank has of the group's weights, of which the device has copies
   // only while passes use them.
   bool stays_on_host(int group) const { return stays_on_host_[static_cast<size_t>(group)]; }
@@ -237,8 +238,8 @@ class FlatParameters {
   program::Placement host_terms_, host_sums_;
   // By group, the (index, number) of this rank among the ranks that hold the same part of it.
   std::vector<std::pair<int, int>> replica_index_and_count_;
-  std::vector<bool> keeps_whole_, stays_on_host_;  // by group
-  std::vector<bool> on_host_;                      // by group: its tensors read the weights that the host keeps
+  std::vector<bool> keeps_whole_, stays_on_host_, pools_gradient_;  // by group
+  std::vector<bool> on_host_;  // by group: its tensors read the weights that the host keeps
   Region weights_, gradients_, encoded_gradients_, encoded_weights_, terms_;
   Region host_weights_, host_gradients_, host_activations_;  // of activations, bytes
   Region host_states_;                              // bytes of the staging buffers of states that the file keeps

@@ -688,7 +688,11 @@ std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) 
   const std::vector<int> groups = indices(op.reads, ValueKind::kGradient);
   for (size_t begin = 0; begin < groups.size();) {  // consecutive groups are reduced as one range
     size_t end = begin + 1;
-    while (end < groups.size() && groups[end] == groups[end - 1] + 1) ++end;
+    const auto follows = [&] {  // in memory, too: what takes turns in slots lies anywhere
+      return groups[end] == groups[end - 1] + 1 && !parameters_.pools_gradient(groups[end]) &&
+             !parameters_.pools_gradient(groups[end - 1]);
+    };
+    while (end < groups.size() && follows()) ++end;
     const at::Tensor range = parameters_.gradient_range(groups[begin], groups[end - 1], op.writes[0].codec);
     const program::ElementRange part = program::part_of(range.numel(), op);
     works.push_back(comm.all_reduce_async(range.narrow(0, part.begin, part.end - part.begin), sum_options(op)));

@@ -158,6 +158,19 @@ TEST(Offload, KeepsGradientsInFiles_WithTheSameBits_AndTheMemoryThatIsPredicted)
   }
 }
 
+// Gradients that ranks of a tensor axis have copies of are summed where they lie: in slots, not one after the other.
+TEST(Offload, KeepsGradientsThatTensorRanksSumInFiles_WithTheSameBits) {
+  spec::RunFile run = tiny_run();
+  run.mesh.tp = 2;
+  run.optimizer.clip = 0, run.health.check_finite = false;  // a norm is one of all ranks
+  run.strategy.order = "layer_major", run.train.micro_batch = 4;
+  const Trained kept = train_in_threads(run, 2, 4);
+  for (const std::string offload : {"nvme_gradients", "nvme_all"}) {
+    run.strategy.offload = offload;
+    expect_same_bits(kept, train_in_threads(run, 2, 4), offload + ": ");
+  }
+}
+
 // What follows a skipped update copies its weights all the same, from staging buffers that other groups have used.
 TEST(Offload, SkipsAStepThatOverflows_WithTheSameBits) {
   spec::RunFile run = tiny_run();
