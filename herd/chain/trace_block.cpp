@@ -1,12 +1,11 @@
 #include "herd/chain/trace_block.h"
 
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -108,29 +107,47 @@ size_t references_to_weights(const nn::Block& block) {
   return references;
 }
 
-// Makes a block's weights NaN while it lives, past autograd, which would refuse weights that change.
-class SpoiltWeights {
+// Gives a block other weights while it lives, past autograd, which would refuse weights that change.
+class OtherWeights {
  public:
-  explicit SpoiltWeights(const nn::Block& block) : groups_(block.groups()) {
+  explicit OtherWeights(const nn::Block& block, bool nan) : groups_(block.groups()) {
     for (const auto& group : groups_) {
-      const auto* memory = static_cast<const std::byte*>(group->weights().const_data_ptr());
-      kept_.emplace_back(memory, memory + group->weights().nbytes());
-      std::memset(group->weights().mutable_data_ptr(), 0xff, group->weights().nbytes());
+      at::Tensor weights = group->weights().variable_data();
+      const auto* memory = static_cast<const std::byte*>(weights.const_data_ptr());
+      kept_.emplace_back(memory, memory + weights.nbytes());
+      if (nan)
+        weights.fill_(std::numeric_limits<double>::quiet_NaN());
+      else
+        weights.mul_(-3).sub_(1);
     }
   }
-  ~SpoiltWeights() {
+  ~OtherWeights() {
     for (size_t g = 0; g < kept_.size(); ++g)
       std::memcpy(groups_[g]->weights().mutable_data_ptr(), kept_[g].data(), kept_[g].size());
   }
-  SpoiltWeights(const SpoiltWeights&) = delete;
-  SpoiltWeights& operator=(const SpoiltWeights&) = delete;
+  OtherWeights(const OtherWeights&) = delete;
+  OtherWeights& operator=(const OtherWeights&) = delete;
 
  private:
   const std::vector<std::shared_ptr<nn::ParameterGroup>> groups_;
   std::vector<std::vector<std::byte>> kept_;
 };
 
-bool all_finite(const at::Tensor& tensor) { return !tensor.defined() || tensor.isfinite().all().item<bool>(); }
+// Returns the bytes of what a block's backward has made: gradients of its inputs, and of its groups.
+std::vector<std::byte> made_by_backward(const nn::Block& block, const nn::Tuple& dx) {
+  nn::Tuple made = dx;
+  for (const auto& group : block.groups()) {
+    if (!group->frozen()) made.push_back(group->gradient());
+  }
+  std::vector<std::byte> bytes;
+  for (const at::Tensor& tensor : made) {
+    if (!tensor.defined()) continue;
+    const at::Tensor whole = tensor.contiguous();
+    const auto* memory = static_cast<const std::byte*>(whole.const_data_ptr());
+    bytes.insert(bytes.end(), memory, memory + whole.nbytes());
+  }
+  return bytes;
+}
 
 bool has_trained(const nn::Block& block) {
   return std::ranges::any_of(block.groups(), [](const auto& group) { return !group->frozen(); });
@@ -227,27 +244,33 @@ void BlockTracer::trace_with_graph(nn::Block& block, int b, nn::Tuple inputs, sp
   if (!any_gradient && !has_trained(block)) return;
 
   for (const auto& group : block.groups()) group->begin_gradient();
+  nn::Tuple dx;
   const PeakOfBytes backward;
   {
-    // A hook may read weights that no graph refers to.
-    std::optional<SpoiltWeights> spoilt;
-    if (!shape.backward_reads_weights) spoilt.emplace(block);
-    nn::Tuple made;
-    {
-      const FlopCounter flops;
-      made = nn::run_backward(std::move(graph), dy);
-      flops.add_to(shape.backward);
-    }
-    shape.backward.scratch_bytes = backward.bytes();
-    for (const auto& group : block.groups()) {
-      if (!group->frozen()) made.push_back(group->gradient());
-    }
-    if (spoilt) shape.backward_reads_weights = !std::ranges::all_of(made, all_finite);
+    const FlopCounter flops;
+    dx = nn::run_backward(std::move(graph), dy);
+    flops.add_to(shape.backward);
   }
+  shape.backward.scratch_bytes = backward.bytes();
   int64_t dx_bytes = 0;
   for (const spec::TensorId input : ids) dx_bytes += is_differentiable(input) ? bytes_of(tensors_.at(input)) : 0;
   shape.backward.scratch_bytes -= dx_bytes;
   shape.backward.memory_bytes = 2 * shape.forward.memory_bytes;
+  if (shape.backward_reads_weights || block.groups().empty()) return;
+  // A graph may hold a parameter itself, and a hook may read weights that no graph refers to. Products show in NaN,
+  // signs and bounds in weights of the other sign.
+  const std::vector<std::byte> made = made_by_backward(block, dx);
+  dx.clear();
+  shape.backward_reads_weights =
+      made_with_other_weights(block, b, dy, true) != made || made_with_other_weights(block, b, dy, false) != made;
+}
+
+std::vector<std::byte> BlockTracer::made_with_other_weights(nn::Block& block, int b, const nn::Tuple& dy, bool nan) {
+  for (const auto& group : block.groups()) group->begin_gradient();
+  nn::Graph graph = nn::run_forward(block, own_inputs(b), context_);
+  nn::take_outputs(graph);
+  const OtherWeights other(block, nan);
+  return made_by_backward(block, nn::run_backward(std::move(graph), dy));
 }
 
 // Runs the block twice: once to wake libraries and to get what others read, and once to measure.

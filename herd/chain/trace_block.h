@@ -2,6 +2,7 @@
 // herd's own families are checked with the same counts. Threads: one at a time.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <vector>
 
@@ -33,6 +34,8 @@ class BlockTracer {
   bool is_read(spec::TensorId tensor) const { return last_reader_.contains(tensor); }
   void trace_with_graph(nn::Block& block, int b, nn::Tuple inputs, spec::BlockShape& shape);
   void trace_without_graph(nn::Block& block, int b, const nn::Tuple& inputs, spec::BlockShape& shape);
+  // Returns what backward makes where the weights have become others since forward.
+  std::vector<std::byte> made_with_other_weights(nn::Block& block, int b, const nn::Tuple& dy, bool nan);
   void forget_what_was_read(int b);
 
   std::vector<std::vector<spec::TensorId>> inputs_;

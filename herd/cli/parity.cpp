@@ -50,7 +50,8 @@ class ScratchFolder {
 struct Side {
   fs::path folder;
   std::vector<double> losses;
-  int64_t close = 0;  // choices of experts that another rounding may change, of all tokens, layers and steps
+  int64_t close = 0;             // choices of experts that another rounding may change, of all tokens, layers and steps
+  bool is_half_mixture = false;  // its layouts differ by more than what counts as close
 };
 
 // Trains as `herd train` does, or by the program of an own model. Returns the exit status.
@@ -92,7 +93,9 @@ Side run_side(const ParityOptions& options, const fs::path& root, const std::str
   std::fflush(stdout);
   if (const int status = run_ranks(train, options.program); status != 0)
     throw Error(Code::kAborted, "side " + name + " ended with status " + std::to_string(status));
-  return read_side(root / name);
+  Side side = read_side(root / name);
+  side.is_half_mixture = run.model.is_moe() && run.strategy.precision != "fp32";
+  return side;
 }
 
 }  // namespace
@@ -123,10 +126,11 @@ int run_parity(const ParityOptions& options) {
   const ScratchFolder scratch(options.keep);
   const fs::path& root = scratch.path();
   const Side a = run_side(options, root, "a", options.a, "record_routing");
-  if (a.close > 0)
+  const bool replays = a.close > 0 || a.is_half_mixture;
+  if (replays)
     std::printf("choices of experts that another rounding may change: %lld in a, so b takes those of a\n",
                 static_cast<long long>(a.close));
-  const Side b = run_side(options, root, "b", options.b, a.close > 0 ? "replay_routing" : "");
+  const Side b = run_side(options, root, "b", options.b, replays ? "replay_routing" : "");
   const Difference loss = loss_difference(a.losses, b.losses);
   const spec::RunFile run = spec::parse_run_file((a.folder / "config.toml").string());
   const Difference weight = weight_difference(resolve_checkpoint(a.folder), resolve_checkpoint(b.folder),

@@ -90,6 +90,13 @@ void check_experts(const RunFile& run) {
                  "moe", "train.replay_routing = \"none\"");
     return;
   }
+  const auto& train = run.train;
+  require(!train.records_routing() || !train.replays_routing() ||
+              std::filesystem::path(train.record_routing).lexically_normal() !=
+                  std::filesystem::path(train.replay_routing).lexically_normal(),
+          "train.record_routing and train.replay_routing name one folder, \"" + train.record_routing +
+              "\", whose record a run would write over",
+          "another folder for train.record_routing, or \"none\"");
   require(model.top_k <= model.experts,
           "model.top_k must not exceed model.experts: " + std::to_string(model.top_k) + " > " +
               std::to_string(model.experts),
@@ -200,9 +207,10 @@ void check_rules(const RunFile& run) {
           "strategy.interleave_micro_batches = 1");
   require(run.strategy.direct_host == "none" || run.strategy.offload == "window" || run.strategy.offload == "nvme_all",
           "strategy.direct_host = \"" + run.strategy.direct_host +
-              "\" reads weights that strategy.offload = \"window\" keeps on the host, got strategy.offload = \"" +
+              "\" reads weights that strategy.offload = \"window\" or \"nvme_all\" brings to the host, got "
+              "strategy.offload = \"" +
               run.strategy.offload + "\"",
-          "strategy.direct_host = \"none\", or strategy.offload = \"window\"");
+          "strategy.direct_host = \"none\", or strategy.offload = \"window\" or \"nvme_all\"");
   require(run.strategy.file_layers <= 0 || run.strategy.offload == "window",
           "strategy.file_layers = " + std::to_string(run.strategy.file_layers) +
               " moves what strategy.offload = \"window\" keeps on the host to files, got strategy.offload = \"" +

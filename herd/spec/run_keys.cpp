@@ -273,8 +273,7 @@ std::vector<Key> make_keys() {
            {"none", "states", "window", "nvme", "nvme_gradients", "nvme_all"},
            "what leaves the device's memory: states = optimizer states, to the host, where updates run; nvme = those, "
            "to files of each rank; nvme_gradients = gradients, too; window = states and weights, to the host; nvme_all "
-           "= "
-           "states, gradients and weights, to files"),
+           "= states, gradients and weights, to files"),
       Key{"strategy",
           "window",
           Effect::kLayout,
@@ -284,8 +283,7 @@ std::vector<Key> make_keys() {
           false,
           {},
           "with offload = window or nvme_all, of how many passes over blocks weights may be on the device at once, the "
-          "running one "
-          "included; auto = as few as nearly hide the copies"},
+          "running one included; auto = as few as nearly hide the copies"},
       Key{"strategy",
           "file_layers",
           Effect::kLayout,
@@ -298,8 +296,8 @@ std::vector<Key> make_keys() {
           "from which they pass through the host; auto = as few as memory.host_budget asks for"},
       text("strategy", "direct_host", Effect::kLayout, HERD_FIELD(strategy.direct_host), {},
            "with offload = window or nvme_all, blocks whose passes read weights straight from the host's memory and "
-           "wait for no "
-           "copy: names such as embedding, h.3 and head, or patterns with *, separated by blanks; auto = those at both "
+           "wait for no copy: names such as embedding, h.3 and head, or patterns with *, separated by blanks; auto = "
+           "those at both "
            "ends of the chain with which the step is predicted to be shortest"),
       text("strategy", "offload_activations", Effect::kLayout, HERD_FIELD(strategy.offload_activations),
            {"none", "host", "nvme"},

@@ -37,15 +37,22 @@ class RoutingLine {
     if (experts == json_.end() || !experts->is_array() || std::ssize(*experts) % choices.top_k != 0)
       corrupt("\"experts\" must be a list of top_k whole numbers for each token");
     for (const nlohmann::json& expert : *experts) {
-      if (!expert.is_number_integer() || expert.get<int64_t>() < -1 || expert.get<int64_t>() >= kMostExperts)
-        corrupt("\"experts\" must be whole numbers, or -1 where a token's is not known");
+      const bool is_whole = expert.is_number_integer() &&
+                            !(expert.is_number_unsigned() && expert.get<uint64_t>() >= kMostExperts) &&
+                            expert.get<int64_t>() >= -1 && expert.get<int64_t>() < kMostExperts;
+      if (!is_whole) corrupt("\"experts\" must be whole numbers, or -1 where a token's is not known");
       choices.experts.push_back(expert.get<int32_t>());
     }
-    routing.add({whole("step", 1, std::numeric_limits<int64_t>::max()) - 1,
-                 static_cast<int>(whole("layer", 0, std::numeric_limits<int>::max())),
-                 whole("sample", 0, std::numeric_limits<int64_t>::max())},
-                choices);
+    try {
+      routing.add({step() - 1, static_cast<int>(whole("layer", 0, std::numeric_limits<int>::max())),
+                   whole("sample", 0, std::numeric_limits<int64_t>::max())},
+                  choices);
+    } catch (const Error& error) {
+      if (error.code() == Code::kCorruptFile) throw;
+      corrupt(error.message());
+    }
   }
+  int64_t step() const { return whole("step", 1, std::numeric_limits<int64_t>::max()); }
 
  private:
   [[noreturn]] void corrupt(const std::string& rule) const { throw Error(Code::kCorruptFile, where_ + rule); }
@@ -70,6 +77,7 @@ void read_file(const fs::path& path, nn::RecordedRouting& routing) {
   std::ifstream file(path);
   int64_t line = 0;
   for (std::string text; std::getline(file, text);) {
+    if (file.eof() && line > 0) break;  // a rank was killed as it wrote
     const RoutingLine parsed(path, ++line, text);
     if (line == 1)
       parsed.check_header();
@@ -79,17 +87,36 @@ void read_file(const fs::path& path, nn::RecordedRouting& routing) {
   if (line == 0) throw Error(Code::kCorruptFile, path.string() + ": a routing file starts with " + kRoutingHeader);
 }
 
+// Writes the file anew with the lines up to a step, or with none but the first.
+void keep_steps(const fs::path& path, int64_t most) {
+  std::string kept = std::string(kRoutingHeader) + "\n";
+  std::ifstream before(path);
+  int64_t line = 0;
+  for (std::string text; most > 0 && std::getline(before, text) && !before.eof();) {
+    const RoutingLine parsed(path, ++line, text);
+    if (line == 1)
+      parsed.check_header();
+    else if (parsed.step() <= most)
+      kept += text + "\n";
+  }
+  before.close();
+  write_file_atomically(path, kept);
+}
+
 }  // namespace
 
-RoutingRecorder::RoutingRecorder(const fs::path& folder, int rank, int ranks, bool goes_on)
-    : path_(file_of(folder, rank)) {
-  make_folders(folder);
-  std::error_code ignored;
-  for (int more = ranks; rank == 0 && !goes_on && fs::remove(file_of(folder, more), ignored);) ++more;
-  const bool adds = goes_on && fs::file_size(path_, ignored) > 0 && !ignored;
-  file_.open(path_, adds ? std::ios::app : std::ios::trunc);
-  if (!file_) throw_errno(Code::kStorage, "open " + path_.string(), errno);
-  if (!adds) file_ << kRoutingHeader << "\n";
+void RoutingRecorder::open(int64_t resumed_step) {
+  make_folders(folder_);
+  const fs::path own = file_of(folder_, rank_);
+  keep_steps(own, resumed_step);
+  for (int more = ranks_; rank_ == 0 && fs::exists(file_of(folder_, more)); ++more) {
+    if (resumed_step > 0)
+      keep_steps(file_of(folder_, more), resumed_step);
+    else
+      fs::remove(file_of(folder_, more));
+  }
+  file_.open(own, std::ios::app);
+  if (!file_) throw_errno(Code::kStorage, "open " + own.string(), errno);
 }
 
 void RoutingRecorder::write() {
@@ -102,7 +129,8 @@ void RoutingRecorder::write() {
     file_ << line.dump() << "\n";
   }
   routing_.clear();
-  if (!file_.flush()) throw_errno(Code::kStorage, "write the routing of a step to " + path_.string(), errno);
+  if (!file_.flush())
+    throw_errno(Code::kStorage, "write the routing of a step to " + file_of(folder_, rank_).string(), errno);
 }
 
 nn::RecordedRouting read_routing(const fs::path& folder) {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "herd/nn/recorded_routing.h"
 
@@ -12,14 +13,18 @@ namespace herd::train {
 // Records the routing of one rank.
 class RoutingRecorder {
  public:
-  // Makes the folder, and begins the file of this rank of `ranks`; where the run goes on it adds to the file. Rank 0
-  // of one that begins removes what more ranks have left there. Throws kStorage.
-  RoutingRecorder(const std::filesystem::path& folder, int rank, int ranks, bool goes_on);
+  RoutingRecorder(std::filesystem::path folder, int rank, int ranks)
+      : folder_(std::move(folder)), rank_(rank), ranks_(ranks) {}
+  // Makes the folder, and begins the file of this rank. Where the run goes on behind `resumed_step`, the file keeps the
+  // steps up to it, and so do those of ranks that are no more, which rank 0 otherwise removes. Throws kStorage, and
+  // kCorruptFile for a file that is no routing. REQUIRES one call, before the first write().
+  void open(int64_t resumed_step);
   nn::RecordedRouting& routing() { return routing_; }  // what is not written yet
   void write();  // writes what routers have added since the last call. Throws kStorage
 
  private:
-  std::filesystem::path path_;
+  std::filesystem::path folder_;
+  int rank_, ranks_;
   std::ofstream file_;
   nn::RecordedRouting routing_;
 };

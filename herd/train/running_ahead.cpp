@@ -10,7 +10,6 @@ namespace herd::train {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenReports{2};  // while a rank waits for others
-constexpr int kDeadlinesOfWork = 10;                     // within which ranks that serve validate or save
 
 }  // namespace
 

@@ -12,6 +12,8 @@
 
 namespace herd::train {
 
+inline constexpr int kDeadlinesOfWork = 10;  // within which ranks that serve validate or save
+
 class RunningAhead {
  public:
   struct Options {

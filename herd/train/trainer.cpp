@@ -409,10 +409,9 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   } else {
     s.say("not predicted: " + why);
   }
-  if (run.train.records_routing())
-    s.recorder = std::make_unique<RoutingRecorder>(run.train.record_routing, comm.rank(), comm.size(),
-                                                   s.owned->start().goes_on());
   if (run.train.replays_routing()) s.replayed = read_routing(run.train.replay_routing);
+  if (run.train.records_routing())
+    s.recorder = std::make_unique<RoutingRecorder>(run.train.record_routing, comm.rank(), comm.size());
   s.bindings = std::make_unique<runtime::ModelBindings>(s.model.blocks, *s.parameters, *s.groups,
                                                         runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
                                                         s.options());
@@ -444,6 +443,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
                                        RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings,
                                                               s.encoded.get(), s.served.get(), s.buffers.get()});
   s.resumed = s.checkpoints->start(s.before.changes);
+  if (s.recorder) s.recorder->open(s.resumed.step);
   if (s.served) s.start_servers();
   if (s.runs_ahead()) s.say(ahead_text(strategies::staleness(run, s.layout)));
   if (s.root()) {
@@ -496,7 +496,8 @@ void Trainer::State::set_up_keepers(bool survives) {
   };
   ahead = std::make_unique<RunningAhead>(*served, RunningAhead::Options{.deadline = deadline_of(run), .lost = lost});
   if (encoded && !encoded->groups().empty() && run.checkpoint.every >= 0 && num_keepers < comm.size())
-    residuals = std::make_unique<WorkerResiduals>(comm, num_keepers, *encoded, *parameters, deadline_of(run));
+    residuals = std::make_unique<WorkerResiduals>(comm, num_keepers, *encoded, *parameters,
+                                                  kDeadlinesOfWork * deadline_of(run));
 }
 
 runtime::ModelBindings::Options Trainer::State::options() const {

@@ -63,4 +63,6 @@ def _run(*arguments: str) -> dict[str, Any]:
 
 def main() -> None:
     """Becomes the command that the wheel carries: what pip installs as the script herd."""
+    if not _OWN.exists():
+        sys.exit(f"herd: {_OWN} is not here\n  fix: pip install the wheel, or run the command of a build")
     os.execv(_OWN, ["herd", *sys.argv[1:]])

@@ -107,7 +107,8 @@ TEST(TraceChain, KeepsAGroupForEachBlockWithParameters) {
   EXPECT_EQ(table.parameters(), kIn * kHidden + kHidden + kHidden + 1);
 }
 
-// An embedding's gradient follows from indices. One whose hook scales it by the weights reads them.
+// An embedding's gradient follows from indices. One whose hook scales it by the weights reads them, and so do signs and
+// bounds of weights, which make a number of NaN.
 TEST(TraceChain, FindsBlocksWhoseBackwardReadsNoWeights) {
   Chain chain;
   const auto embedding = [] { return torch::nn::Embedding(10, 4); };
@@ -118,7 +119,14 @@ TEST(TraceChain, FindsBlocksWhoseBackwardReadsNoWeights) {
              if (y.requires_grad()) y.register_hook([&m](at::Tensor dy) { return dy * m.weight.detach().sum(); });
              return Tensors{y};
            })
-      .add_function("sum", {"words", "hooked"}, [](const Tensors& x) { return Tensors{x[0] + x[1]}; })
+      .add(
+          "signs", {"words"}, [] { return torch::nn::Linear(4, 4); },
+          [](torch::nn::LinearImpl& m, const Tensors& x) { return Tensors{x[0] + m.weight.abs().sum(1)}; })
+      .add(
+          "bounds", {"words"}, [] { return torch::nn::Linear(4, 4); },
+          [](torch::nn::LinearImpl& m, const Tensors& x) { return Tensors{x[0] + m.weight.clamp(0).sum(1)}; })
+      .add_function("sum", {"words", "hooked", "signs", "bounds"},
+                    [](const Tensors& x) { return Tensors{x[0] + x[1] + x[2] + x[3]}; })
       .add("linear", {}, [] { return torch::nn::Linear(4, 4); })
       .add_function("loss", {}, [](const Tensors& x) {
         return Tensors{x[0].sum(), torch::tensor(x[0].size(0))};
@@ -127,7 +135,9 @@ TEST(TraceChain, FindsBlocksWhoseBackwardReadsNoWeights) {
   const spec::ModelTable table = trace_chain(chain, ids, {}).at(2);
   EXPECT_FALSE(table.blocks[0].backward_reads_weights);
   EXPECT_TRUE(table.blocks[1].backward_reads_weights);
+  EXPECT_TRUE(table.blocks[2].backward_reads_weights);
   EXPECT_TRUE(table.blocks[3].backward_reads_weights);
+  EXPECT_TRUE(table.blocks[5].backward_reads_weights);
 }
 
 TEST(TraceChain, CountsConvolutions) {

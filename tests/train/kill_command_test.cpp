@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <random>
 
 #include "command.h"
@@ -27,17 +28,24 @@ pid_t random_process(const RunFolder& folder, std::mt19937& random) {
 
 TEST(KillCommand, ResumesOnOtherRanks_WhereverARunIsKilled) {
   RunFolder folder;
-  // No rank clips what it pushes to servers.
-  const std::vector<std::string> overrides = {"train.steps=60", "checkpoint.every=1", "train.eval_every=0",
-                                              "optimizer.clip=0"};
-  ASSERT_EQ(folder.train("whole", 1, overrides).status, 0);
-  const auto expected = read_metrics(folder.root / "whole/metrics.jsonl");
+  const auto overrides_of = [](bool clips) {
+    return std::vector<std::string>{"train.steps=60", "checkpoint.every=1", "train.eval_every=0",
+                                    clips ? "optimizer.clip=1" : "optimizer.clip=0"};
+  };
+  std::map<bool, std::vector<StepMetrics>> undisturbed;  // by whether it clips
+  for (const bool clips : {false, true}) {
+    const std::string name = clips ? "clipped" : "unclipped";
+    ASSERT_EQ(folder.train(name, 1, overrides_of(clips)).status, 0);
+    undisturbed[clips] = read_metrics(folder.root / name / "metrics.jsonl");
+  }
   std::mt19937 random(std::random_device{}());
   const int rounds = std::getenv("HERD_FULL_TESTS") ? 50 : 3;
   for (int round = 0; round < rounds; ++round) {
     const std::string name = "run" + std::to_string(round);
     const bool serves = random() % 3 == 0;
     const bool is_dedicated = random() % 2 == 0;
+    const std::vector<std::string> overrides = overrides_of(!serves);  // no rank clips what it pushes to servers
+    const std::vector<StepMetrics>& expected = undisturbed.at(!serves);
     SCOPED_TRACE(!serves ? "ZeRO" : is_dedicated ? "dedicated servers" : "servers");
     const auto with_servers = [&] {
       auto all = overrides;

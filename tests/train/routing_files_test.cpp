@@ -18,7 +18,8 @@ TEST(RoutingFiles, HoldWhatAllRanksChoose_AndGoOn) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "a/routing";
   for (int rank = 0; rank < 3; ++rank) {
-    RoutingRecorder recorder(path, rank, 3, false);
+    RoutingRecorder recorder(path, rank, 3);
+    recorder.open(0);
     for (int64_t step = 0; step < 2; ++step) {
       recorder.routing().add(step, 1, nn::token_rows(2, {rank}, {.tokens = 2}), choices_of(rank));
       recorder.write();
@@ -28,15 +29,21 @@ TEST(RoutingFiles, HoldWhatAllRanksChoose_AndGoOn) {
   const nn::RecordedRouting three = read_routing(path);
   EXPECT_EQ(three.samples().size(), 6U);
   EXPECT_TRUE(three.choices(1, 1, nn::token_rows(2, {2}, {.tokens = 2}), 1, 4).equal(choices_of(2)));
-  {  // a run that goes on does its last step again
-    RoutingRecorder recorder(path, 0, 3, true);
-    recorder.routing().add(1, 1, nn::token_rows(2, {0}, {.tokens = 2}), choices_of(2));
+  std::ofstream(path / "rank0.jsonl", std::ios::app) << R"({"step":2,"layer":1,"sam)";  // a rank is killed as it writes
+  EXPECT_EQ(read_routing(path).samples().size(), 6U);
+  {  // one rank goes on behind step 1, and does step 2 again
+    RoutingRecorder recorder(path, 0, 1);
+    recorder.open(1);
+    EXPECT_EQ(read_routing(path).samples().size(), 3U);
+    for (const int64_t sample : {0, 1, 2})
+      recorder.routing().add(1, 1, nn::token_rows(2, {sample}, {.tokens = 2}), choices_of(2 - sample));
     recorder.write();
   }
   const nn::RecordedRouting on = read_routing(path);
   EXPECT_EQ(on.samples().size(), 6U);
-  EXPECT_TRUE(on.choices(1, 1, nn::token_rows(2, {0}, {.tokens = 2}), 1, 4).equal(choices_of(2)));
-  RoutingRecorder(path, 0, 1, false).write();  // of fewer ranks, from the beginning
+  for (const int64_t sample : {0, 1, 2})
+    EXPECT_TRUE(on.choices(1, 1, nn::token_rows(2, {sample}, {.tokens = 2}), 1, 4).equal(choices_of(2 - sample)));
+  RoutingRecorder(path, 0, 1).open(0);  // of fewer ranks, from the beginning
   EXPECT_TRUE(read_routing(path).samples().empty());
 }
 
@@ -52,10 +59,18 @@ TEST(RoutingFiles, ThatAreDamagedAreNamedWithTheirLine) {
   expect_corrupt("", "a routing file starts with");
   expect_corrupt("{}\n", "line 1: a routing file starts with");
   expect_corrupt(header + "[]\n", "line 2: not a JSON object");
-  expect_corrupt(header + R"({"step":1,"layer":0,"sample":0,"top_k":2,"experts":[0,1,2]})", "top_k whole numbers");
-  expect_corrupt(header + R"({"step":1,"layer":0,"sample":0,"top_k":1,"experts":[-2]})", "-1 where");
-  expect_corrupt(header + R"({"step":0,"layer":0,"sample":0,"top_k":1,"experts":[0]})", "\"step\", from 1 on");
-  expect_corrupt(header + R"({"step":1,"sample":0,"top_k":1,"experts":[0]})", "\"layer\"");
+  expect_corrupt(header + R"({"step":1,"layer":0,"sample":0,"top_k":2,"experts":[0,1,2]})"
+                          "\n",
+                 "top_k whole numbers");
+  expect_corrupt(header + R"({"step":1,"layer":0,"sample":0,"top_k":1,"experts":[-2]})"
+                          "\n",
+                 "-1 where");
+  expect_corrupt(header + R"({"step":0,"layer":0,"sample":0,"top_k":1,"experts":[0]})"
+                          "\n",
+                 "\"step\", from 1 on");
+  expect_corrupt(header + R"({"step":1,"sample":0,"top_k":1,"experts":[0]})"
+                          "\n",
+                 "\"layer\"");
 }
 
 }  // namespace

@@ -136,8 +136,9 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
         if (control) control->start(name, 0, served->keys(), weights);
       });
     const auto recorder = run.train.records_routing()
-                              ? std::make_unique<RoutingRecorder>(run.train.record_routing, comm.rank(), ranks, false)
+                              ? std::make_unique<RoutingRecorder>(run.train.record_routing, comm.rank(), ranks)
                               : nullptr;
+    if (recorder) recorder->open(0);
     const nn::RecordedRouting replayed =
         run.train.replays_routing() ? read_routing(run.train.replay_routing) : nn::RecordedRouting();
     const runtime::ModelBindings::Options options{.updates_buffers = true,
