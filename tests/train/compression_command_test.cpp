@@ -70,8 +70,7 @@ TEST(CompressionCommand, KeepsWhatEncodingLoses_InCheckpoints) {
   }
 }
 
-// As all-reduces do, so do pushes to parameter servers, however many ranks serve. Where ranks run ahead those that only
-// work do not save, which a run that goes on says.
+// As all-reduces do, so do pushes to parameter servers, however many ranks serve, and whether ranks run ahead or not.
 TEST(CompressionCommand, KeepsWhatEncodingPushesLoses_InCheckpoints) {
   RunFolder folder;
   int index = 0;
@@ -105,7 +104,7 @@ TEST(CompressionCommand, KeepsWhatEncodingPushesLoses_InCheckpoints) {
   fs::remove_all(folder.root / "ahead" / "checkpoints" / checkpoint_folder_name(steps_to_move()));
   const Ended resumed = folder.train("ahead", 2, ahead);
   ASSERT_EQ(resumed.status, 0) << resumed.output;
-  EXPECT_THAT(resumed.output, testing::HasSubstr("lost on ranks that do not serve is left out"));
+  EXPECT_THAT(resumed.output, testing::Not(testing::HasSubstr("left out")));
   const auto losses = metrics_of(folder.root / "ahead");  // of a few steps, in whatever order ranks came
   EXPECT_NEAR(losses.back().loss, losses.front().loss, 0.1);
 }
