@@ -437,7 +437,7 @@ class SymbolicMachine {
       const Value& value = op.writes[i];
       check_name(rank, position, value, results[i]);
       const auto old = state.memory.find(value);
-      const bool is_other_part = is_served(op) && op.parts > 1;  // which rounds it has is checked with the pull
+      const bool is_other_part = is_served(op) && op.part > 0;  // which rounds it has is checked with the pull
       if (old != state.memory.end() && !old->second.read && must_be_read(rank, value) && !is_other_part) {
         add_finding_at(rank, position, "overwrites " + name(value) + ", which nobody has read");
       }

@@ -1,5 +1,5 @@
 // Changes one op at a time, and expects the proof to find each change: OpMutants on rank 1, expect_mutants_found() on
-// one rank and on two.
+// one rank and on two, expect_other_parts_found() with ops on parts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -69,6 +69,21 @@ inline void expect_mutants_found(const std::vector<program::Program>& steps, con
     }
   }
   EXPECT_GT(mutants, 0) << what;
+}
+
+// Does so for each op on a part of a value, with another part of it, none, a part of another cut, and all of it.
+inline void expect_other_parts_found(const std::vector<program::Program>& steps, const program::Expectation& expected) {
+  const auto expect_found = [&](const char* what, const std::function<void(program::Op&)>& change) {
+    expect_mutants_found(steps, expected, what, [&](std::vector<program::Op>& ops, size_t i) {
+      if (i >= ops.size() || ops[i].parts == 1) return false;
+      change(ops[i]);
+      return true;
+    });
+  };
+  expect_found("a part for another", [](program::Op& op) { op.part = (op.part + 1) % op.parts; });
+  expect_found("a part that is none", [](program::Op& op) { op.part = op.parts; });
+  expect_found("a cut into other parts", [](program::Op& op) { ++op.parts; });
+  expect_found("the whole for a part", [](program::Op& op) { op.part = 0, op.parts = 1; });
 }
 
 }  // namespace herd::strategies

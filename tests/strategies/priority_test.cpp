@@ -246,26 +246,7 @@ TEST(Priority, MutantsAreFound) {
     ops.insert(at(ops, i), again);
     return true;
   });
-  expect_found("a part for another", [&](std::vector<Op>& ops, size_t i) {
-    if (!is_part(ops, i)) return false;
-    ops[i].part = (ops[i].part + 1) % ops[i].parts;
-    return true;
-  });
-  expect_found("a part that is none", [&](std::vector<Op>& ops, size_t i) {
-    if (!is_part(ops, i)) return false;
-    ops[i].part = ops[i].parts;
-    return true;
-  });
-  expect_found("a cut into other parts", [&](std::vector<Op>& ops, size_t i) {
-    if (!is_part(ops, i)) return false;
-    ++ops[i].parts;
-    return true;
-  });
-  expect_found("the whole for a part", [&](std::vector<Op>& ops, size_t i) {
-    if (!is_part(ops, i)) return false;
-    ops[i].part = 0, ops[i].parts = 1;
-    return true;
-  });
+  expect_other_parts_found(steps, expected);
   expect_found("a part before the last backward", [&](std::vector<Op>& ops, size_t i) {
     if (!is_part(ops, i)) return false;
     const program::Value gradient = ops[i].writes[0];

@@ -431,27 +431,14 @@ TEST_P(ServerMutants, AreFound) {
     return true;
   });
   if (GetParam().partition_bytes == 0) return;
-  const auto is_part = [](const std::vector<Op>& ops, size_t i) {
-    return i < ops.size() && is_served(ops[i]) && ops[i].parts > 1;
-  };
-  expect_found("a part for another", [&](std::vector<Op>& ops, size_t i) {
-    if (!is_part(ops, i)) return false;
-    ops[i].part = (ops[i].part + 1) % ops[i].parts;
-    return true;
-  });
-  expect_found("a part that is none", [&](std::vector<Op>& ops, size_t i) {
-    if (!is_part(ops, i)) return false;
-    ops[i].part = ops[i].parts;
-    return true;
-  });
-  expect_found("a cut into other parts", [&](std::vector<Op>& ops, size_t i) {
-    if (!is_part(ops, i)) return false;
-    ++ops[i].parts;
-    return true;
-  });
-  expect_found("the whole for a part", [&](std::vector<Op>& ops, size_t i) {
-    if (!is_part(ops, i)) return false;
-    ops[i].part = 0, ops[i].parts = 1;
+  expect_other_parts_found(steps, expected);
+  expect_found("a group pulled again before a pass reads it", [&](std::vector<Op>& ops, size_t i) {
+    if (!is(ops, i, OpKind::kPull) || ops[i].parts == 1 || ops[i].part + 1 < ops[i].parts) return false;
+    std::vector<Op> pulls;
+    for (const Op& op : ops) {
+      if (op.kind == OpKind::kPull && op.writes == ops[i].writes) pulls.push_back(op);
+    }
+    ops.insert(at(ops, i + 1), pulls.begin(), pulls.end());
     return true;
   });
 }
