@@ -15,10 +15,12 @@
 //   "images"   any other name is a tensor of the batch, whose first dimension counts samples
 //   {}         the first tensor of the block before
 // The last block gives two numbers, the sum of the samples' losses and how many count, so that the mean is right on any
-// layout; report() names more of them. Losses of all layouts agree where modules draw nothing: a module's own dropout
-// draws other numbers in another layout, and the same ones when a block is recomputed or a run resumed. A factory may
-// be called several times and on any rank. It must build the same module each time; torch's generator is seeded by the
-// name of the block, so that initial weights don't depend on the layout. Threads: one at a time.
+// layout. It may give more, which report() names.
+//   Losses of all layouts agree where modules draw nothing: a module's own dropout draws other numbers in another
+// layout, and the same ones when a block is recomputed or a run resumed.
+//   A factory may be called several times and on any rank. It must build the same module each time; torch's generator
+// is seeded by the name of the block, so that initial weights don't depend on the layout.
+// Threads: one at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -110,7 +110,7 @@ size_t references_to_weights(const nn::Block& block) {
 // Gives a block other weights while it lives, past autograd, which would refuse weights that change.
 class OtherWeights {
  public:
-  explicit OtherWeights(const nn::Block& block, bool nan) : groups_(block.groups()) {
+  OtherWeights(const nn::Block& block, bool nan) : groups_(block.groups()) {
     for (const auto& group : groups_) {
       at::Tensor weights = group->weights().variable_data();
       const auto* memory = static_cast<const std::byte*>(weights.const_data_ptr());
@@ -251,10 +251,9 @@ void BlockTracer::trace_with_graph(nn::Block& block, int b, nn::Tuple inputs, sp
     dx = nn::run_backward(std::move(graph), dy);
     flops.add_to(shape.backward);
   }
-  shape.backward.scratch_bytes = backward.bytes();
   int64_t dx_bytes = 0;
   for (const spec::TensorId input : ids) dx_bytes += is_differentiable(input) ? bytes_of(tensors_.at(input)) : 0;
-  shape.backward.scratch_bytes -= dx_bytes;
+  shape.backward.scratch_bytes = backward.bytes() - dx_bytes;
   shape.backward.memory_bytes = 2 * shape.forward.memory_bytes;
   if (shape.backward_reads_weights || block.groups().empty()) return;
   // A graph may hold a parameter itself, and a hook may read weights that no graph refers to. Products show in NaN,

@@ -127,7 +127,9 @@ int run_parity(const ParityOptions& options) {
   const fs::path& root = scratch.path();
   const Side a = run_side(options, root, "a", options.a, "record_routing");
   const bool replays = a.close > 0 || a.is_half_mixture;
-  if (replays)
+  if (a.is_half_mixture)
+    std::printf("in 16 bits layouts choose other experts for some tokens, so b takes those of a\n");
+  else if (replays)
     std::printf("choices of experts that another rounding may change: %lld in a, so b takes those of a\n",
                 static_cast<long long>(a.close));
   const Side b = run_side(options, root, "b", options.b, replays ? "replay_routing" : "");

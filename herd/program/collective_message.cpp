@@ -8,6 +8,15 @@
 
 namespace herd::program {
 
+namespace {
+
+int64_t size_of_part(int64_t bytes, const Op& op) {
+  const ElementRange range = part_of(bytes, op);
+  return range.end - range.begin;
+}
+
+}  // namespace
+
 int64_t message_bytes(const Program& step, const Op& op) {
   int64_t in = 0, out = 0;
   if (is_rooted(op)) {
@@ -18,22 +27,12 @@ int64_t message_bytes(const Program& step, const Op& op) {
   for (const Value& value : op.writes) out += step.values.at(value).bytes;
   if (gathers_routing(op)) return out - in;
   if (moves_rows_of_experts(op)) return std::min(in, out);  // those of this rank; the others are a bound
-  const ElementRange range = part_of(std::max(in, out), op);
-  return range.end - range.begin;
+  return size_of_part(std::max(in, out), op);
 }
 
 ElementRange part_of(int64_t elements, const Op& op) {
   return {elements * op.part / op.parts, elements * (op.part + 1) / op.parts};
 }
-
-namespace {
-
-int64_t size_of_part(int64_t bytes, const Op& op) {
-  const ElementRange range = part_of(bytes, op);
-  return range.end - range.begin;
-}
-
-}  // namespace
 
 int64_t served_bytes(const Program& step, const Op& op) {
   return size_of_part(step.values.at(op.kind == OpKind::kPush ? op.reads.at(0) : op.writes.at(0)).bytes, op);
