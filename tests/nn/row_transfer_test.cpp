@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "herd/comm/inproc_world.h"
 #include "herd/nn/row_transfer_internal.h"
@@ -73,6 +74,18 @@ DispatchOfRanks dispatch_drawn(const std::vector<int>& hosts, bool once) {
   return out;
 }
 
+// Says how many elements differ, and where and by how much at first.
+std::string differences(const at::Tensor& got, const at::Tensor& expected) {
+  const at::Tensor where = got.ne(expected).nonzero();
+  std::ostringstream text;
+  text << where.size(0) << " of " << got.numel() << " elements";
+  if (where.size(0) == 0) return text.str();
+  const int64_t row = where[0][0].item<int64_t>(), column = where[0][1].item<int64_t>();
+  text << ", first of row " << row << ", column " << column << ": " << got[row][column].item<float>() << ", not "
+       << expected[row][column].item<float>() << "; last of row " << where[-1][0].item<int64_t>();
+  return text.str();
+}
+
 // Two hosts of two ranks under a uniform router: of 8 experts a token chooses 2, of which one or both are on the other
 // host with 1 - 6/28 = 0.786.
 TEST(RowTransfer, SendsTokensOnceBetweenHosts) {
@@ -81,7 +94,9 @@ TEST(RowTransfer, SendsTokensOnceBetweenHosts) {
   for (const size_t type : {0, 1}) {
     for (size_t rank = 0; rank < hosts.size(); ++rank) {
       EXPECT_TRUE(once.rows[type][rank].equal(straight.rows[type][rank]));
-      EXPECT_TRUE(once.weighted[type][rank].equal(straight.weighted[type][rank]));
+      EXPECT_TRUE(once.weighted[type][rank].equal(straight.weighted[type][rank]))
+          << "type " << type << ", rank " << rank << ": "
+          << differences(once.weighted[type][rank], straight.weighted[type][rank]);
     }
   }
   EXPECT_EQ(straight.counted, straight.all_sent);

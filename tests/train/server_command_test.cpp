@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <chrono>
 #include <cstdlib>
-#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -197,36 +195,29 @@ TEST(ServerCommand, GoesOnAmongStrangersAtADedicatedServer) {
       "train.steps=12", "train.eval_every=0",          "checkpoint.every=-1", "optimizer.clip=0",
       kServed,          "strategy.dedicated_servers=1"};
   ASSERT_EQ(folder.train("alone", 3, run).status, 0);
-  std::optional<Command> job;
+  const fs::path go = folder.root / "go";
+  auto words = folder.command("among", 3, run);
+  words.insert(
+      words.begin(),
+      {"/usr/bin/env", "HERD_TRANSPORT=tcp", "HERD_NETWORK=lo", "HERD_HELD_RANK=1", "HERD_HELD_UNTIL=" + go.string(),
+       "LD_PRELOAD=" + (fs::path(std::getenv("HERD_BINARY_DIR")) / "lib/libherd_held_connections.so").string()});
+  Command job(words, folder.root / "among.output");
+  pid_t server = -1;
   std::set<int> ports;
-  std::string name;
-  for (int attempt = 0; ports.empty() && attempt < 10; ++attempt) {
-    name = "among" + std::to_string(attempt);
-    auto words = folder.command(name, 3, run);
-    words.insert(words.begin(), {"/usr/bin/env", "HERD_TRANSPORT=tcp", "HERD_NETWORK=lo"});
-    job.emplace(words, folder.root / (name + ".output"));
-    std::array<pid_t, 3> ranks{};
-    const std::string which = "log.name=" + name;
-    EXPECT_TRUE(within(120, [&] {
-      for (int rank = 0; rank < 3; ++rank) {
-        if (ranks[static_cast<size_t>(rank)] <= 0)
-          ranks[static_cast<size_t>(rank)] = Command::trainer_of_rank(rank, which);
-      }
-      return (ranks[2] > 0 && !ports_of(ranks[2]).empty()) || over(job->pid());
-    })) << job->output();
-    for (const int rank : {0, 1}) kill(ranks[static_cast<size_t>(rank)], SIGSTOP);
-    ports = ports_of(ranks[2]);  // none where they had connected before
-    std::vector<Descriptor> strangers;
-    if (!ports.empty()) strangers = dial_as_strangers(*ports.begin());
-    EXPECT_TRUE(ports.empty() || job->wait_for("rank 2 refused ")) << job->output();
-    for (const int rank : {0, 1}) kill(ranks[static_cast<size_t>(rank)], SIGCONT);
-    ASSERT_TRUE(job->wait_for("step 3/")) << job->output();
-    EXPECT_TRUE(ports_of(ranks[2]).empty());
-    EXPECT_EQ(job->wait(), 0) << job->output();
-  }
-  ASSERT_FALSE(ports.empty());
-  EXPECT_THAT(job->output(), HasSubstr("connections of strangers over the network"));
-  expect_same_losses(metrics_of(folder.root / name), metrics_of(folder.root / "alone"), 0);
+  ASSERT_TRUE(within(120, [&] {
+    if (server <= 0) server = Command::trainer_of_rank(2, "log.name=among");
+    if (server > 0) ports = ports_of(server);
+    return !ports.empty() || over(job.pid());
+  })) << job.output();
+  ASSERT_FALSE(ports.empty()) << job.output();
+  const std::vector<Descriptor> strangers = dial_as_strangers(*ports.begin());
+  EXPECT_TRUE(job.wait_for("rank 2 refused ")) << job.output();
+  std::ofstream(go) << "\n";
+  ASSERT_TRUE(job.wait_for("step 3/")) << job.output();
+  EXPECT_TRUE(ports_of(server).empty());
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_THAT(job.output(), HasSubstr("connections of strangers over the network"));
+  expect_same_losses(metrics_of(folder.root / "among"), metrics_of(folder.root / "alone"), 0);
 }
 
 // Trains on so many ranks, of which all but one must be left, kills rank 2 and stops the run after the next validation.
