@@ -135,6 +135,7 @@ inline void draw_servers(const Combination& c, spec::RunFile& run) {
   run.strategy.sync = c.seed % 2 == 0 ? "server" : "server_async";
   run.strategy.staleness = 0;  // what runs ahead gives other losses
   run.strategy.servers = static_cast<int64_t>(c.seed / 7) % (c.ranks + 1);
+  if (run.strategy.servers == 0) run.strategy.dedicated_servers = static_cast<int64_t>(c.seed / 21 % 3);
   run.optimizer.clip = 0;
   if (c.seed / 7 % 3 != 0) draw_codec(c, run);
 }
@@ -246,7 +247,8 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          std::to_string(run.strategy.interleave_micro_batches) + ", " + run.strategy.order + ", codec " +
          run.strategy.compression + " but " + run.strategy.compression_exclude + ", gathers " +
          run.strategy.gather_codec + (run.strategy.secondary_shard ? " inside hosts" : "") + ", sync " +
-         run.strategy.sync + " of " + std::to_string(run.strategy.servers) + ", " + run.strategy.schedule + " " +
+         run.strategy.sync + " of " + std::to_string(run.strategy.servers) + " and " +
+         std::to_string(run.strategy.dedicated_servers) + " more, " + run.strategy.schedule + " " +
          std::to_string(run.strategy.partition_bytes) + " " + std::to_string(run.strategy.credit) + ", offload " +
          run.strategy.offload + (run.strategy.delayed_update ? " delayed" : "") + " direct " +
          run.strategy.direct_host + " and activations " + run.strategy.offload_activations + ", " +
@@ -308,7 +310,9 @@ inline double expect_trains_as_one_rank(const Combination& c) {
   const bool has_close_choices = std::accumulate(one.close.begin(), one.close.end(), int64_t{0}) > 0;
   if (has_close_choices) run.train.replay_routing = routing.path().string();
   const Trained many = train_in_threads(run, c.ranks, steps);
-  EXPECT_EQ(strategies::trainable_layout(run, c.ranks).micro_batches, c.micro_batches) << text(c, run);
+  const spec::Layout layout =
+      strategies::trainable_layout(run, c.ranks + static_cast<int>(run.strategy.dedicated_servers));
+  EXPECT_EQ(layout.micro_batches, c.micro_batches) << text(c, run);
   EXPECT_EQ(std::vector<int64_t>(many.skipped.size(), many.skipped[0]), many.skipped) << text(c, run);
   EXPECT_EQ(many.losses.size(), static_cast<size_t>(steps));
   double worst = has_close_choices ? 0 : std::abs(many.validation - one.validation) / one.validation;
@@ -321,8 +325,7 @@ inline double expect_trains_as_one_rank(const Combination& c) {
     allowed = std::max(allowed, 2 * std::abs(one.losses[i] - one.losses[i - 1]) / std::abs(one.losses[i]));
   EXPECT_LT(worst, allowed) << text(c, run);
   if (c.precision == "fp32" && !loses_in_int8(run)) {
-    for (size_t i = 0; i < one.norms.size() && strategies::needs_norm(run, strategies::trainable_layout(run, c.ranks));
-         ++i)
+    for (size_t i = 0; i < one.norms.size() && strategies::needs_norm(run, layout); ++i)
       EXPECT_NEAR(many.norms[i], one.norms[i], c.norms * one.norms[i]) << text(c, run);
   }
   return worst;
