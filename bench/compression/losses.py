@@ -4,7 +4,8 @@
     python bench/compression/losses.py [--build build/release] [--data data/kjv] [--steps 400] [--ranks 2]
         [--codecs "none;bf16;int8;int4;topk"] [--within 3] [--keep DIR] [--record compression_losses]
 
-Each codec is one run of `herd train`, with these overrides of [strategy]. Prints of each: how many bytes of fp32 stand
+Each codec is one run of `herd train`, with these overrides: keys of [strategy], or of another section with its name.
+Prints of each: how many bytes of fp32 stand
 for one of what a rank encodes, what encoding lost of the last step's gradients, the mean loss of the last tenth of the
 steps and that beside the first codec's, and the loss of the validation. The exit status is 1 where a loss is more than --within
 percent above the first one's. The tokens are those that scripts/train makes. With --record the samples are kept as
@@ -31,7 +32,7 @@ parser.add_argument("--build", default="build/release")
 parser.add_argument("--data", default="data/kjv")
 parser.add_argument("--steps", type=int, default=400)
 parser.add_argument("--ranks", type=int, default=2)
-parser.add_argument("--codecs", default=CODECS, help="keys of [strategy] of each, with spaces, separated by ;")
+parser.add_argument("--codecs", default=CODECS, help="of each its keys, with spaces, separated by ;")
 parser.add_argument("--within", type=float, default=3, help="percent that a loss may be above the first one")
 parser.add_argument("--keep", help="a folder for what the runs write")
 parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
@@ -43,7 +44,7 @@ def run(name, codec):
     command = [f"{args.build}/herd", "train", str(here.parents[1] / "examples/gpt_kjv.toml"), "--ranks", str(args.ranks),
                f"data.path={pathlib.Path(args.data).resolve()}", f"train.steps={args.steps}",
                f"train.eval_every={args.steps}", "train.threads=1", "checkpoint.every=-1", f"log.dir={scratch}",
-               f"log.name={name}", *(f"strategy.{key}" for key in codec.split())]
+               f"log.name={name}", *(key if "." in key.split("=")[0] else f"strategy.{key}" for key in codec.split())]
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{ended.stdout}{ended.stderr}")

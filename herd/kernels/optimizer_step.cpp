@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "herd/kernels/adamw_kernel.h"
+#include "herd/kernels/adamw_scalars_internal.h"
 #include "herd/kernels/decay_segments_internal.h"
 #include "herd/kernels/sgd_kernel.h"
 #include "herd/kernels/simd_internal.h"
@@ -17,13 +17,8 @@
 #define HERD_KERNELS_OPTIMIZER_STEP_SCALARS
 namespace herd::kernels {
 
-// These scalars are rounded to fp32 once, so that every element and every instruction set sees the same numbers.
-struct AdamWScalars {
-  float factor, beta1, one_minus_beta1, beta2, one_minus_beta2;
-  float keep;         // 1 - rate * weight_decay
-  float step_size;    // rate / (1 - beta1^t)
-  float correction2;  // sqrt(1 - beta2^t)
-  float epsilon;
+struct ScaledAdamW : AdamWScalars {
+  float factor;  // of the gradient
 };
 struct SgdScalars {
   float factor, decay, momentum, rate;
@@ -38,7 +33,7 @@ namespace herd::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<float>;
 
-HWY_INLINE void adamw_vector(const AdamWScalars& s, float* w, const float* gradient, float* m, float* v) {
+HWY_INLINE void adamw_vector(const ScaledAdamW& s, float* w, const float* gradient, float* m, float* v) {
   const Tag d;
   const auto g = hn::Mul(hn::LoadU(d, gradient), hn::Set(d, s.factor));
   const auto m_new = hn::Add(hn::Mul(hn::LoadU(d, m), hn::Set(d, s.beta1)), hn::Mul(g, hn::Set(d, s.one_minus_beta1)));
@@ -76,7 +71,7 @@ struct Padded {
   float values[HWY_MAX_BYTES / sizeof(float)] = {};
 };
 
-void adamw_segment(const AdamWScalars& s, const AdamWShard& x, int64_t begin, int64_t end) {
+void adamw_segment(const ScaledAdamW& s, const AdamWShard& x, int64_t begin, int64_t end) {
   const auto width = static_cast<int64_t>(hn::Lanes(Tag()));
   int64_t i = begin;
   for (; i + width <= end; i += width) adamw_vector(s, x.weights + i, x.gradient + i, x.moment1 + i, x.moment2 + i);
@@ -111,18 +106,10 @@ HWY_EXPORT(sgd_segment);
 
 void adamw(const AdamWShard& shard, const AdamWHyper& hyper, std::span<const ElementRange> decay, const float* factor) {
   HERD_CHECK_GE(hyper.t, 1);
-  const auto t = static_cast<double>(hyper.t);
-  AdamWScalars s{};
-  s.factor = factor == nullptr ? 1.0f : *factor;
-  s.beta1 = static_cast<float>(hyper.beta1);
-  s.one_minus_beta1 = static_cast<float>(1 - hyper.beta1);
-  s.beta2 = static_cast<float>(hyper.beta2);
-  s.one_minus_beta2 = static_cast<float>(1 - hyper.beta2);
-  s.step_size = static_cast<float>(hyper.rate / (1 - std::pow(hyper.beta1, t)));
-  s.correction2 = static_cast<float>(std::sqrt(1 - std::pow(hyper.beta2, t)));
-  s.epsilon = static_cast<float>(hyper.epsilon);
+  ScaledAdamW s{adamw_scalars(hyper), factor == nullptr ? 1.0f : *factor};
+  const float keep = s.keep;
   for_decay_segments(shard.offset, shard.count, decay, [&](int64_t begin, int64_t end, bool decayed) {
-    s.keep = decayed ? static_cast<float>(1 - hyper.rate * hyper.weight_decay) : 1.0f;
+    s.keep = decayed ? keep : 1.0f;
     HWY_DYNAMIC_DISPATCH(adamw_segment)(s, shard, begin, end);
   });
 }

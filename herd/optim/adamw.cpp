@@ -24,6 +24,11 @@ AdamW::AdamW(const AdamWOptions& options) : options_(options) {
   check_beta("beta2", options.beta2);
   if (!(options.epsilon > 0)) throw Error(Code::kBadConfig, "epsilon of adamw must be > 0");
   if (!(options.weight_decay >= 0)) throw Error(Code::kBadConfig, "weight_decay of adamw must be >= 0");
+  if (options.freeze_step < 0)
+    throw Error(Code::kBadConfig,
+                "freeze_step = " + std::to_string(options.freeze_step) +
+                    " of adamw: needs 0, for a second moment that never stands still, or the number of "
+                    "steps after which it does");
 }
 
 std::span<const std::string_view> AdamW::state_names() const {
@@ -37,7 +42,8 @@ kernels::AdamWHyper AdamW::hyper_of(const StepOptions& options) const {
           .beta2 = options_.beta2,
           .epsilon = options_.epsilon,
           .weight_decay = options_.weight_decay,
-          .t = options.step + 1};
+          .t = options.step + 1,
+          .freeze_step = options_.freeze_step};
 }
 
 void AdamW::step_on_device(kernels::DeviceKernels& kernels, const kernels::OnStream& on, kernels::StepMemory memory,

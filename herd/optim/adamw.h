@@ -10,11 +10,13 @@ struct AdamWOptions {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;
+  int64_t freeze_step = 0;  // steps after which the second moment stands still; 0 = none
 };
 
 class AdamW final : public Optimizer {
  public:
-  explicit AdamW(const AdamWOptions& options);  // throws kBadConfig unless 0 <= betas < 1, epsilon > 0, decay >= 0
+  // Throws kBadConfig unless 0 <= betas < 1, epsilon > 0, decay >= 0 and freeze_step >= 0.
+  explicit AdamW(const AdamWOptions& options);
   std::string_view name() const override { return "adamw"; }
   std::span<const std::string_view> state_names() const override;
   void step_raw(const RawShard& shard, const StepOptions& options) const override;

@@ -82,6 +82,7 @@ struct RunFile {
     double lr = 3e-4, lr_min = 0;
     std::array<double, 2> betas = {0.9, 0.95};
     double eps = 1e-8, momentum = 0.9, weight_decay = 0.1;
+    int64_t freeze_step = 0;  // of AdamW: steps after which the second moment stands still; 0 = none
     std::string momentum_precision = "fp32";
     int64_t warmup_steps = 0;
     std::string schedule = "cosine";

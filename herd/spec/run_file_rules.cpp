@@ -182,6 +182,10 @@ void check_rules(const RunFile& run) {
           "optimizer.warmup_steps must not exceed train.steps: " + std::to_string(optimizer.warmup_steps) + " > " +
               std::to_string(run.train.steps),
           "optimizer.warmup_steps = " + std::to_string(run.train.steps / 10));
+  require(optimizer.freeze_step == 0 || optimizer.kind == "adamw",
+          "optimizer.freeze_step = " + std::to_string(optimizer.freeze_step) +
+              " freezes the second moment of AdamW, and optimizer.kind = \"" + optimizer.kind + "\" has none",
+          "optimizer.freeze_step = 0, or optimizer.kind = \"adamw\"");
   const bool is_chain = model.kind == "chain";  // its blocks are counted by the trace, not by model.layers
   const int64_t stacks = model.kind == "t5" ? 2 : 1, blocks = stacks * model.layers + 2;
   require(is_chain || run.mesh.pp <= blocks,

@@ -174,6 +174,10 @@ std::vector<Key> make_keys() {
           "decay of AdamW's two moments"},
       number("optimizer", "eps", Effect::kTraining, HERD_FIELD(optimizer.eps), 0, 1, "added to AdamW's denominator",
              true),
+      integer("optimizer", "freeze_step", Effect::kTraining, HERD_FIELD(optimizer.freeze_step), 0,
+              "steps after which AdamW's second moment stays as it is, for gradients that compression brings late "
+              "(training.md); 0 = never",
+              kMostSteps),
       number("optimizer", "momentum", Effect::kTraining, HERD_FIELD(optimizer.momentum), 0, kBelowOne, "of SGD"),
       text("optimizer", "momentum_precision", Effect::kTraining, HERD_FIELD(optimizer.momentum_precision),
            {"fp32", "bf16"}, "of AdamW's first moment and of SGD's momentum; bf16 takes 2 bytes a parameter less"),

@@ -8,8 +8,11 @@ namespace herd::train {
 std::unique_ptr<optim::Optimizer> make_optimizer(const spec::RunFile::Optimizer& o) {
   if (o.kind == "sgd")
     return std::make_unique<optim::Sgd>(optim::SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay});
-  return std::make_unique<optim::AdamW>(
-      optim::AdamWOptions{.beta1 = o.betas[0], .beta2 = o.betas[1], .epsilon = o.eps, .weight_decay = o.weight_decay});
+  return std::make_unique<optim::AdamW>(optim::AdamWOptions{.beta1 = o.betas[0],
+                                                            .beta2 = o.betas[1],
+                                                            .epsilon = o.eps,
+                                                            .weight_decay = o.weight_decay,
+                                                            .freeze_step = o.freeze_step});
 }
 
 std::vector<at::ScalarType> state_types(const spec::RunFile::Optimizer& asked) {

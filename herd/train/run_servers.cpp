@@ -15,12 +15,14 @@ namespace herd::train {
 namespace {
 
 // Where each push is an update, n ranks take n of them in a step, each with its part of the step's gradient. SGD's add
-// up to one update, but for weight decay. AdamW's length does not depend on the gradient's, so that each is 1/n of one.
+// up to one update, but for weight decay. AdamW's length does not depend on the gradient's, so that each is 1/n of one,
+// and the updates of n ranks come to freeze_step steps.
 void share_step(int ranks, runtime::ServedOptions& options) {
   if (auto* sgd = std::get_if<kernels::SgdHyper>(&options.optimizer)) {
     sgd->weight_decay /= ranks;
   } else {
     options.rate_factor = 1.0 / ranks;
+    std::get<kernels::AdamWHyper>(options.optimizer).freeze_step *= ranks;
   }
 }
 
@@ -47,8 +49,11 @@ runtime::ServedOptions served_options(const spec::RunFile& run, const spec::Mode
   if (o.kind == "sgd") {
     options.optimizer = kernels::SgdHyper{.momentum = o.momentum, .weight_decay = o.weight_decay};
   } else {
-    options.optimizer =
-        kernels::AdamWHyper{.beta1 = o.betas[0], .beta2 = o.betas[1], .epsilon = o.eps, .weight_decay = o.weight_decay};
+    options.optimizer = kernels::AdamWHyper{.beta1 = o.betas[0],
+                                            .beta2 = o.betas[1],
+                                            .epsilon = o.eps,
+                                            .weight_decay = o.weight_decay,
+                                            .freeze_step = o.freeze_step};
   }
   if (options.staleness != 0) share_step(layout.data_ranks(), options);
   return options;

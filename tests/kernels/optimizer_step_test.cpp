@@ -75,6 +75,29 @@ TEST(AdamW, IsTheEquationOfItsHeader) {
   }
 }
 
+// Three steps, of which the last two leave the second moment and its correction as the first has left them.
+TEST(AdamW, IsLinearInItsMomentum_AfterItsFreezeStep) {
+  State x;
+  std::fill(x.v.begin(), x.v.end(), 0.0f);
+  const State before = x;
+  std::vector<double> w(x.w.begin(), x.w.end()), m(x.m.begin(), x.m.end()), v(kCount);
+  for (int64_t t = 1; t <= 3; ++t) {
+    AdamWHyper hyper = kAdamW;
+    hyper.t = t, hyper.freeze_step = 1;
+    x.g = random_floats(static_cast<uint32_t>(10 + t));
+    adamw({x.w.data(), x.g.data(), x.m.data(), x.v.data(), kCount, 0}, hyper, {}, nullptr);
+    for (size_t i = 0; i < static_cast<size_t>(kCount); ++i) {
+      m[i] = 0.9 * m[i] + 0.1 * x.g[i];
+      if (t == 1) v[i] = 0.05 * x.g[i] * x.g[i];
+      w[i] -= 0.01 / (1 - std::pow(0.9, t)) * m[i] / (std::sqrt(v[i] / 0.05) + 1e-8);
+    }
+  }
+  for (size_t i = 0; i < static_cast<size_t>(kCount); ++i) {
+    EXPECT_NEAR(x.v[i], v[i], 1e-6 * v[i]);
+    EXPECT_NEAR(x.w[i], w[i], 1e-5 * std::abs(w[i] - before.w[i]) + 1e-6) << i;
+  }
+}
+
 TEST(AdamW, GivesTheSameBitsForAnySplitIntoShards) {
   const State whole = in_shards({0, kCount}, adamw_part);
   EXPECT_EQ(whole, in_shards({0, 1, 2, 5, 100, 333, 334, 777, kCount}, adamw_part));

@@ -9,6 +9,7 @@
 #include "herd/optim/adamw.h"
 #include "herd/optim/clip.h"
 #include "herd/optim/sgd.h"
+#include "tests/support/expect_error.h"
 
 namespace herd::optim {
 namespace {
@@ -126,6 +127,28 @@ TEST(Optimizer, RefusesBetasThatNeverForget) {
     EXPECT_EQ(error.code(), Code::kBadConfig);
     EXPECT_NE(error.message().find("0 <= beta2 < 1"), std::string::npos);
   }
+}
+
+// With error feedback, an element's gradients of 20 steps that come at once move it as far as 20 that come one by one,
+// once no momentum is left; without the freeze they move it less than half as far.
+TEST(AdamW, MovesAWeightByTheSumOfItsGradients_AfterItsFreezeStep) {
+  const auto moved = [](int64_t freeze_step, bool at_once) {
+    const AdamW optimizer({.weight_decay = 0, .freeze_step = freeze_step});
+    const at::Tensor weight = torch::zeros(1), gradient = torch::ones(1);
+    std::vector<at::Tensor> states = {torch::zeros(1), torch::zeros(1)};
+    for (int64_t step = 0; step < 300; ++step) {
+      if (step == 100) weight.zero_();
+      gradient.fill_(step < 100 ? 1.0 : step >= 120 ? 0.0 : !at_once ? 1.0 : step == 119 ? 20.0 : 0.0);
+      optimizer.step({weight, gradient, states, 0, {}}, {.step = step, .rate = 1e-3});
+    }
+    return -weight.item<double>();
+  };
+  EXPECT_NEAR(moved(80, true), moved(80, false), 1e-4 * moved(80, false));
+  EXPECT_LT(moved(0, true), 0.5 * moved(0, false));
+}
+
+TEST(Optimizer, RefusesAFreezeStepThatIsNegative) {
+  EXPECT_ERROR(AdamW({.freeze_step = -1}), Code::kBadConfig, "freeze_step = -1 of adamw: needs 0");
 }
 
 TEST(Optimizer, RefusesStatesOfAnotherSize) {

@@ -162,6 +162,7 @@ TEST(RunFile, NamesTheRange_WhenANumberIsImpossible) {
   EXPECT_THAT(refusal("[model]\ndropout = 1.0\n"), HasSubstr("must be in [0, 1), got 1.0"));
   EXPECT_THAT(refusal("[optimizer]\nlr = 0.0\n"), HasSubstr("must be > 0, got 0.0"));
   EXPECT_THAT(refusal("[optimizer]\nlr = nan\n"), HasSubstr("must be > 0"));
+  EXPECT_THAT(refusal("[optimizer]\nfreeze_step = -1\n"), HasSubstr("must be >= 0, got -1"));
   EXPECT_THAT(refusal("[optimizer]\nlr = inf\n"), HasSubstr("must be > 0"));
   EXPECT_THAT(refusal("[memory]\ndevice_budget = -1\n"), HasSubstr("must be >= 0, got -1"));
   EXPECT_THAT(refusal("[strategy]\nprecision = \"pf32\"\n"), HasSubstr("did you mean \"fp32\"?"));
@@ -189,6 +190,9 @@ TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
       refusal("[model]\nkind = \"llama\"\nnorm = \"layernorm\"\n"),
       "model.kind = \"llama\" has RMS norms: model.norm must be \"rmsnorm\", got \"layernorm\"\n  fix: model.norm = "
       "\"rmsnorm\", or leave it out");
+  EXPECT_EQ(refusal("[optimizer]\nkind = \"sgd\"\nfreeze_step = 80\n"),
+            "optimizer.freeze_step = 80 freezes the second moment of AdamW, and optimizer.kind = \"sgd\" has none\n  "
+            "fix: optimizer.freeze_step = 0, or optimizer.kind = \"adamw\"");
   EXPECT_THAT(refusal("[model]\nkind = \"moe\"\nexperts = 3\ntop_k = 4\n"),
               HasSubstr("model.top_k must not exceed model.experts: 4 > 3\n  fix: model.top_k = 2"));
   EXPECT_THAT(

@@ -204,6 +204,8 @@ inline spec::RunFile drawn(const Combination& c) {
   run.strategy.keep_gathered = c.seed % 2 == 0;
   if (!c.dropout) run.model.dropout = 0;
   run.optimizer.lr = c.lr;
+  // An element that has had no gradient by then moves by its first one over eps.
+  if (c.seed / 3 % 4 == 1) run.optimizer.freeze_step = static_cast<int64_t>(1 + c.seed % 3), run.optimizer.eps = 1e-3;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
   draw_kind(c.kind, run.model, c.tp, shared, c.ep, in);
   if ((c.tp > 1 || c.ep > 1) && c.pp == 1 && c.seed % 3 == 1)
@@ -252,7 +254,8 @@ inline std::string text(const Combination& c, const spec::RunFile& run) {
          std::to_string(run.strategy.partition_bytes) + " " + std::to_string(run.strategy.credit) + ", offload " +
          run.strategy.offload + (run.strategy.delayed_update ? " delayed" : "") + " direct " +
          run.strategy.direct_host + " and activations " + run.strategy.offload_activations + ", " +
-         std::to_string(c.micro_batches) + " micro-batches | " + m.kind +
+         std::to_string(c.micro_batches) + " micro-batches, freeze step " + std::to_string(run.optimizer.freeze_step) +
+         " | " + m.kind +
          (m.is_moe() ? " of " + std::to_string(m.top_k) + " of " + std::to_string(m.experts) + " experts, " +
                            std::to_string(m.dense_layers) + " dense layers"
                      : "") +

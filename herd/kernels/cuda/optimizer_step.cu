@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <cmath>
 
+#include "herd/kernels/adamw_scalars_internal.h"
 #include "herd/kernels/cuda/cuda_kernels.cuh"
 #include "herd/kernels/cuda/element.cuh"
 
@@ -28,10 +28,6 @@ struct StepPart {
   ElementRange ranges[kMaxRanges];
 };
 
-// Rounded to fp32 once, as herd/kernels/optimizer_step.cpp does.
-struct AdamWScalars {
-  float beta1, one_minus_beta1, beta2, one_minus_beta2, keep, step_size, correction2, epsilon;
-};
 struct SgdScalars {
   float decay, momentum, rate;
   bool nesterov;
@@ -211,18 +207,7 @@ __global__ void join_kernel(int64_t count, const uint16_t* high, const uint16_t*
 }  // namespace
 
 void adamw(const OnStream& on, const AdamWCall& call) {
-  const AdamWHyper& hyper = call.hyper;
-  const auto t = static_cast<double>(hyper.t);
-  AdamWScalars s{};
-  s.beta1 = static_cast<float>(hyper.beta1);
-  s.one_minus_beta1 = static_cast<float>(1 - hyper.beta1);
-  s.beta2 = static_cast<float>(hyper.beta2);
-  s.one_minus_beta2 = static_cast<float>(1 - hyper.beta2);
-  s.keep = static_cast<float>(1 - hyper.rate * hyper.weight_decay);
-  s.step_size = static_cast<float>(hyper.rate / (1 - std::pow(hyper.beta1, t)));
-  s.correction2 = static_cast<float>(std::sqrt(1 - std::pow(hyper.beta2, t)));
-  s.epsilon = static_cast<float>(hyper.epsilon);
-  step(on, call.memory, s);
+  step(on, call.memory, adamw_scalars(call.hyper));
 }
 
 void sgd(const OnStream& on, const SgdCall& call) {
