@@ -2,14 +2,14 @@
 """Does a run whose gradients are compressed learn as much? The GPT of examples/gpt_kjv.toml on the King James Bible.
 
     python bench/compression/losses.py [--build build/release] [--data data/kjv] [--steps 400] [--ranks 2]
-        [--codecs "none;bf16;int8;int4;topk"] [--within 3] [--keep DIR] [--record compression_losses]
+        [--codecs "compression=none;compression=topk optimizer.freeze_step=80"] [--within 3] [--keep DIR] [--record compression_losses]
 
 Each codec is one run of `herd train`, with these overrides: keys of [strategy], or of another section with its name.
-Prints of each: how many bytes of fp32 stand
-for one of what a rank encodes, what encoding lost of the last step's gradients, the mean loss of the last tenth of the
-steps and that beside the first codec's, and the loss of the validation. The exit status is 1 where a loss is more than --within
-percent above the first one's. The tokens are those that scripts/train makes. With --record the samples are kept as
-bench/recorded/NAME.jsonl, and the table is written into docs/guide/benchmarks.md.
+Prints of each: how many bytes of fp32 stand for one of what a rank encodes, what encoding lost of the last step's
+gradients, the mean loss of the last tenth of the steps and that beside the first codec's, and the loss of the
+validation. The exit status is 1 where a loss is more than --within percent above the first one's. The tokens are those
+that scripts/train makes. With --record the samples are kept as bench/recorded/NAME.jsonl, and the table is written into
+docs/guide/benchmarks.md.
 """
 import argparse
 import json
@@ -26,7 +26,11 @@ import tables  # noqa: E402
 
 CODECS = ("compression=none;compression=bf16;compression=int8;compression=int8 compression_levels=quantiles;"
           "compression=int4;compression=int4 compression_levels=quantiles;compression=topk;"
-          "compression=topk compression_ratio=0.1")
+          "compression=topk compression_ratio=0.1;"
+          "compression=topk compression_ratio=0.1 compression_warmup=80 optimizer.betas=[0.9,0.99];"
+          "compression=topk compression_ratio=0.1 compression_warmup=80 optimizer.freeze_step=80 "
+          "optimizer.betas=[0.9,0.99];"
+          "compression=topk compression_warmup=80 optimizer.freeze_step=80 optimizer.betas=[0.9,0.99]")
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--data", default="data/kjv")

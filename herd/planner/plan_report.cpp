@@ -1,5 +1,6 @@
 #include "herd/planner/plan_report.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "herd/base/printable.h"
@@ -64,6 +65,17 @@ std::string schedule_remark(const Plan& plan) {
          "one they would not: optimizer.clip=0 health.check_finite=false\n";
 }
 
+// Says that AdamW divides by the size of what top-k brings late, and how not to.
+std::string top_k_remark(const spec::RunFile& run) {
+  if (run.strategy.compression != "topk" || run.optimizer.kind != "adamw" || run.optimizer.freeze_step > 0) return "";
+  const std::string steps = std::to_string(std::max<int64_t>(1, run.train.steps / 4));
+  return "strategy.compression = \"topk\" learns slower with AdamW, which divides by the size of what comes late and "
+         "at "
+         "once; less so after steps without compression and with a second moment that then stands still: "
+         "strategy.compression_warmup=" +
+         steps + " optimizer.freeze_step=" + steps + "\n";
+}
+
 }  // namespace
 
 std::string equations_text(const Plan& plan) {
@@ -80,7 +92,7 @@ std::string plan_text(const Plan& plan) {
                     draw::text_table(memory_rows(plan)) + verdict(plan) + "\n\n";
   draw::Table costs{{{"of a step"}, {""}}, {}};
   for (const auto& [name, value] : cost_rows(plan)) costs.rows.push_back({name, value});
-  out += draw::text_table(costs) + "predicted " + method(plan) + "\n" + schedule_remark(plan) +
+  out += draw::text_table(costs) + "predicted " + method(plan) + "\n" + schedule_remark(plan) + top_k_remark(plan.run) +
          whole_backward_remark(plan.run, plan.prediction.layout);
   const std::string stopped = plan.not_looked_at.empty() ? "" : "\n" + search_remark(plan) + "\n";
   if (plan.fits()) return out + stopped;

@@ -82,6 +82,17 @@ TEST(PlanText, SaysWherePriorityCannotShortenTheStep) {
   EXPECT_THAT(text({"optimizer.clip=0", "health.check_finite=false"}), Not(remark));
 }
 
+TEST(PlanText, SaysHowTopKLearnsMoreWithAdamW) {
+  const auto text = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"strategy.compression=topk", "train.steps=400"});
+    return plan_text(plan_of("gpt-162m", 2, 0, more));
+  };
+  const auto remark = HasSubstr("strategy.compression_warmup=100 optimizer.freeze_step=100");
+  EXPECT_THAT(text({}), remark);
+  EXPECT_THAT(text({"optimizer.kind=sgd"}), Not(remark));
+  EXPECT_THAT(text({"optimizer.freeze_step=80"}), Not(remark));
+}
+
 TEST(PlanText, SaysHowLongTheWholeTrainingTakes) {
   Plan plan = plan_of("gpt-162m", 1, 0);
   plan.tokens = 1e9;
