@@ -1,5 +1,7 @@
 #include "herd/nn/expert_exchange.h"
 
+#include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "herd/base/check.h"
@@ -21,37 +23,45 @@ ExpertExchange expert_exchange(std::span<const int64_t> counts_PE, int ranks, in
   return out;
 }
 
+HostExchange host_routes(std::span<const int> hosts_P, int rank) {
+  std::map<int, std::vector<int>> ranks_of_host;
+  std::vector<size_t> places;  // by rank, among those of its host
+  for (int r = 0; r < static_cast<int>(hosts_P.size()); ++r) {
+    std::vector<int>& ranks = ranks_of_host[hosts_P[static_cast<size_t>(r)]];
+    places.push_back(ranks.size());
+    ranks.push_back(r);
+  }
+  const int own_host = hosts_P[static_cast<size_t>(rank)];
+  HostExchange out{.neighbors = ranks_of_host.at(own_host)};
+  for (int source = 0; source < static_cast<int>(hosts_P.size()); ++source) {
+    out.from.push_back(source);
+    for (const auto& [host, ranks] : ranks_of_host) {
+      if (host == hosts_P[static_cast<size_t>(source)]) continue;
+      const int relay = ranks[places[static_cast<size_t>(source)] % ranks.size()];
+      const TokenParcel parcel{.source = source, .relay = relay, .ranks = ranks};
+      if (host == own_host) out.from.back() = relay;
+      if (relay == rank) out.relayed.push_back(parcel);
+      if (source == rank) out.sent.push_back(parcel);
+    }
+  }
+  return out;
+}
+
 HostExchange host_exchange(std::span<const int64_t> counts_PE, std::span<const int64_t> tokens_PH,
                            std::span<const int> hosts_P, int rank) {
   const size_t P = hosts_P.size(), E = counts_PE.size() / P, held = E / P, H = tokens_PH.size() / P;
   HERD_CHECK_EQ(held * P * P, counts_PE.size());
-  std::vector<std::vector<int>> ranks_of_host(H);
-  std::vector<size_t> places;  // by rank, among those of its host
-  for (size_t r = 0; r < P; ++r) {
-    std::vector<int>& ranks = ranks_of_host.at(static_cast<size_t>(hosts_P[r]));
-    places.push_back(ranks.size());
-    ranks.push_back(static_cast<int>(r));
-  }
-  const auto own_host = static_cast<size_t>(hosts_P[static_cast<size_t>(rank)]);
-  HostExchange out{.neighbors = ranks_of_host[own_host]};
-  for (size_t source = 0; source < P; ++source) {
-    out.from.push_back(static_cast<int>(source));
-    for (size_t host = 0; host < H; ++host) {
-      if (host == static_cast<size_t>(hosts_P[source])) continue;
-      const std::vector<int>& ranks = ranks_of_host[host];
-      TokenParcel parcel{.source = static_cast<int>(source),
-                         .relay = ranks.at(places[source] % ranks.size()),
-                         .tokens = tokens_PH[source * H + host],
-                         .ranks = ranks};
-      for (const int target : ranks) {
-        const auto of_rank = counts_PE.subspan(source * E + static_cast<size_t>(target) * held, held);
-        parcel.rows.push_back(std::accumulate(of_rank.begin(), of_rank.end(), int64_t{0}));
-      }
-      if (host == own_host) out.from.back() = parcel.relay;
-      if (parcel.relay == rank) out.relayed.push_back(parcel);
-      if (parcel.source == rank) out.sent.push_back(std::move(parcel));
+  HostExchange out = host_routes(hosts_P, rank);
+  const auto count = [&](TokenParcel& parcel) {
+    const auto source = static_cast<size_t>(parcel.source);
+    parcel.tokens = tokens_PH[source * H + static_cast<size_t>(hosts_P[static_cast<size_t>(parcel.relay)])];
+    for (const int target : parcel.ranks) {
+      const auto of_rank = counts_PE.subspan(source * E + static_cast<size_t>(target) * held, held);
+      parcel.rows.push_back(std::accumulate(of_rank.begin(), of_rank.end(), int64_t{0}));
     }
-  }
+  };
+  std::ranges::for_each(out.sent, count);
+  std::ranges::for_each(out.relayed, count);
   return out;
 }
 

@@ -38,9 +38,12 @@ struct HostExchange {
   bool operator==(const HostExchange&) const = default;
 };
 
-// hosts_P has the host of each rank, counted from 0, and tokens_PH[r * H + h] is how many tokens of rank r have experts
-// on host h; of a rank's own host it is not read. Ranks of a host take turns as relays, by the place of the source
-// among those of its own host. REQUIRES that as many ranks divide E.
+// Returns who sends what to whom, without counts, which it does not depend on. hosts_P has the host of each rank,
+// counted from 0. Ranks of a host take turns as relays, by the place of the source among those of its own host.
+HostExchange host_routes(std::span<const int> hosts_P, int rank);
+
+// Returns the same with counts. tokens_PH[r * H + h] is how many tokens of rank r have experts
+// on host h; of a rank's own host it is not read. REQUIRES that as many ranks divide E.
 HostExchange host_exchange(std::span<const int64_t> counts_PE, std::span<const int64_t> tokens_PH,
                            std::span<const int> hosts_P, int rank);
 

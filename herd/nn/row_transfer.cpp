@@ -25,22 +25,21 @@ at::Tensor as_tensor(const std::vector<T>& numbers) {
                        at::TensorOptions(c10::CppTypeToScalarType<T>::value));
 }
 
-// Lists the tokens, of N, that have rows for ranks of a host, ascending, the first of these rows of each, and of each
+// Lists the tokens, of N, that have rows for these of P ranks, ascending, the first of these rows of each, and of each
 // of these rows, by rank, the index of its token among them.
 struct TokensOfHost {
   std::vector<int64_t> tokens, rows;
   std::vector<int32_t> indices;
 };
 
-TokensOfHost tokens_of_host(const RowOrder& order, std::span<const int> hosts_P, int host) {
-  const auto held = (order.begins.numel() - 1) / static_cast<int64_t>(hosts_P.size());
+TokensOfHost tokens_of_host(const RowOrder& order, std::span<const int> ranks, int64_t P) {
+  const auto held = (order.begins.numel() - 1) / P;
   const int64_t *begins = order.begins.const_data_ptr<int64_t>(), *tokens = order.tokens_P.const_data_ptr<int64_t>();
   const auto N = static_cast<size_t>(order.rows_Nk.size(0));
   std::vector<int64_t> first_rows(N, -1);
   std::vector<int32_t> index(N, -1);
   const auto for_each_row = [&](const auto& work) {
-    for (int64_t rank = 0; rank < static_cast<int64_t>(hosts_P.size()); ++rank) {
-      if (hosts_P[static_cast<size_t>(rank)] != host) continue;
+    for (const int64_t rank : ranks) {
       for (int64_t row = begins[rank * held]; row < begins[(rank + 1) * held]; ++row)
         work(row, static_cast<size_t>(tokens[row]));
     }
@@ -69,10 +68,11 @@ RowTransfer::RowTransfer(const RowOrder& order, std::span<const int> hosts_P, co
   std::vector<int64_t> own(E + H), all(P * (E + H)), counts_PE, tokens_PH;
   for (size_t e = 0; e < E; ++e) own[e] = begins[e + 1] - begins[e];
   std::vector<std::vector<int32_t>> indices;
-  for (size_t host = 0; host < H; ++host) {
-    if (static_cast<int>(host) == hosts_P[static_cast<size_t>(ranks.rank())]) continue;
-    TokensOfHost of_host = tokens_of_host(order, hosts_P, static_cast<int>(host));
-    own[E + host] = static_cast<int64_t>(of_host.tokens.size());
+  if (H > 0) hosts_ = host_routes(hosts_P, ranks.rank());
+  for (const TokenParcel& parcel : hosts_.sent) {
+    TokensOfHost of_host = tokens_of_host(order, parcel.ranks, ranks.size());
+    own[E + static_cast<size_t>(hosts_P[static_cast<size_t>(parcel.relay)])] =
+        static_cast<int64_t>(of_host.tokens.size());
     sent_tokens_.push_back(std::move(of_host.tokens));
     sent_rows_.push_back(std::move(of_host.rows));
     indices.push_back(std::move(of_host.indices));
@@ -87,24 +87,24 @@ RowTransfer::RowTransfer(const RowOrder& order, std::span<const int> hosts_P, co
   exchange_ = expert_exchange(counts_PE, ranks.size(), ranks.rank());
   if (H == 0) return;
   hosts_ = host_exchange(counts_PE, tokens_PH, hosts_P, ranks.rank());
+  host_steps_ = host_steps(hosts_, ranks.size(), ranks.rank());
   tell_relays(indices);
 }
 
 void RowTransfer::tell_relays(const std::vector<std::vector<int32_t>>& indices_of_hosts) {
-  const int tag = ranks_->size();  // that of parcels
   const OpOptions options{.name = "tokens of rows"};
   std::vector<Work> works;
   relayed_indices_.resize(hosts_.relayed.size());
-  for (size_t i = 0; i < hosts_.relayed.size(); ++i) {
-    const TokenParcel& parcel = hosts_.relayed[i];
-    relayed_indices_[i].resize(static_cast<size_t>(begins_of(parcel.rows).back()));
-    if (parcel.tokens > 0) works.push_back(ranks_->receive_async(relayed_indices_[i], parcel.source, tag, options));
-  }
-  for (size_t i = 0; i < hosts_.sent.size(); ++i) {
-    const TokenParcel& parcel = hosts_.sent[i];
-    if (parcel.tokens == 0) continue;
-    works.push_back(ranks_->send_async(indices_of_hosts[i], parcel.relay, tag, options));
-    sent_bytes_ += static_cast<int64_t>(indices_of_hosts[i].size() * sizeof(int32_t));
+  for (const HostStep& step : host_steps_) {
+    const auto i = static_cast<size_t>(step.parcel);
+    if (step.kind == HostStep::Kind::kReceiveParcel) {
+      const TokenParcel& parcel = hosts_.relayed[i];
+      relayed_indices_[i].resize(static_cast<size_t>(begins_of(parcel.rows).back()));
+      if (parcel.tokens > 0) works.push_back(ranks_->receive_async(relayed_indices_[i], step.rank, step.tag, options));
+    } else if (step.kind == HostStep::Kind::kSendParcel && hosts_.sent[i].tokens > 0) {
+      works.push_back(ranks_->send_async(indices_of_hosts[i], step.rank, step.tag, options));
+      sent_bytes_ += static_cast<int64_t>(indices_of_hosts[i].size() * sizeof(int32_t));
+    }
   }
   for (Work& work : works) work.wait();
 }
@@ -134,71 +134,36 @@ at::Tensor RowTransfer::bring_back(const at::Tensor& rows_PD, std::string_view n
   return move(rows_PD, exchange_.received, exchange_.sent, name);
 }
 
-// Parcels, and the weights of their rows after them, have the tag after those of the ranks; rows have that of their
-// source.
+// One dispatch between hosts, step by step.
 class RowTransfer::Dispatch {
  public:
-  Dispatch(const RowTransfer& transfer, const at::Tensor& rows_PD, const at::Tensor& weights_P, std::string_view name)
+  Dispatch(const RowTransfer& transfer, const at::Tensor& rows_PD, const at::Tensor& values_ND,
+           const at::Tensor& weights_P, std::string_view name)
       : transfer_(transfer),
         ranks_(*transfer.ranks_),
         rows_(rows_PD.contiguous()),
+        values_ND_(values_ND),
         weights_P_(weights_P),
         options_{.name = name},
         sent_begins_(begins_of(transfer.exchange_.sent)),
         received_begins_(begins_of(transfer.exchange_.received)),
-        out_(at::empty({received_begins_.back(), rows_.size(1)}, rows_.options())) {}
+        out_(at::empty({received_begins_.back(), rows_.size(1)}, rows_.options())),
+        relayed_(transfer.hosts_.relayed.size()) {}
 
-  void receive() {
-    for (const TokenParcel& parcel : transfer_.hosts_.relayed) {
-      tokens_.push_back(at::empty({parcel.tokens, rows_.size(1)}, rows_.options()));
-      weights_.push_back(weights_P_.defined() ? at::empty({begins_of(parcel.rows).back()}, weights_P_.options())
-                                              : at::Tensor());
-      std::vector<Work>& works = parcels_.emplace_back();
-      if (parcel.tokens == 0) continue;
-      works.push_back(ranks_.receive_async(tokens_.back(), parcel.source, parcel_tag(), options_));
-      if (weights_P_.defined())
-        works.push_back(ranks_.receive_async(weights_.back(), parcel.source, parcel_tag(), options_));
-    }
-    for (int source = 0; source < ranks_.size(); ++source) {
-      const int from = transfer_.hosts_.from[static_cast<size_t>(source)];
-      const at::Tensor part = received_from(source);
-      if (from != ranks_.rank() && part.size(0) > 0)
-        works_.push_back(ranks_.receive_async(part, from, source, options_));
-    }
-  }
-
-  void send_tokens(const at::Tensor& values_ND) {
-    for (size_t i = 0; i < transfer_.hosts_.sent.size(); ++i) {
-      const TokenParcel& parcel = transfer_.hosts_.sent[i];
-      if (parcel.tokens == 0) continue;
-      const at::Tensor tokens = values_ND.defined() ? values_ND.index_select(0, as_tensor(transfer_.sent_tokens_[i]))
-                                                    : rows_.index_select(0, as_tensor(transfer_.sent_rows_[i]));
-      works_.push_back(ranks_.send_async(tokens, parcel.relay, parcel_tag(), options_));
-      transfer_.count_sent(tokens);
-      if (!weights_P_.defined()) continue;
-      std::vector<at::Tensor> parts;
-      for (const int rank : parcel.ranks) parts.push_back(sent_to(weights_P_, rank));
-      const at::Tensor weights = at::cat(parts);
-      works_.push_back(ranks_.send_async(weights, parcel.relay, parcel_tag(), options_));
-      transfer_.count_sent(weights);
-    }
-  }
-
-  void send_rows_to_neighbors() {
-    for (const int rank : transfer_.hosts_.neighbors) give(sent_to(rows_, rank), rank, ranks_.rank());
-  }
-
-  void hand_on() {
-    for (size_t i = 0; i < tokens_.size(); ++i) {
-      const TokenParcel& parcel = transfer_.hosts_.relayed[i];
-      if (parcel.tokens == 0) continue;
-      for (Work& work : parcels_[i]) work.wait();
-      at::Tensor rows = tokens_[i].index_select(0, as_tensor(transfer_.relayed_indices_[i]));
-      tokens_[i].reset();
-      if (weights_P_.defined()) rows = rows.to(at::kFloat).mul(weights_[i].unsqueeze(1)).to(rows_.scalar_type());
-      const std::vector<int64_t> begins = begins_of(parcel.rows);
-      for (size_t j = 0; j < parcel.ranks.size(); ++j)
-        give(rows.narrow(0, begins[j], parcel.rows[j]), parcel.ranks[j], parcel.source);
+  void run(const HostStep& step) {
+    switch (step.kind) {
+      case HostStep::Kind::kReceiveParcel:
+        return receive_parcel(step);
+      case HostStep::Kind::kReceiveRows:
+        return receive_rows(step);
+      case HostStep::Kind::kSendParcel:
+        return send_parcel(step);
+      case HostStep::Kind::kSendRows:
+        return give(sent_to(rows_, step.part), step);
+      case HostStep::Kind::kOpenParcel:
+        return open_parcel(step);
+      case HostStep::Kind::kHandOn:
+        return hand_on(step);
     }
   }
 
@@ -208,7 +173,67 @@ class RowTransfer::Dispatch {
   }
 
  private:
-  int parcel_tag() const { return ranks_.size(); }
+  // What a relayed parcel holds, and the receives of it; then its rows.
+  struct Relayed {
+    at::Tensor tokens = {}, weights = {}, rows = {};
+    std::vector<Work> works = {};
+  };
+
+  const TokenParcel& relayed_parcel(const HostStep& step) const {
+    return transfer_.hosts_.relayed[static_cast<size_t>(step.parcel)];
+  }
+  Relayed& relayed(const HostStep& step) { return relayed_[static_cast<size_t>(step.parcel)]; }
+
+  void receive_parcel(const HostStep& step) {
+    const TokenParcel& parcel = relayed_parcel(step);
+    if (parcel.tokens == 0) return;
+    Relayed& into = relayed(step);
+    into.tokens = at::empty({parcel.tokens, rows_.size(1)}, rows_.options());
+    into.works.push_back(ranks_.receive_async(into.tokens, step.rank, step.tag, options_));
+    if (!weights_P_.defined()) return;
+    into.weights = at::empty({begins_of(parcel.rows).back()}, weights_P_.options());
+    into.works.push_back(ranks_.receive_async(into.weights, step.rank, step.tag, options_));
+  }
+
+  void receive_rows(const HostStep& step) {
+    const at::Tensor part = received_from(step.source);
+    if (part.size(0) > 0) works_.push_back(ranks_.receive_async(part, step.rank, step.tag, options_));
+  }
+
+  void send_parcel(const HostStep& step) {
+    const auto i = static_cast<size_t>(step.parcel);
+    const TokenParcel& parcel = transfer_.hosts_.sent[i];
+    if (parcel.tokens == 0) return;
+    const at::Tensor tokens = values_ND_.defined() ? values_ND_.index_select(0, as_tensor(transfer_.sent_tokens_[i]))
+                                                   : rows_.index_select(0, as_tensor(transfer_.sent_rows_[i]));
+    send(tokens, step);
+    if (!weights_P_.defined()) return;
+    std::vector<at::Tensor> parts;
+    for (const int rank : parcel.ranks) parts.push_back(sent_to(weights_P_, rank));
+    send(at::cat(parts), step);
+  }
+
+  void open_parcel(const HostStep& step) {
+    Relayed& parcel = relayed(step);
+    if (!parcel.tokens.defined()) return;
+    for (Work& work : parcel.works) work.wait();
+    const auto& indices = transfer_.relayed_indices_[static_cast<size_t>(step.parcel)];
+    parcel.rows = parcel.tokens.index_select(0, as_tensor(indices));
+    parcel.tokens.reset();
+    if (weights_P_.defined())
+      parcel.rows = parcel.rows.to(at::kFloat).mul(parcel.weights.unsqueeze(1)).to(rows_.scalar_type());
+  }
+
+  void hand_on(const HostStep& step) {
+    const TokenParcel& parcel = relayed_parcel(step);
+    if (parcel.tokens == 0) return;
+    const auto part = static_cast<size_t>(step.part);
+    const auto begin = std::accumulate(parcel.rows.begin(), parcel.rows.begin() + step.part, int64_t{0});
+    Relayed& from = relayed(step);
+    give(from.rows.narrow(0, begin, parcel.rows[part]), step);
+    if (part + 1 == parcel.ranks.size()) from.rows.reset();
+  }
+
   at::Tensor sent_to(const at::Tensor& of_rows, int rank) const {
     const auto at = static_cast<size_t>(rank);
     return of_rows.narrow(0, sent_begins_[at], transfer_.exchange_.sent[at]);
@@ -217,36 +242,33 @@ class RowTransfer::Dispatch {
     const auto at = static_cast<size_t>(source);
     return out_.narrow(0, received_begins_[at], transfer_.exchange_.received[at]);
   }
-  void give(const at::Tensor& rows, int rank, int source) {
+  void give(const at::Tensor& rows, const HostStep& step) {
     if (rows.size(0) == 0) return;
-    if (rank == ranks_.rank()) {
-      received_from(source).copy_(rows);
-      return;
-    }
-    works_.push_back(ranks_.send_async(rows, rank, source, options_));
-    transfer_.count_sent(rows);
+    if (step.rank == ranks_.rank())
+      received_from(step.source).copy_(rows);
+    else
+      send(rows, step);
+  }
+  void send(const at::Tensor& values, const HostStep& step) {
+    works_.push_back(ranks_.send_async(values, step.rank, step.tag, options_));
+    transfer_.count_sent(values);
   }
 
   const RowTransfer& transfer_;
   comm::Communicator& ranks_;
-  const at::Tensor rows_, weights_P_;
+  const at::Tensor rows_, values_ND_, weights_P_;
   const OpOptions options_;
   const std::vector<int64_t> sent_begins_, received_begins_;  // by rank
   const at::Tensor out_;
-  // Of the parcels that this rank relays: what they hold, and the receives of it.
-  std::vector<at::Tensor> tokens_, weights_;
-  std::vector<std::vector<Work>> parcels_;
+  std::vector<Relayed> relayed_;
   std::vector<Work> works_;
 };
 
 at::Tensor RowTransfer::dispatch(const at::Tensor& rows_PD, const at::Tensor& values_ND, const at::Tensor& weights_P,
                                  std::string_view name) const {
   if (hosts_.from.empty()) return move(rows_PD, exchange_.sent, exchange_.received, name);
-  Dispatch dispatch(*this, rows_PD, weights_P, name);
-  dispatch.receive();
-  dispatch.send_tokens(values_ND);
-  dispatch.send_rows_to_neighbors();
-  dispatch.hand_on();
+  Dispatch dispatch(*this, rows_PD, values_ND, weights_P, name);
+  for (const HostStep& step : host_steps_) dispatch.run(step);
   return dispatch.finish();
 }
 

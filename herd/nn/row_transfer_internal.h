@@ -15,6 +15,7 @@
 
 #include "herd/nn/expert_exchange.h"
 #include "herd/nn/expert_rows_internal.h"
+#include "herd/nn/host_steps.h"
 #include "herd/nn/row_steps.h"
 
 namespace herd::comm {
@@ -51,7 +52,8 @@ class RowTransfer {
   mutable int64_t sent_bytes_ = 0;
   const std::vector<RowStep> steps_;  // of every exchange
   ExpertExchange exchange_;
-  HostExchange hosts_;  // empty where each row goes straight
+  HostExchange hosts_;                // empty where each row goes straight
+  std::vector<HostStep> host_steps_;  // of dispatch() between hosts
   // By hosts_.sent: its tokens, ascending, and of each a row that goes there.
   std::vector<std::vector<int64_t>> sent_tokens_, sent_rows_;
   std::vector<std::vector<int32_t>> relayed_indices_;  // by hosts_.relayed: of each of its rows, by rank
