@@ -65,15 +65,17 @@ std::string schedule_remark(const Plan& plan) {
          "one they would not: optimizer.clip=0 health.check_finite=false\n";
 }
 
-// Says that AdamW divides by the size of what top-k brings late, and how not to.
+// Says that AdamW divides by the size of what top-k brings late, and with which keys it learns more.
 std::string top_k_remark(const spec::RunFile& run) {
-  if (run.strategy.compression != "topk" || run.optimizer.kind != "adamw" || run.optimizer.freeze_step > 0) return "";
-  const std::string steps = std::to_string(std::max<int64_t>(1, run.train.steps / 4));
+  if (run.strategy.compression != "topk" || run.optimizer.kind != "adamw" || run.strategy.compression_warmup > 0)
+    return "";
+  const std::string steps = std::to_string(std::max<int64_t>(1, run.train.steps / 5));
   return "strategy.compression = \"topk\" learns slower with AdamW, which divides by the size of what comes late and "
          "at "
-         "once; less so after steps without compression and with a second moment that then stands still: "
+         "once; less so after steps without compression and with a second moment of more steps: "
          "strategy.compression_warmup=" +
-         steps + " optimizer.freeze_step=" + steps + "\n";
+         steps + " optimizer.betas=[0.9,0.99], and optimizer.freeze_step=" + steps +
+         " keeps that moment as it is then\n";
 }
 
 }  // namespace

@@ -121,6 +121,14 @@ TEST(ServerTraining, EqualsAllReduce_WithEveryOptimizerAndRecompute) {
   }
 }
 
+TEST(ServerTraining, FreezesTheSecondMomentAsAnAllReduceDoes) {
+  const std::string frozen = "freeze_step = 3\n";
+  const Trained served = train_in_threads(run_with("server", frozen), 2, 6);
+  EXPECT_EQ(most_apart(served, train_in_threads(run_with("all_reduce", frozen), 2, 6)), 0);
+  const Trained never = train_in_threads(run_with("server"), 2, 6);
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(served.losses[i] == never.losses[i], i < 4) << "step " << i;
+}
+
 TEST(ServerTraining, StopsAtAGradientThatIsNotFinite) {
   spec::RunFile run = run_with("server");
   run.optimizer.lr = 1e30;
