@@ -30,7 +30,7 @@ CODECS = ("compression=none;compression=bf16;compression=int8;compression=int8 c
           "compression=topk compression_ratio=0.1 compression_warmup=80 optimizer.betas=[0.9,0.99];"
           "compression=topk compression_ratio=0.1 compression_warmup=80 optimizer.freeze_step=80 "
           "optimizer.betas=[0.9,0.99];"
-          "compression=topk compression_warmup=80 optimizer.freeze_step=80 optimizer.betas=[0.9,0.99]")
+          "compression=topk compression_warmup=80 optimizer.betas=[0.9,0.99]")
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--data", default="data/kjv")
