@@ -99,7 +99,7 @@ draw::Section summary(const RunReport& report) {
   }
   if (close > 0) {
     table.rows.push_back(
-        {"choices of experts that another rounding may change",
+        {"choices of experts that another rounding in fp32 may change; one in 16 bits changes more",
          std::to_string(close) + " of " + format_count(static_cast<double>(routed)) + " tokens and layers"});
   }
   for (const auto& [name, value] : report.facts) table.rows.push_back({name, value});
