@@ -49,7 +49,7 @@ bool has_own_memory(const Program& step, const Value& value, Tier tier, const st
 }
 
 int64_t scratch_of(const Program& step, const Op& op, Tier tier) {
-  const auto scratch = step.scratch.find({op.kind, op.block});
+  const auto scratch = step.scratch.find(scratch_key(op));
   return tier == Tier::kDevice && scratch != step.scratch.end() ? scratch->second : 0;
 }
 

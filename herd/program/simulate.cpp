@@ -515,7 +515,7 @@ class Simulator {
     for (size_t i = 0; i < step.ops.size(); ++i) {
       const sim::TaskTime time = time_of(memory_index_, i);
       events.emplace_back(time.start_us, step.ops[i].kind == OpKind::kRelease ? 0 : 1, i);
-      if (step.scratch.contains({step.ops[i].kind, step.ops[i].block})) events.emplace_back(time.end_us, -1, i);
+      if (step.scratch.contains(scratch_key(step.ops[i]))) events.emplace_back(time.end_us, -1, i);
     }
     std::stable_sort(events.begin(), events.end(),
                      [](const auto& a, const auto& b) { return std::get<0>(a) < std::get<0>(b); });
@@ -523,7 +523,7 @@ class Simulator {
     ValuesBeyondDevice beyond(step);
     for (const auto& [at, event, i] : events) {
       const Op& op = step.ops[i];
-      const auto scratch_of_op = step.scratch.find({op.kind, op.block});
+      const auto scratch_of_op = step.scratch.find(scratch_key(op));
       if (event == -1) {
         scratch -= scratch_of_op->second;
         continue;

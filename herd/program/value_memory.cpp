@@ -37,6 +37,10 @@ std::map<Value, Value> in_place_sums(const Program& step) {
 
 }  // namespace
 
+std::pair<OpKind, int> scratch_key(const Op& op) {
+  return {op.kind, moves_rows_of_experts(op) ? op.reads[1].index : op.block};
+}
+
 ValueMemory::ValueMemory(const Program& step) : step_(step), partial_of_(in_place_sums(step)) {}
 
 const Value& ValueMemory::owner(const Value& value) const {

@@ -7,11 +7,16 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "herd/program/program.h"
 
 namespace herd::program {
+
+// Returns where Program::scratch has what an op holds while it runs. An exchange of rows of experts, which is of no
+// block, has the block of their router, so that other all-to-alls take none of it.
+std::pair<OpKind, int> scratch_key(const Op& op);
 
 class ValueMemory {
  public:

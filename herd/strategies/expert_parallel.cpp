@@ -7,6 +7,7 @@
 
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
+#include "herd/program/value_memory.h"
 
 namespace herd::strategies {
 
@@ -149,7 +150,7 @@ class ExpertParallel::Exchanges {
     for (const int rank : step_.mesh.ranks(axis_, step_.rank)) hosts.insert(rank / relays.ranks_per_host);
     const int64_t bytes = relay_bytes(relays, std::ssize(hosts), rows_bytes / relays.top_k, rewrite_.element_bytes_);
     if (bytes == 0) return;
-    int64_t& scratch = step_.scratch[{op.kind, op.block}];
+    int64_t& scratch = step_.scratch[program::scratch_key(op)];
     scratch = std::max(scratch, bytes);
   }
 

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "herd/program/collective_message.h"
 #include "herd/program/memory_bound.h"
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
+#include "herd/program/value_memory.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"
 #include "tests/support/expect_error.h"
@@ -74,12 +76,19 @@ TEST(ExpertParallel, ProvesWithEveryTechnique) {
 // with two weights of 4 bytes for each of 8 rows, and has the rows of a source in fp32.
 TEST(ExpertParallel, PlansWhatRelaysBetweenHostsHold) {
   spec::RunFile run = expert_run(4, 1, 4);
-  const std::pair<OpKind, int> exchange = {OpKind::kAllToAll, -1};
-  EXPECT_FALSE(steps_of(run, 4)[0].scratch.contains(exchange));
+  const auto of_exchanges = [](const Program& step) {
+    std::set<int64_t> out;
+    for (const Op& op : step.ops) {
+      const auto scratch = step.scratch.find(program::scratch_key(op));
+      if (op.kind == OpKind::kAllToAll) out.insert(scratch == step.scratch.end() ? 0 : scratch->second);
+    }
+    return out;
+  };
+  EXPECT_EQ(of_exchanges(steps_of(run, 4)[0]), std::set<int64_t>{0});
   run.mesh.ranks_per_host = 2;
   const Steps between = steps_of(run, 4);
-  EXPECT_EQ(between[0].scratch.at(exchange), 2 * 128 + 256 + 2 * 4 * 8 + 256);
-  EXPECT_NE(to_text(between[0]).find("all_to_all  -      832"), std::string::npos) << to_text(between[0]);
+  EXPECT_EQ(of_exchanges(between[0]), std::set<int64_t>{2 * 128 + 256 + 2 * 4 * 8 + 256});
+  EXPECT_NE(to_text(between[0]).find("all_to_all  5      832"), std::string::npos) << to_text(between[0]);
   spec::RunFile by_turns = expert_run(4, 2, 4);  // an exchange of one micro-batch beside a pass of the other
   by_turns.strategy.interleave_micro_batches = 2;
   const auto peak = [&](int64_t ranks_per_host) {
@@ -89,12 +98,31 @@ TEST(ExpertParallel, PlansWhatRelaysBetweenHostsHold) {
   };
   EXPECT_EQ(peak(2), peak(4) + 832);
   run.strategy.precision = "bf16";
-  EXPECT_EQ(steps_of(run, 4)[0].scratch.at(exchange), 2 * 64 + 128 + 2 * 4 * 8 + 2 * 256);
+  EXPECT_EQ(of_exchanges(steps_of(run, 4)[0]), std::set<int64_t>{2 * 64 + 128 + 2 * 4 * 8 + 2 * 256});
   for (const char* straight : {"mesh.ranks_per_host=4", "mesh.ep=2", "model.top_k=1", "model.experts=4"}) {
     const spec::RunFile other = spec::parse_run_text(spec::to_toml(run), "test", std::vector<std::string>{straight});
     const std::string key = straight;
-    EXPECT_EQ(steps_of(other, 4)[0].scratch.contains(exchange), key == "model.experts=4") << straight;
+    const std::set<int64_t> scratch = of_exchanges(steps_of(other, 4)[0]);
+    EXPECT_EQ(!scratch.contains(0), key == "model.experts=4") << straight;
   }
+}
+
+// The all-to-alls of attention beside them relay nothing: without exchanges of rows no bytes are planned for relays.
+TEST(ExpertParallel, PlansRelaysForExchangesOfRowsAlone) {
+  spec::RunFile run = expert_run(4, 1, 2);
+  run.mesh.cp = 2, run.mesh.ranks_per_host = 2;
+  run.strategy.context = "all_to_all";
+  Program step = steps_of(run, 4)[0];
+  constexpr int64_t kMany = int64_t{1} << 30;
+  int relays = 0;
+  for (auto& [op, bytes] : step.scratch) {
+    if (op.first == OpKind::kAllToAll) bytes = kMany, ++relays;
+  }
+  EXPECT_EQ(relays, 2) << "one for each layer";
+  EXPECT_GT(in_order_peak(step, program::Tier::kDevice).bytes, kMany);
+  std::erase_if(step.ops, program::moves_rows_of_experts);
+  EXPECT_GT(std::ranges::count(step.ops, OpKind::kAllToAll, &Op::kind), 0);
+  EXPECT_LT(in_order_peak(step, program::Tier::kDevice).bytes, kMany);
 }
 
 // Ranks of a tensor axis share attention, and run experts on their own rows, whoever holds these.
