@@ -191,22 +191,27 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
     comm.barrier();
     groups.set_deadline(death.deadline);
   }
-  for (int64_t s = first; s < run.train.steps; ++s) {
-    bindings.begin_step({read_micro_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, step),
-                         1.0 / static_cast<double>(counted_tokens(*data, s * layout.batch, layout.batch))});
-    executor.run(s);
-    executor.drain();
-    std::vector<double> totals = {bindings.output().loss_sum, static_cast<double>(bindings.output().count)};
-    comm.all_reduce(totals);
-    if (comm.rank() == 0)
-      log << s + 1 << ' ' << std::hexfloat << totals[0] / totals[1] << std::defaultfloat << std::endl;
-    std::map<std::string, std::string> notes;
-    if (const auto& scale = bindings.loss_scale()) notes["loss_scale"] = std::to_string(scale->scale());
-    saver.save({.step = s + 1, .samples = (s + 1) * layout.batch, .config = spec::to_toml(run), .notes = notes},
-               with_served(saved_tensors(parameters, adamw)));
-    parameters.forget_mapped();
+  try {
+    for (int64_t s = first; s < run.train.steps; ++s) {
+      bindings.begin_step({read_micro_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, step),
+                           1.0 / static_cast<double>(counted_tokens(*data, s * layout.batch, layout.batch))});
+      executor.run(s);
+      executor.drain();
+      std::vector<double> totals = {bindings.output().loss_sum, static_cast<double>(bindings.output().count)};
+      comm.all_reduce(totals);
+      if (comm.rank() == 0)
+        log << s + 1 << ' ' << std::hexfloat << totals[0] / totals[1] << std::defaultfloat << std::endl;
+      std::map<std::string, std::string> notes;
+      if (const auto& scale = bindings.loss_scale()) notes["loss_scale"] = std::to_string(scale->scale());
+      saver.save({.step = s + 1, .samples = (s + 1) * layout.batch, .config = spec::to_toml(run), .notes = notes},
+                 with_served(saved_tensors(parameters, adamw)));
+      parameters.forget_mapped();
+    }
+    saver.wait();
+  } catch (const Error& error) {  // as a Trainer does, so that those whom this rank serves hear why it ends
+    if (served) served->abort("rank " + std::to_string(comm.rank()) + ": " + error.what());
+    throw;
   }
-  saver.wait();
 }
 
 }  // namespace killed_job
