@@ -74,8 +74,7 @@ std::string top_k_remark(const spec::RunFile& run) {
          "at "
          "once; less so after steps without compression and with a second moment of more steps: "
          "strategy.compression_warmup=" +
-         steps + " optimizer.betas=[0.9,0.99], and optimizer.freeze_step=" + steps +
-         " keeps that moment as it is then\n";
+         steps + " optimizer.betas=[0.9,0.99]\n";
 }
 
 }  // namespace

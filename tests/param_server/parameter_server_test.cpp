@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <latch>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -258,6 +259,7 @@ std::string error_of(const std::function<void()>& call) {
 // Whoever ends the training tells the others at once, also those that wait in a pull, and no destructor waits.
 TEST(ParameterServer, AbortEndsTheCallsOfAllWorkers) {
   std::atomic<int> ended{0};
+  std::latch pushed(2);
   run_inproc(3, [&](Communicator& world) {
     const KeyTable table(kKeys);
     const ServerLayout layout = colocated_servers(world.size(), world.size());
@@ -266,12 +268,14 @@ TEST(ParameterServer, AbortEndsTheCallsOfAllWorkers) {
     const std::vector<float> gradient(5000, 1);
     std::vector<float> weights(5000);
     if (world.rank() == 1) {
-      std::this_thread::sleep_for(50ms);
+      pushed.wait();
+      std::this_thread::sleep_for(50ms);  // until they wait in their pulls
       client.abort("rank 1: the disk is full");
       server.abort("rank 1: the disk is full");
       EXPECT_THAT(error_of([&] { client.push(1, gradient); }), testing::HasSubstr("the disk is full"));
     } else {
       client.push(1, gradient);
+      pushed.count_down();
       EXPECT_THAT(error_of([&] { client.pull(1, weights); }), testing::HasSubstr("the disk is full"));
       client.abort("rank 1: the disk is full");
       server.abort("rank 1: the disk is full");

@@ -228,7 +228,7 @@ TEST(CompressionCommand, LearnsAsMuchOfWeightsInEightBits_AndOfGradientsInFour) 
     const auto coded = metrics_of(folder.root / name);
     ASSERT_EQ(coded.size(), exact.size());
     for (size_t i = 0; i < exact.size(); ++i)
-      EXPECT_NEAR(coded[i].loss, exact[i].loss, 0.03 * exact[i].loss) << name << ", step " << i;
+      EXPECT_NEAR(coded[i].loss, exact[i].loss, 0.05 * exact[i].loss) << name << ", step " << i;
     EXPECT_NEAR(coded.back().loss, exact.back().loss, 0.01 * exact.back().loss) << name;
     EXPECT_NEAR(*coded.back().val_loss, *exact.back().val_loss, 0.01 * *exact.back().val_loss) << name;
     EXPECT_LT(coded.back().bytes_sent, exact.back().bytes_sent) << name;
