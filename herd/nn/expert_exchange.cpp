@@ -47,11 +47,10 @@ HostExchange host_routes(std::span<const int> hosts_P, int rank) {
   return out;
 }
 
-HostExchange host_exchange(std::span<const int64_t> counts_PE, std::span<const int64_t> tokens_PH,
-                           std::span<const int> hosts_P, int rank) {
+HostExchange host_exchange(HostExchange routes, std::span<const int64_t> counts_PE, std::span<const int64_t> tokens_PH,
+                           std::span<const int> hosts_P) {
   const size_t P = hosts_P.size(), E = counts_PE.size() / P, held = E / P, H = tokens_PH.size() / P;
   HERD_CHECK_EQ(held * P * P, counts_PE.size());
-  HostExchange out = host_routes(hosts_P, rank);
   const auto count = [&](TokenParcel& parcel) {
     const auto source = static_cast<size_t>(parcel.source);
     parcel.tokens = tokens_PH[source * H + static_cast<size_t>(hosts_P[static_cast<size_t>(parcel.relay)])];
@@ -60,9 +59,9 @@ HostExchange host_exchange(std::span<const int64_t> counts_PE, std::span<const i
       parcel.rows.push_back(std::accumulate(of_rank.begin(), of_rank.end(), int64_t{0}));
     }
   };
-  std::ranges::for_each(out.sent, count);
-  std::ranges::for_each(out.relayed, count);
-  return out;
+  std::ranges::for_each(routes.sent, count);
+  std::ranges::for_each(routes.relayed, count);
+  return routes;
 }
 
 }  // namespace herd::nn

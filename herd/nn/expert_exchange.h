@@ -42,9 +42,9 @@ struct HostExchange {
 // counted from 0. Ranks of a host take turns as relays, by the place of the source among those of its own host.
 HostExchange host_routes(std::span<const int> hosts_P, int rank);
 
-// Returns the same with counts. tokens_PH[r * H + h] is how many tokens of rank r have experts
+// Returns these routes with counts. tokens_PH[r * H + h] is how many tokens of rank r have experts
 // on host h; of a rank's own host it is not read. REQUIRES that as many ranks divide E.
-HostExchange host_exchange(std::span<const int64_t> counts_PE, std::span<const int64_t> tokens_PH,
-                           std::span<const int> hosts_P, int rank);
+HostExchange host_exchange(HostExchange routes, std::span<const int64_t> counts_PE, std::span<const int64_t> tokens_PH,
+                           std::span<const int> hosts_P);
 
 }  // namespace herd::nn

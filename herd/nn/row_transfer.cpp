@@ -86,7 +86,7 @@ RowTransfer::RowTransfer(const RowOrder& order, std::span<const int> hosts_P, co
   }
   exchange_ = expert_exchange(counts_PE, ranks.size(), ranks.rank());
   if (H == 0) return;
-  hosts_ = host_exchange(counts_PE, tokens_PH, hosts_P, ranks.rank());
+  hosts_ = host_exchange(std::move(hosts_), counts_PE, tokens_PH, hosts_P);
   host_steps_ = host_steps(hosts_, ranks.size(), ranks.rank());
   tell_relays(indices);
 }

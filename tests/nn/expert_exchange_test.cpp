@@ -172,7 +172,8 @@ TEST(HostExchange, NamesOneRelayForTheTokensOfASourceAndAHost) {
     std::iota(counts.begin(), counts.end(), 1);
     std::iota(tokens.begin(), tokens.end(), 1000);
     std::vector<HostExchange> ranks;
-    for (int rank = 0; rank < P; ++rank) ranks.push_back(host_exchange(counts, tokens, hosts, rank));
+    for (int rank = 0; rank < P; ++rank)
+      ranks.push_back(host_exchange(host_routes(hosts, rank), counts, tokens, hosts));
     for (int source = 0; source < P; ++source) {
       for (int target = 0; target < P; ++target) {
         const bool same_host = hosts[static_cast<size_t>(source)] == hosts[static_cast<size_t>(target)];
