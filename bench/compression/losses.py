@@ -26,11 +26,7 @@ import tables  # noqa: E402
 
 CODECS = ("compression=none;compression=bf16;compression=int8;compression=int8 compression_levels=quantiles;"
           "compression=int4;compression=int4 compression_levels=quantiles;compression=topk;"
-          "compression=topk compression_ratio=0.1;"
-          "compression=topk compression_ratio=0.1 compression_warmup=80 optimizer.betas=[0.9,0.99];"
-          "compression=topk compression_ratio=0.1 compression_warmup=80 optimizer.freeze_step=80 "
-          "optimizer.betas=[0.9,0.99];"
-          "compression=topk compression_warmup=80 optimizer.betas=[0.9,0.99]")
+          "compression=topk compression_ratio=0.1")
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--data", default="data/kjv")

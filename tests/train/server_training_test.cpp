@@ -129,6 +129,20 @@ TEST(ServerTraining, FreezesTheSecondMomentAsAnAllReduceDoes) {
   for (size_t i = 0; i < 6; ++i) EXPECT_EQ(served.losses[i] == never.losses[i], i < 4) << "step " << i;
 }
 
+// Where each push of n ranks is an update, a step has n of them.
+TEST(ServerTraining, CountsTheUpdatesOfAllRanksUntilItsFreezeStep) {
+  for (const auto& [sync, updates] : {std::pair("server", 1), {"server_async", 3}}) {
+    spec::RunFile run = run_with(sync, "freeze_step = 4\n");
+    if (updates > 1) run.strategy.staleness = 2;
+    const spec::Layout layout = strategies::trainable_layout(run, 3);
+    const spec::ModelTable table = spec::program_table(run, layout.micro_batch);
+    const auto step = strategies::compile_and_verify(run, table, layout)[0];
+    const auto groups = family_source()->make(run, table, step, c10::kCPU).groups;
+    const runtime::ServedOptions options = served_options(run, table, layout, groups, {});
+    EXPECT_EQ(std::get<kernels::AdamWHyper>(options.optimizer).freeze_step, 4 * updates) << sync;
+  }
+}
+
 TEST(ServerTraining, StopsAtAGradientThatIsNotFinite) {
   spec::RunFile run = run_with("server");
   run.optimizer.lr = 1e30;
