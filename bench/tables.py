@@ -241,6 +241,17 @@ def weights_on_host(samples):
     return ["contender", "step", "predicted", "step over predicted", "times as fast"], rows
 
 
+def zero_plus_plus(samples):
+    """One a contender, number of tokens and round: ms of each step, the bytes of one. The first contender is what the others are beside."""
+    rows, first = [], samples[0]["name"]
+    found = {key: (statistics.median(ms for one in same for ms in one["ms"]), statistics.median(one["bytes"] for one in same))
+             for key, same in grouped(samples, "tokens", "name").items()}
+    for (tokens, name), (ms, sent) in found.items():
+        base_ms, base_sent = found[tokens, first]
+        rows.append([str(tokens), name, f"{ms:.0f} ms", f"{base_ms / ms:.2f}", f"{sent / 1e6:.0f} MB", f"{sent / base_sent:.3f}"])
+    return ["tokens a rank", "contender", "step", "times as fast", "between hosts", f"of {first}"], rows
+
+
 def raw_io(samples):
     """One a round: bytes a second and the processor's time of each contender, in both directions."""
     rows = []

@@ -2,7 +2,7 @@
 """What ZeRO++ sends between two hosts (network namespaces joined by a virtual cable), and how long its step takes.
 
     python bench/zero_plus_plus/hosts.py [--build build/release] [--rate 1gbit] [--tokens 128,512] [--steps 3]
-        [--rounds 1] [--only "NAME;NAME"] [--keep DIR]
+        [--rounds 1] [--only "NAME;NAME"] [--keep DIR] [--record zero_plus_plus]
 
 Trains the GPT of 162 M parameters in bf16 on two hosts of two ranks, a thread each. Contenders take turns, each once a
 round and number of tokens: flat ZeRO-3 over all ranks, shards inside hosts alone (hybrid), and ZeRO-3 with the parts of
@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import time
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(here.parents[1] / "scripts"), str(here.parent)]
+import page  # noqa: E402
 import tables  # noqa: E402
 import two_hosts  # noqa: E402
 
@@ -45,6 +45,7 @@ parser.add_argument("--steps", type=int, default=3, help="that count")
 parser.add_argument("--rounds", type=int, default=1)
 parser.add_argument("--only", default="", help="contenders, with semicolons between; default: all")
 parser.add_argument("--keep", help="a folder for what the runs write")
+parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
 args = parser.parse_args()
 herd = str(pathlib.Path(args.build).resolve() / "herd")
 contenders = {name: CONTENDERS[name] for name in args.only.split(";")} if args.only else CONTENDERS
@@ -94,21 +95,14 @@ def run(hosts, name, tokens, overrides):
 if reason := two_hosts.why_not():
     print(f"two_hosts: skipped: {reason}")
     sys.exit(two_hosts.CANNOT)
-samples = {}
+samples = []
 with two_hosts.TwoHosts(args.rate) as hosts:
     for number in range(args.rounds):
         for tokens in map(int, args.tokens.split(",")):
             for name, overrides in contenders.items():
                 ms, sent = run(hosts, f"{name}-{tokens}-{number}", tokens, overrides)
-                one = samples.setdefault((tokens, name), {"ms": [], "bytes": []})
-                one["ms"] += ms
-                one["bytes"].append(sent)
-                print(json.dumps({"tokens": tokens, "name": name, "ms": ms, "bytes": sent}), file=sys.stderr, flush=True)
-rows = []
-first = next(iter(contenders))
-for (tokens, name), one in samples.items():
-    ms, sent = statistics.median(one["ms"]), statistics.median(one["bytes"])
-    base = samples[tokens, first]
-    rows.append([str(tokens), name, f"{ms:.0f} ms", f"{statistics.median(base['ms']) / ms:.2f}x", f"{sent / 1e6:.0f} MB",
-                 f"{sent / statistics.median(base['bytes']):.3f}"])
-print(tables.markdown(["tokens a rank", "", "step", f"as fast as {first}", "between hosts", f"of {first}"], rows))
+                samples.append({"tokens": tokens, "name": name, "ms": ms, "bytes": sent})
+                print(json.dumps(samples[-1]), file=sys.stderr, flush=True)
+print(tables.markdown(*tables.zero_plus_plus(samples)))
+if args.record:
+    page.record(args.record, "zero_plus_plus", samples)
