@@ -55,6 +55,11 @@ program::Program whole_step(const Groups& groups) {
   return step;
 }
 
+// Tells whether the gradient is what encoded_gradients.h keeps.
+bool is_exchanged_with_residuals(const program::Program& step, const Value& value) {
+  return value.kind == ValueKind::kGradient && program::keeps_residuals(value.codec) && !step.values.at(value).pooled;
+}
+
 bool on_host(const Value& value, ValueKind kind) { return value.kind == kind && value.tier == program::Tier::kHost; }
 
 }  // namespace
@@ -66,7 +71,7 @@ FlatParameters::FlatParameters(Groups groups, Communicator& comm, const std::vec
 FlatParameters::FlatParameters(Groups groups, const program::Program& step, Communicator& comm,
                                const std::vector<at::ScalarType>& states, std::optional<uint64_t> seed,
                                const FilePlace& file)
-    : groups_(std::move(groups)), state_types_(states) {
+    : groups_(std::move(groups)), in_files_(at::kByte), state_types_(states) {
   HERD_CHECK(!groups_.empty(), "a model without parameters");
   for (const auto& group : groups_)
     for (const ValueKind kind : {ValueKind::kWeight, ValueKind::kGradient})
@@ -90,37 +95,13 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     host_terms_ = {.shard = value.placement.shard};
   }
   find_pieces(step);
-  lay_out(step, ValueKind::kWeight, Codec::kPlain, weights_);
-  lay_out(step, ValueKind::kGradient, Codec::kPlain, gradients_);
-  lay_out(step, ValueKind::kGradient, Codec::kBf16, encoded_gradients_);
-  lay_out(step, ValueKind::kWeight, kWeightCodec, encoded_weights_);
-  for (const Codec codec : {Codec::kInt8, Codec::kInt4}) lay_out(step, ValueKind::kGradient, codec, terms_);
+  check_room(step);
+  make_arenas(step);
   std::optional<Communicator> equal_ranks = ranks_of_equal_size(comm);
-  Communicator& peers = equal_ranks ? *equal_ranks : comm;
-  const nn::ParameterGroup& first_group = *groups_.front();
-  allocate(weights_, ValueKind::kWeight, first_group.dtype(),
-           /*symmetric=*/device().is_cpu() && peers.size() > 1 && !axes.empty() && !lies_apart(weights_) &&
-               weights_.elements > 0,
-           /*zeros=*/seed.has_value() || encoded_weights_.elements > 0, peers);
-  allocate(gradients_, ValueKind::kGradient, first_group.gradient_dtype(),
-           /*symmetric=*/device().is_cpu() && peers.size() > 1 && !lies_apart(gradients_),
-           /*zeros=*/true, peers);
-  allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16,
-           /*symmetric=*/device().is_cpu() && encoded_gradients_.elements > 0,
-           /*zeros=*/true, peers);
-  allocate(encoded_weights_, ValueKind::kWeight, at::kByte,
-           /*symmetric=*/device().is_cpu() && peers.size() > 1 && encoded_weights_.elements > 0,
-           /*zeros=*/true, peers);
-  allocate(terms_, ValueKind::kGradient, at::kByte,
-           /*symmetric=*/device().is_cpu() && peers.size() > 1 && terms_.elements > 0,
-           /*zeros=*/true, peers);
-  lay_out_host(step, ValueKind::kWeight, first_group.dtype(), host_weights_);
-  lay_out_host(step, ValueKind::kGradient, first_group.gradient_dtype(), host_gradients_);
-  lay_out_host(step, ValueKind::kActivation, at::kByte, host_activations_);
+  allocate_arenas(equal_ranks ? *equal_ranks : comm, seed.has_value());
   open_file(step, file);
 
   on_host_.assign(groups_.size(), false);
-  state_offsets_ = {0};
   for (int g = 0; g < num_groups(); ++g) {
     const Value whole = program::weight(g);
     const auto info = step.values.find(whole);
@@ -147,42 +128,21 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     const auto gradient = step.values.find(program::gradient(g));
     pools_gradient_.push_back(gradient != step.values.end() && gradient->second.pooled);
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
-    const int64_t line_elements = kLineBytes / element_bytes(group(g), ValueKind::kWeight);
-    const bool has_states_here =
-        holds(g) && !group(g).frozen() && !is_of_other_owner(g) && !in_file(ValueKind::kState, g);
-    const int64_t updated_elements = !has_states_here ? 0 : cut(g) ? part_elements(g) : group(g).elements();
-    state_offsets_.push_back(state_offsets_.back() +
-                             (updated_elements + line_elements - 1) / line_elements * line_elements);
   }
   find_replicas(comm);
-  const MemoryLabelGuard label(MemoryLabel::kStates);
-  states_on_host_ = std::any_of(step.values.begin(), step.values.end(),
-                                [](const auto& entry) { return on_host(entry.first, ValueKind::kState); });
-  const auto zeros = [&](at::ScalarType type) {
-    return states_on_host_ ? host_zeros(state_offsets_.back(), type, device())
-                           : at::zeros({state_offsets_.back()}, at::TensorOptions(type).device(device()));
-  };
-  for (const at::ScalarType type : states) states_.push_back(zeros(type));
+  allocate_states(std::any_of(step.values.begin(), step.values.end(),
+                              [](const auto& entry) { return on_host(entry.first, ValueKind::kState); }),
+                  comm);
   for (int g = 0; g < num_groups(); ++g) {
     refresh_host(g);
     if (gathers_encoded(g)) encode_shard(g);
   }
-  const at::ScalarType type = groups_.front()->dtype();
-  if (type != at::kFloat) {
-    remainder_ = zeros(type == at::kBFloat16 && !states_on_host_ ? at::kShort : at::kFloat);
-    for (int g = 0; g < num_groups(); ++g) {
-      if (!seed || !holds(g) || group(g).frozen()) continue;
-      const bool is_in_file = in_file(ValueKind::kState, g);
-      group(g).initialize(*seed, is_in_file ? own_master(g) : own_remainder(g, remainder_.scalar_type()),
-                          part(g).begin);
-    }
+  for (int g = 0; remainder_ && g < num_groups(); ++g) {
+    if (!seed || !holds(g) || group(g).frozen()) continue;
+    const bool is_in_file = in_file(ValueKind::kState, g);
+    group(g).initialize(*seed, is_in_file ? own_master(g) : own_remainder(g, remainder_->type()), part(g).begin);
   }
   forget_mapped();
-  if (!device().is_cpu() && !states_on_host_) {  // torch has counted them, without the label
-    size_t bytes = remainder_.defined() ? remainder_.nbytes() : 0;
-    for (const at::Tensor& state : states_) bytes += state.nbytes();
-    counted_states_ = std::make_unique<CountedMemory>(MemoryLabel::kStates, static_cast<int64_t>(bytes));
-  }
 }
 
 FlatParameters::~FlatParameters() {
@@ -192,103 +152,95 @@ FlatParameters::~FlatParameters() {
   }
 }
 
-// Lays out the values of one kind on the device: wholes outside the pool in the order of groups, then shards, then the
-// buffers of the pool.
-void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec codec, Region& region) {
-  const int64_t element_size = codec == Codec::kPlain  ? element_bytes(*groups_.front(), kind)
-                               : codec == Codec::kBf16 ? 2
-                                                       : 1;
-  const bool has_own_size = codec != Codec::kPlain && codec != Codec::kBf16;
-  const auto is_listed = [&](const Value& value) {
-    // What keeps residuals has memory of its own (encoded_gradients.h).
-    const bool elsewhere = kind == ValueKind::kGradient && has_own_size && !step.values.at(value).pooled;
-    return value.kind == kind && value.codec == codec && value.tier == program::Tier::kDevice && !elsewhere;
-  };
-  const auto reserve = [&](int64_t bytes) {  // returns the first element
-    const int64_t begin = region.elements;
-    region.elements += (bytes + kLineBytes - 1) / kLineBytes * kLineBytes / element_size;
-    return begin;
-  };
-  std::map<int, int64_t> pool;  // slot -> bytes
+void FlatParameters::check_room(const program::Program& step) const {
   for (const auto& [value, info] : step.values) {
-    if (!is_listed(value) || !value.placement.is_whole()) continue;
-    const int64_t bytes = group(value.index).elements() * element_size;
-    HERD_CHECK((has_own_size || info.bytes >= bytes) && info.bytes % element_size == 0,
+    const bool parameters = value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient;
+    if (!parameters || value.tier != program::Tier::kDevice || !value.placement.is_whole()) continue;
+    if (program::keeps_residuals(value.codec)) continue;  // its bytes are those of the codec
+    const int64_t width = value.codec == Codec::kBf16 ? 2 : element_bytes(group(value.index), value.kind);
+    HERD_CHECK(info.bytes >= group(value.index).elements() * width && info.bytes % width == 0,
                program::value_name(step.mesh, value) + " of the program has no room for " + group(value.index).name());
-    if (info.pooled)
-      pool[info.slot] = std::max(pool[info.slot], info.bytes);
-    else
-      region.extents[value] = {reserve(info.bytes), info.bytes / element_size};
-  }
-  for (const auto& [value, info] : step.values) {
-    if (!is_listed(value) || (value.placement.shard | value.placement.owned) == 0) continue;
-    if (info.pooled) {
-      pool[info.slot] = std::max(pool[info.slot], info.bytes);
-      continue;
-    }
-    const auto whole = region.extents.find(placed(value, program::kWhole));
-    const bool inside = whole != region.extents.end() && step.values.at(whole->first).slot == info.slot;
-    const int64_t elements = info.bytes / element_size;
-    region.extents[value] = {inside ? whole->second.begin + cut_of(value.index).shard * elements : reserve(info.bytes),
-                             elements};
-  }
-  std::map<int, int64_t> pool_begins;  // slot -> first element
-  const int64_t pool_begin = region.elements;
-  for (const auto& [slot, bytes] : pool) pool_begins[slot] = reserve(bytes);
-  region.pool_elements += region.elements - pool_begin;
-  for (const auto& [value, info] : step.values) {
-    if (is_listed(value) && info.pooled) region.extents[value] = {pool_begins.at(info.slot), info.bytes / element_size};
   }
 }
 
-// Lays out the values of one kind on the host: the staging buffers, which hold whole blocks where files are read into
-// them, then persistent values. Persistent states have memory of their own.
-void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, at::ScalarType type, Region& region) {
-  const auto element_size = static_cast<int64_t>(c10::elementSize(type));
-  std::map<int, int64_t> staging, begin;  // slot -> bytes, first element
-  for (const auto& [value, info] : step.values) {
-    if (on_host(value, kind) && !info.persistent) staging[info.slot] = std::max(staging[info.slot], info.bytes);
+void FlatParameters::make_arenas(const program::Program& step) {
+  const auto shard_of = [&](int group) { return cut_of(group).shard; };
+  const auto make = [&](const Arena::Contents& contents, at::ScalarType type, int64_t alignment) {
+    const auto belongs = [&](const Value& value) {
+      const bool other = Arena::contents_of(value) != contents;
+      // What keeps residuals has memory of its own (encoded_gradients.h), and so have states that stay on the host.
+      const bool elsewhere =
+          value.kind == ValueKind::kState ? step.values.at(value).persistent : is_exchanged_with_residuals(step, value);
+      return !other && !elsewhere;
+    };
+    arenas_.emplace(contents, Arena(type, alignment)).first->second.lay_out(step, belongs, shard_of);
+  };
+  const nn::ParameterGroup& first = *groups_.front();
+  for (const ValueKind kind : {ValueKind::kWeight, ValueKind::kGradient}) {
+    make({kind}, type_of(first, kind), kLineBytes);
+    make({.kind = kind, .tier = program::Tier::kHost}, type_of(first, kind), 0);
   }
-  for (const auto& [slot, bytes] : staging) {
-    begin[slot] = region.elements;
-    region.elements += bytes / element_size;
-  }
-  for (const auto& [value, info] : step.values) {
-    if (!on_host(value, kind)) continue;
-    if (!info.persistent) {
-      region.extents[value] = {begin.at(info.slot), info.bytes / element_size};
-    } else if (kind != ValueKind::kState) {
-      const int64_t elements = info.bytes / element_size;
-      const auto whole = region.extents.find(placed(value, program::kWhole));  // it comes before its parts
-      const bool inside =
-          whole != region.extents.end() && info.slot >= 0 && step.values.at(whole->first).slot == info.slot;
-      region.extents[value] = {inside ? whole->second.begin + cut_of(value.index).shard * elements : region.elements,
-                               elements};
-      if (!inside) region.elements += elements;
+  make({ValueKind::kGradient, Codec::kBf16}, at::kBFloat16, kLineBytes);
+  make({ValueKind::kWeight, kWeightCodec}, at::kByte, kLineBytes);
+  for (const Codec codec : {Codec::kInt8, Codec::kInt4}) make({ValueKind::kGradient, codec}, at::kByte, kLineBytes);
+  for (const ValueKind kind : {ValueKind::kState, ValueKind::kActivation})
+    make({.kind = kind, .tier = program::Tier::kHost}, at::kByte, 0);
+}
+
+// Collective over `comm`.
+void FlatParameters::allocate_arenas(Communicator& comm, bool zeros_in_weights) {
+  const bool is_cut = std::any_of(cuts_.begin(), cuts_.end(), [](const Cut& cut) { return cut.shards > 1; });
+  const bool gathers_encoded = arena(ValueKind::kWeight, kWeightCodec).elements() > 0;
+  for (auto& [contents, arena] : arenas_) {
+    if (contents.tier == program::Tier::kHost) {
+      arena.allocate_on_host(device());
+      continue;
     }
+    const bool weights = contents.kind == ValueKind::kWeight, plain = contents.codec == Codec::kPlain;
+    const bool apart = plain && lies_apart(arena);
+    const bool read_by_peers = (!weights || !plain || is_cut) && !apart && comm.size() > 1;
+    const bool symmetric = device().is_cpu() && read_by_peers && arena.elements() > 0;
+    arena.allocate({.label = weights ? MemoryLabel::kWeights : MemoryLabel::kGradients,
+                    .symmetric = symmetric,
+                    .zeros = !weights || !plain || zeros_in_weights || gathers_encoded,
+                    .counts_slots_apart = device().is_cpu() && apart},
+                   device(), comm);
   }
-  region.memory = host_zeros(region.elements, type, device());
+}
+
+void FlatParameters::allocate_states(bool are_on_host, Communicator& comm) {
+  states_on_host_ = are_on_host;
+  std::vector<Arena*> arenas;
+  for (const at::ScalarType type : state_types_) states_.emplace_back(type);
+  for (Arena& arena : states_) arenas.push_back(&arena);
+  const at::ScalarType type = groups_.front()->dtype();
+  if (type != at::kFloat)
+    arenas.push_back(&remainder_.emplace(type == at::kBFloat16 && !are_on_host ? at::kShort : at::kFloat));
+  for (Arena* arena : arenas) {
+    for (int g = 0; g < num_groups(); ++g) {
+      if (!holds(g) || group(g).frozen() || is_of_other_owner(g) || in_file(ValueKind::kState, g)) continue;
+      const int64_t line = kLineBytes / element_bytes(group(g), ValueKind::kWeight);
+      const int64_t elements = cut(g) ? part_elements(g) : group(g).elements();
+      arena->add(own_value(ValueKind::kState, g), (elements + line - 1) / line * line);
+    }
+    are_on_host ? arena->allocate_on_host(device()) : arena->allocate({.label = MemoryLabel::kStates}, device(), comm);
+  }
 }
 
 void FlatParameters::open_file(const program::Program& step, const FilePlace& place) {
-  int64_t bytes = 0;
+  in_files_.lay_out(
+      step, [](const Value& value) { return value.tier == program::Tier::kNvme; }, [](int) { return 0; });
   std::string contents;
-  std::map<int, int64_t> slots, slot_bytes;  // by slot: where it begins, and its size
   for (const auto& [value, info] : step.values) {
-    if (value.tier == program::Tier::kNvme) slot_bytes[info.slot] = std::max(slot_bytes[info.slot], info.bytes);
+    if (in_files_.contains(value))
+      contents += program::value_name(step.mesh, value) + " " + std::to_string(info.bytes) + "\n";
   }
-  for (const auto& [value, info] : step.values) {
-    if (value.tier != program::Tier::kNvme) continue;
-    // Values in one slot take turns in one place of the file.
-    const auto [of_slot, is_new] = info.slot < 0 ? std::pair(slots.end(), true) : slots.try_emplace(info.slot, bytes);
-    file_offsets_[value] = is_new ? bytes : of_slot->second;
-    if (is_new) bytes += info.slot < 0 ? info.bytes : slot_bytes.at(info.slot);
-    contents += program::value_name(step.mesh, value) + " " + std::to_string(info.bytes) + "\n";
-  }
-  if (file_offsets_.empty()) return;
-  lay_out_host(step, ValueKind::kState, at::kByte, host_states_);
-  file_ = std::make_unique<NvmeFile>(NvmeFile::Options{
-      .paths = place.paths, .bytes = bytes, .run = place.run, .contents = contents, .memory = staging_memory(step)});
+  if (contents.empty()) return;
+  file_ = std::make_unique<NvmeFile>(NvmeFile::Options{.paths = place.paths,
+                                                       .bytes = in_files_.elements(),
+                                                       .run = place.run,
+                                                       .contents = contents,
+                                                       .memory = staging_memory(step)});
 }
 
 // Returns the memory from which files are written, and to which they are read: the staging buffers, neighbours as one.
@@ -343,15 +295,15 @@ at::Tensor FlatParameters::mapped(const Value& value) const {
   const bool has_pieces = value.kind != ValueKind::kActivation && num_pieces(value.index) > 0;
   Value piece = value;
   piece.tensor = has_pieces ? 1 : 0;
-  const auto offset = file_offsets_.find(piece);
-  if (offset == file_offsets_.end()) return {};
+  if (!in_files_.contains(piece)) return {};
+  const int64_t begin = in_files_.place(piece).begin;
   const std::span<std::byte> all = file_->map();
   int64_t bytes = host_bytes_of(piece);
   while (has_pieces && piece.tensor < num_pieces(value.index)) {  // its pieces follow each other
     ++piece.tensor;
     bytes += host_bytes_of(piece);
   }
-  return at::from_blob(all.data() + offset->second, {bytes}, at::kByte);
+  return at::from_blob(all.data() + begin, {bytes}, at::kByte);
 }
 
 int64_t FlatParameters::host_bytes_of(const Value& value) const {
@@ -360,7 +312,7 @@ int64_t FlatParameters::host_bytes_of(const Value& value) const {
 
 std::vector<Value> FlatParameters::staged_values() const {
   std::vector<Value> out;
-  for (const auto& [in_file, offset] : file_offsets_) out.push_back(in_tier(in_file, program::Tier::kHost));
+  for (const Value& in_file : in_files_.values()) out.push_back(in_tier(in_file, program::Tier::kHost));
   return out;
 }
 
@@ -373,14 +325,14 @@ std::vector<NvmeFile::Extent> FlatParameters::extents_in_file(std::span<const Va
     const at::Tensor all = memory(value);
     Value in_file = in_tier(value, program::Tier::kNvme);
     if (value.kind != ValueKind::kState || value.tensor == 0) {
-      add(file_offsets_.at(in_file), all);
+      add(in_files_.place(in_file).begin, all);
       continue;
     }
     in_file.tensor = 1;
     const int group = value.index;
     const int64_t room = state_room(group, value.tensor), in_all = state_room(group, 0);
     const int64_t skipped = (value.tensor - 1) * state_room(group, 1);
-    int64_t begin = file_offsets_.at(in_file);
+    int64_t begin = in_files_.place(in_file).begin;
     for (int k = 0; k < num_states() + (groups_.front()->dtype() == at::kFloat ? 0 : 1); ++k) {
       const auto width = static_cast<int64_t>(c10::elementSize(type_of_state(k)));
       add(begin + skipped * width, part_of_states(all, k, room, room));
@@ -397,14 +349,13 @@ void FlatParameters::forget_mapped() {
 }
 
 int64_t FlatParameters::host_bytes() const {
-  size_t bytes = 0;
-  for (const Region* region : {&host_weights_, &host_gradients_, &host_states_, &host_activations_})
-    bytes += region->memory.defined() ? region->memory.nbytes() : 0;
+  int64_t bytes = 0;
+  for (const auto& [contents, arena] : arenas_) bytes += contents.tier == program::Tier::kHost ? arena.bytes() : 0;
   if (states_on_host_) {
-    bytes += remainder_.defined() ? remainder_.nbytes() : 0;
-    for (const at::Tensor& state : states_) bytes += state.nbytes();
+    bytes += remainder_ ? remainder_->bytes() : 0;
+    for (const Arena& state : states_) bytes += state.bytes();
   }
-  return static_cast<int64_t>(bytes);
+  return bytes;
 }
 
 void FlatParameters::refresh_host(int index) {
@@ -412,7 +363,7 @@ void FlatParameters::refresh_host(int index) {
   const Value own = own_value(ValueKind::kWeight, index);
   if (const at::Tensor in_file = mapped(in_tier(own, program::Tier::kNvme)); in_file.defined())
     in_file.view(own_weights(index).scalar_type()).narrow(0, 0, part(index).size()).copy_(own_weights(index));
-  else if (host_weights_.extents.contains(in_tier(own, program::Tier::kHost)))
+  else if (memory(in_tier(own, program::Tier::kHost)).defined())
     update_weights(index).copy_(own_weights(index));
 }
 
@@ -474,13 +425,16 @@ void FlatParameters::sum_terms(int index, Codec codec, bool adds) {
                       shard.numel(), adds, shard.mutable_data_ptr());
 }
 
-// Returns the group of ranks whose regions are as long as this rank's, since memory that peers map has one size.
+// Returns the group of ranks whose arenas are as long as this rank's, since memory that peers map has one size.
 // Returns nothing if all ranks are in it. Collective.
 std::optional<Communicator> FlatParameters::ranks_of_equal_size(Communicator& comm) const {
   if (comm.size() == 1) return std::nullopt;
-  const std::vector<int64_t> mine = {weights_.elements,         gradients_.elements, encoded_gradients_.elements,
-                                     encoded_weights_.elements, terms_.elements,     lies_apart(weights_),
-                                     lies_apart(gradients_)};
+  std::vector<int64_t> mine;
+  for (const auto& [contents, arena] : arenas_) {
+    if (contents.tier != program::Tier::kDevice) continue;
+    mine.push_back(arena.elements());
+    mine.push_back(lies_apart(arena));
+  }
   const auto sizes = static_cast<long>(mine.size());
   std::vector<int64_t> all(mine.size() * static_cast<size_t>(comm.size()));
   comm.all_gather(mine, all, {.name = "sizes of the parameters"});
@@ -520,32 +474,6 @@ void FlatParameters::find_replicas(Communicator& comm) {
   }
 }
 
-void FlatParameters::allocate(Region& region, ValueKind kind, at::ScalarType type, bool symmetric, bool zeros,
-                              Communicator& comm) {
-  const MemoryLabel label = kind == ValueKind::kWeight ? MemoryLabel::kWeights : MemoryLabel::kGradients;
-  const at::TensorOptions options = at::TensorOptions(type).device(device());
-  const bool counts_pool = symmetric || (device().is_cpu() && lies_apart(region));  // with the workspace
-  if (!counts_pool) {
-    const MemoryLabelGuard guard(label);
-    region.memory = zeros ? at::zeros({region.elements}, options) : at::empty({region.elements}, options);
-    if (!device().is_cpu())
-      region.counted = std::make_unique<CountedMemory>(label, static_cast<int64_t>(region.memory.nbytes()));
-    return;
-  }
-  const auto element_size = static_cast<int64_t>(c10::elementSize(type));
-  const int64_t bytes = region.elements * element_size, pool = region.pool_elements * element_size;
-  region.counted = std::make_unique<CountedMemory>(label, bytes - pool);
-  region.counted_pool = std::make_unique<CountedMemory>(MemoryLabel::kWorkspace, pool);
-  if (!symmetric) {
-    region.memory = host_zeros(region.elements, type);
-    return;
-  }
-  region.shared = comm.allocate_symmetric(bytes, {.name = memory_label_name(label)});
-  region.memory = at::from_blob(
-      region.shared->data(), {region.elements}, [keep = region.shared->keep_alive()](void*) {}, options);
-  region.memory.zero_();
-}
-
 int FlatParameters::index_of(const nn::ParameterGroup& group) const {
   for (int i = 0; i < num_groups(); ++i)
     if (groups_[static_cast<size_t>(i)].get() == &group) return i;
@@ -554,24 +482,14 @@ int FlatParameters::index_of(const nn::ParameterGroup& group) const {
 
 bool FlatParameters::keeps_whole(int group) const { return keeps_whole_[static_cast<size_t>(group)]; }
 at::Tensor FlatParameters::memory(const Value& value) const {
-  const bool weights = value.kind == ValueKind::kWeight, host = value.tier == program::Tier::kHost;
-  const Region& region = value.kind == ValueKind::kState        ? host_states_
-                         : value.kind == ValueKind::kActivation ? host_activations_
-                         : host                                 ? (weights ? host_weights_ : host_gradients_)
-                         : value.codec == Codec::kBf16          ? encoded_gradients_
-                         : value.codec != Codec::kPlain         ? (weights ? encoded_weights_ : terms_)
-                         : weights                              ? weights_
-                                                                : gradients_;
-  const auto extent = region.extents.find(value);
-  if (extent == region.extents.end()) return {};
-  return region.memory.narrow(0, extent->second.begin, extent->second.elements);
+  const auto found = arenas_.find(Arena::contents_of(value));
+  return found == arenas_.end() ? at::Tensor() : found->second.memory(value);
 }
 
 at::Tensor FlatParameters::gradient_range(int first, int last, Codec codec) const {
-  const Region& region = codec == Codec::kBf16 ? encoded_gradients_ : gradients_;
-  const Extent from = region.extents.at(in_codec(program::gradient(first), codec)),
-               to = region.extents.at(in_codec(program::gradient(last), codec));
-  return region.memory.narrow(0, from.begin, to.begin + to.elements - from.begin);
+  const Arena& gradients = arena(ValueKind::kGradient, codec);
+  return gradients.range(gradients.place(in_codec(program::gradient(first), codec)),
+                         gradients.place(in_codec(program::gradient(last), codec)));
 }
 
 bool FlatParameters::holds(int group) const { return keeps_whole(group) || stays_on_host(group) || cut(group); }
@@ -580,16 +498,17 @@ bool FlatParameters::cut(int group) const { return cut_of(group).shards > 1 && p
 
 int64_t FlatParameters::part_elements(int group) const {
   const Value part = program::weight(group, cut_of(group).placement);
-  const auto on_device = weights_.extents.find(part);
-  if (on_device != weights_.extents.end()) return on_device->second.elements;
-  const auto waiting = host_weights_.extents.find(in_tier(part, program::Tier::kHost));
-  return waiting == host_weights_.extents.end() ? -1 : waiting->second.elements;
+  for (const program::Tier tier : {program::Tier::kDevice, program::Tier::kHost}) {
+    const Arena& weights = arena(ValueKind::kWeight, Codec::kPlain, tier);
+    if (weights.contains(in_tier(part, tier))) return weights.place(in_tier(part, tier)).elements;
+  }
+  return -1;
 }
 
 bool FlatParameters::is_of_other_owner(int group) const { return cut_of(group).owned && !cut(group); }
 
-bool FlatParameters::lies_apart(const Region& region) const {
-  return region.pool_elements > 0 && std::any_of(cuts_.begin(), cuts_.end(), [](const Cut& cut) { return cut.owned; });
+bool FlatParameters::lies_apart(const Arena& arena) const {
+  return arena.slot_elements() > 0 && std::any_of(cuts_.begin(), cuts_.end(), [](const Cut& cut) { return cut.owned; });
 }
 
 kernels::ElementRange FlatParameters::part(int index) const {
@@ -636,9 +555,9 @@ at::Tensor FlatParameters::update_weights(int group, int piece) const {
 at::Tensor FlatParameters::update_gradient(int group, int piece) const {
   if (num_pieces(group) == 0 || piece > 0) return update_memory(ValueKind::kGradient, group, piece);
   // One that waits has memory for all of its pieces, which follow each other.
-  const Extent first =
-      host_gradients_.extents.at(in_tier(own_value(ValueKind::kGradient, group, 1), program::Tier::kHost));
-  return host_gradients_.memory.narrow(0, first.begin, part(group).size());
+  const Arena& waiting = arena(ValueKind::kGradient, Codec::kPlain, program::Tier::kHost);
+  const Arena::Place first = waiting.place(in_tier(own_value(ValueKind::kGradient, group, 1), program::Tier::kHost));
+  return waiting.memory().narrow(0, first.begin, part(group).size());
 }
 
 at::ScalarType FlatParameters::type_of_state(int k) const {
@@ -671,12 +590,12 @@ at::Tensor FlatParameters::own_state(int k, int group) const {
   if (in_file(ValueKind::kState, group))
     return part_of_states(mapped(in_tier(own_value(ValueKind::kState, group), program::Tier::kNvme)), k,
                           state_room(group, 0), part(group).size());
-  return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).size());
+  return states_[static_cast<size_t>(k)].memory(own_value(ValueKind::kState, group)).narrow(0, 0, part(group).size());
 }
 
 at::Tensor FlatParameters::own_remainder(int index, at::ScalarType type) const {
-  if (!remainder_.defined() || remainder_.scalar_type() != type || group(index).frozen()) return {};
-  return remainder_.narrow(0, state_offsets_[static_cast<size_t>(index)], part(index).size());
+  if (!remainder_ || remainder_->type() != type || group(index).frozen()) return {};
+  return remainder_->memory(own_value(ValueKind::kState, index)).narrow(0, 0, part(index).size());
 }
 at::Tensor FlatParameters::own_master(int group) const {
   if (!in_file(ValueKind::kState, group)) return own_remainder(group, at::kFloat);

@@ -1,9 +1,9 @@
-// Holds weights, gradients and optimizer states of a rank in flat memory, laid out as the values of its Program say:
-//   whole     Values that stay whole lie group after group, in one region for each kind. Each group begins on a 64-byte
+// Holds weights, gradients and optimizer states of a rank in arenas (arena.h), laid out as the values of its Program
+// say:
+//   whole     Values that stay whole lie group after group, in one arena for each kind. Each group begins on a 64-byte
 //             line. So a bucket of consecutive groups is one range of memory.
 //   shard     An axis of n ranks cuts a group, padded to n * S elements, into shards. The rank at index i of the axis
-//             has elements [i * S, (i + 1) * S). A shard lies inside the whole if both share a slot, else after the
-//             wholes.
+//             has elements [i * S, (i + 1) * S).
 //   owned     Where groups have owners, the owner has the whole in place of a shard, and other ranks nothing: part() is
 //             empty there.
 //   pooled    The whole of a group lies in the buffer of its slot, from its first write to its release.
@@ -22,7 +22,7 @@
 //             the file through the staging buffers.
 //   pieces    Where a group is updated in pieces, the host has staging buffers of a piece of its weights, gradient and
 //             states. The file keeps each state of the group as one range, of which a piece has a part.
-//   encoded   Gradients in bf16, as ranks exchange them, lie in a region of their own, laid out like plain ones. So do
+//   encoded   Gradients in bf16, as ranks exchange them, have an arena of their own, laid out like plain ones. So do
 //             what ranks send of gradients in int8 or int4 for their shards, pooled, and weights in int8, the shards
 //             and the buffers that they are gathered into, as bytes of kernels/codec.h.
 // A rank holds the groups that its Program names, and nothing of other groups.
@@ -43,13 +43,13 @@
 #include <string>
 #include <vector>
 
-#include "herd/bridge/budget_allocator.h"
 #include "herd/comm/communicator.h"
 #include "herd/kernels/element_range.h"
 #include "herd/memory/nvme_file.h"
 #include "herd/nn/parameter_group.h"
 #include "herd/program/program.h"
 #include "herd/program/program_names.h"
+#include "herd/runtime/arena.h"
 
 namespace herd::runtime {
 
@@ -168,21 +168,11 @@ class FlatParameters {
 
   // These return everything of a kind in memory, padding and pools included, for measurements and hashes. REQUIRES k in
   // [0, num_states()).
-  const at::Tensor& weights() const { return weights_.memory; }
-  const at::Tensor& gradients() const { return gradients_.memory; }
-  const at::Tensor& state(int k) const { return states_[static_cast<size_t>(k)]; }
+  const at::Tensor& weights() const { return arena(program::ValueKind::kWeight).memory(); }
+  const at::Tensor& gradients() const { return arena(program::ValueKind::kGradient).memory(); }
+  const at::Tensor& state(int k) const { return states_[static_cast<size_t>(k)].memory(); }
 
  private:
-  struct Extent {
-    int64_t begin = 0, elements = 0;  // in elements
-  };
-  struct Region {
-    std::map<program::Value, Extent> extents;
-    int64_t elements = 0, pool_elements = 0;               // elements in all, and those in buffers of pools
-    std::optional<SymmetricMemory> shared;                 // owner of `memory` where ranks share it
-    std::unique_ptr<CountedMemory> counted, counted_pool;  // what `shared` adds to the device budget
-    at::Tensor memory;
-  };
   // Says how an axis cuts a group into shards, or that one of its ranks owns the group.
   struct Cut {
     int shard = 0, shards = 1;  // this rank's index among the ranks of the axis, and their number
@@ -193,20 +183,24 @@ class FlatParameters {
   bool cut(int group) const;                // tells whether this rank has a shard of the group's weights, or owns them
   int64_t part_elements(int group) const;   // returns the elements of that shard, padding included; -1 without one
   bool is_of_other_owner(int group) const;  // tells whether another rank updates all of the group
-  void lay_out(const program::Program& step, program::ValueKind kind, program::Codec codec, Region& region);
+  void check_room(const program::Program& step) const;  // throws kBug where a whole value is smaller than its group
+  void make_arenas(const program::Program& step);
+  void allocate_arenas(Communicator& comm, bool zeros_in_weights);
+  void allocate_states(bool on_host, Communicator& comm);
+  const Arena& arena(program::ValueKind kind, program::Codec codec = program::Codec::kPlain,
+                     program::Tier tier = program::Tier::kDevice) const {
+    return arenas_.at({kind, codec, tier});
+  }
   // Returns the memory of a group's weights in the codec in which they are gathered.
   at::Tensor encoded_weights(int group, program::Placement placement) const;
-  void allocate(Region& region, program::ValueKind kind, at::ScalarType type, bool symmetric, bool zeros,
-                Communicator& comm);
-  // Tells whether owners have memory beside the wholes of the region. Ranks own different groups then, so that their
-  // regions differ in size, and no rank maps another's.
-  bool lies_apart(const Region& region) const;
+  // Tells whether owners have memory beside the wholes of the arena. Ranks own different groups then, so that their
+  // arenas differ in size, and no rank maps another's.
+  bool lies_apart(const Arena& arena) const;
   std::optional<Communicator> ranks_of_equal_size(Communicator& comm) const;
   void find_replicas(Communicator& comm);
   program::Value own_value(program::ValueKind kind, int group, int piece = 0) const;
   at::Tensor own(program::ValueKind kind, int group) const;
   at::Tensor update_memory(program::ValueKind kind, int group, int piece) const;
-  void lay_out_host(const program::Program& step, program::ValueKind kind, at::ScalarType type, Region& region);
   void open_file(const program::Program& step, const FilePlace& place);
   // Returns a part of what a file keeps of a group's states: state k, or the remainder after the last one. `states` are
   // bytes, with room for so many elements of each state.
@@ -222,7 +216,7 @@ class FlatParameters {
   at::Tensor own_remainder(int group, at::ScalarType type) const;
   // Tells whether a file keeps what this rank has of the group's states or weights from step to step.
   bool in_file(program::ValueKind kind, int group) const {
-    return file_offsets_.contains(in_tier(own_value(kind, group, num_pieces(group) > 0 ? 1 : 0), program::Tier::kNvme));
+    return in_files_.contains(in_tier(own_value(kind, group, num_pieces(group) > 0 ? 1 : 0), program::Tier::kNvme));
   }
 
   // Says in which pieces the host updates a group.
@@ -239,18 +233,14 @@ class FlatParameters {
   // By group, the (index, number) of this rank among the ranks that hold the same part of it.
   std::vector<std::pair<int, int>> replica_index_and_count_;
   std::vector<bool> keeps_whole_, stays_on_host_, pools_gradient_;  // by group
-  std::vector<bool> on_host_;  // by group: its tensors read the weights that the host keeps
-  Region weights_, gradients_, encoded_gradients_, encoded_weights_, terms_;
-  Region host_weights_, host_gradients_, host_activations_;  // of activations, bytes
-  Region host_states_;                              // bytes of the staging buffers of states that the file keeps
-  bool states_on_host_ = false;                     // true: states_ and remainder_ lie there
-  std::unique_ptr<NvmeFile> file_;                  // null where no file keeps values
-  std::map<program::Value, int64_t> file_offsets_;  // by value in the file: where it begins
+  std::vector<bool> on_host_;                // by group: its tensors read the weights that the host keeps
+  std::map<Arena::Contents, Arena> arenas_;  // on the device and on the host, all but those of states that stay there
+  bool states_on_host_ = false;              // true: states_ and remainder_ lie there
+  std::unique_ptr<NvmeFile> file_;           // null where no file keeps values
+  Arena in_files_;                           // the places of values in the file, in bytes
   std::vector<at::ScalarType> state_types_;
-  std::vector<int64_t> state_offsets_;  // first element of each group in states_ and remainder_, then their size
-  std::vector<at::Tensor> states_;
-  std::unique_ptr<CountedMemory> counted_states_;  // labels states and remainder on a device
-  at::Tensor remainder_;  // own_master() or own_low_halves() of all groups; undefined with fp32 weights
+  std::vector<Arena> states_;       // by state, with the value of what this rank updates of each group
+  std::optional<Arena> remainder_;  // own_master() or own_low_halves() of all groups; none with fp32 weights
 };
 
 }  // namespace herd::runtime
