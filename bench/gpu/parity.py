@@ -1,4 +1,4 @@
-"""Losses of the device in fourteen meshes beside those of one CPU rank, and checkpoints between both."""
+"""Losses of the device in sixteen meshes beside those of one CPU rank, and checkpoints between both."""
 import concurrent.futures
 
 from programs import CannotRun, Failed
@@ -22,18 +22,25 @@ MESHES = [
     ("tp 2", 2, ["mesh.tp=2"]),
     ("pp 2", 2, ["mesh.pp=2"]),
     ("cp 2", 2, ["mesh.cp=2"]),
+    ("1 rank, packed", 1, ["data.packing=documents"]),
+    ("cp 2, packed", 2, ["mesh.cp=2", "data.packing=documents"]),
     ("dp 2, cp 2", 4, ["mesh.dp=2", "mesh.cp=2"]),
     ("fsdp 2, tp 2, ZeRO-3", 4, ["mesh.fsdp=2", "mesh.tp=2", "strategy.zero=3"]),
     ("dp 2, pp 2, ZeRO-1, recompute", 4, ["mesh.dp=2", "mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"]),
 ]
-GPT_MESHES = ("1 rank", "fsdp 2, ZeRO-3", "tp 2")
-BF16_MESHES = ("1 rank", "1 rank, recompute", "dp 2, ZeRO-2", "fsdp 2, ZeRO-3", "tp 2", "pp 2")
+GPT_MESHES = ("1 rank", "1 rank, packed", "fsdp 2, ZeRO-3", "tp 2")
+BF16_MESHES = ("1 rank", "1 rank, recompute", "1 rank, packed", "dp 2, ZeRO-2", "fsdp 2, ZeRO-3", "tp 2", "pp 2")
 SMALL_MODEL = ["model.layers=2", "model.width=32", "model.ffn=64", "model.heads=2", "model.kv_heads=1", "model.context=16",
                "model.vocab=64"]
 
 
 def small_model(name):
     return [key for key in SMALL_MODEL if name == "llama" or "kv_heads" not in key]
+
+
+def reference_of(model, precision, mesh):
+    """The run of one CPU rank whose losses a run is to have: of the same data."""
+    return model, precision, tuple(key for key in mesh[2] if key.startswith("data."))
 
 
 def largest_difference(losses, reference):
@@ -54,30 +61,31 @@ def part_parity(c):
     chosen += [("gpt", "fp32", mesh) for mesh in MESHES if mesh[0] in GPT_MESHES]
     chosen += [("llama", "bf16", mesh) for mesh in MESHES if mesh[0] in BF16_MESHES]
     if c.small:
-        chosen = [("llama", "fp32", mesh) for mesh in MESHES if mesh[0] in ("fsdp 2, ZeRO-3", "cp 2")]
+        chosen = [("llama", "fp32", mesh) for mesh in MESHES if mesh[0] in ("fsdp 2, ZeRO-3", "cp 2", "cp 2, packed")]
         chosen += [("gpt", "bf16", mesh) for mesh in MESHES if mesh[0] == "1 rank, recompute"]
-    references = {(model, precision): None for model, precision, _ in chosen}
+    references = {reference_of(*one): None for one in chosen}
     # Several at a time: the models are small, and most of a run is its start.
     with concurrent.futures.ThreadPoolExecutor(2 if c.small else 4) as pool:
-        started = {key: pool.submit(losses, key[0], "cpu", 1, key[1], ["checkpoint.every=5"]) for key in references}
+        started = {key: pool.submit(losses, key[0], "cpu", 1, key[1], ["checkpoint.every=5", *key[2]]) for key in references}
         candidates = [(one, pool.submit(losses, one[0], c.device, one[2][1], one[1],
                                         [*one[2][2], *(["checkpoint.every=5"] if one == chosen[0] else [])])) for one in chosen]
         for key, future in started.items():
-            with c.attempt(f"{key[0]}, {key[1]} on the CPU"):
+            with c.attempt(f"{', '.join([*key[:2], *key[2]])} on the CPU"):
                 references[key] = future.result()
         first = None
-        for (model, precision, (name, _, _)), future in candidates:
+        for one, future in candidates:
+            model, precision, (name, _, _) = one
             with c.attempt(f"{model} {precision}: {name}"):
                 folder, found = future.result()
                 first = first or (folder, found)
-                reference = references[model, precision]
+                reference = references[reference_of(*one)]
                 if reference is None:
                     raise CannotRun("no losses of the CPU's one rank to compare with")
                 off = largest_difference(found, reference[1])
                 c.report.row(f"{model} {precision}: {name}", f"losses differ by {off:.1e}", f"<= {TOLERANCE[precision]:.0e}",
                              off <= TOLERANCE[precision])
         at_half = "checkpoints/step-00000005"
-        reference = references["llama", "fp32"]
+        reference = references["llama", "fp32", ()]
         ways = [("a checkpoint of one CPU rank", reference, c.device, 2, ["mesh.fsdp=2", "strategy.zero=3"]),
                 ("the device's checkpoint on a CPU rank", first, "cpu", 1, [])]
         resumed = [(what, source, pool.submit(losses, "llama", device, ranks, "fp32",

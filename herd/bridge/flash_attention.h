@@ -1,5 +1,7 @@
 // Gives torch's fused attention with the logarithm of each row's sum, by which parts of a row computed apart are
-// merged, and its backward from the sum over a whole row. The functions are torch's private ones of CPUs.
+// merged, and its backward from the sum over a whole row. The functions are torch's private ones: of CPUs; of CUDA
+// flash attention for 16 bits, and the memory-efficient kernel for fp32 and wide heads, which copies keys and values of
+// heads that share them; and of other devices the one that they override.
 //   q (B, H, S, d), k and v (B, K, L, d); head h reads key head h / (H/K)
 //   out = softmax(q k^T / sqrt(d)) v (B, H, S, d);  log_sum = log(sum of exp(q k^T / sqrt(d))) (B, H, S), fp32 or fp64
 // Causal: token i sees tokens 0 .. i, where S = L. Threads: torch's; pure.

@@ -3,7 +3,8 @@
 // mask is made.
 //   The graph keeps q, k, v, the output, and one number a head and row. Beside it a pass holds the results of one
 //   document.
-// Threads: torch's; pure; on CPUs.
+// On a device each document takes a few kernels of its own, forward and backward, however short it is.
+// Threads: torch's; pure.
 // Source: Krell et al. 2021, arXiv:2107.02027 (packing without attention across sequences).
 #pragma once
 

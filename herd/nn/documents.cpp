@@ -1,10 +1,10 @@
 #include "herd/nn/documents.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "herd/base/check.h"
 
@@ -45,13 +45,14 @@ std::vector<std::vector<TokenSpan>> document_positions(const Context& context, i
   return out;
 }
 
-at::Tensor document_positions_tensor(const Context& context, int64_t B, const TokenCut& cut) {
-  const at::Tensor positions = at::empty({B, cut.size()}, at::kLong);
-  int64_t* next = positions.mutable_data_ptr<int64_t>();
+at::Tensor document_positions_tensor(const Context& context, int64_t B, const TokenCut& cut, c10::Device device) {
+  const at::Tensor positions = at::empty({B, cut.size()}, at::TensorOptions(at::kLong).device(device));
+  int64_t at = 0;
   for (const auto& spans : document_positions(context, B, cut)) {
     for (const auto& [begin, count] : spans) {
-      std::iota(next, next + count, begin);
-      next += count;
+      at::Tensor own = positions.view(-1).narrow(0, at, count);
+      at::arange_out(own, begin, begin + count, 1);
+      at += count;
     }
   }
   return positions;

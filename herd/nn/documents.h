@@ -14,8 +14,9 @@ std::vector<TokenSpan> documents_of(const std::vector<int64_t>& begins, int64_t 
 // Returns the positions within their documents of the tokens that this rank has of each sequence. Tokens of padding
 // behind the last one continue the count.
 std::vector<std::vector<TokenSpan>> document_positions(const Context& context, int64_t B, const TokenCut& cut);
-// Returns the same as a tensor (B, tokens of this rank), int64, on the CPU.
-at::Tensor document_positions_tensor(const Context& context, int64_t B, const TokenCut& cut);
+// Returns the same as a tensor (B, tokens of this rank), int64, which is made on the device: nothing waits for it.
+at::Tensor document_positions_tensor(const Context& context, int64_t B, const TokenCut& cut,
+                                     c10::Device device = at::kCPU);
 
 // Returns where those tokens of a document lie that a rank has, among the rank's tokens: they are one range. `is_last`:
 // the padding behind the sequence belongs to it.

@@ -35,9 +35,9 @@ at::Tensor positions_of_rows(const at::Tensor& x_SD, int64_t C, const Context& c
   const int64_t S = x_SD.size(0);
   if (!context.document_begins.empty()) {
     const int64_t B = static_cast<int64_t>(context.samples.size());
-    const at::Tensor all = document_positions_tensor(context, B, cut).clamp_max_(C - 1).view({-1});
+    const at::Tensor all = document_positions_tensor(context, B, cut, x_SD.device()).clamp_max_(C - 1).view({-1});
     const int64_t there = std::clamp<int64_t>(all.numel() - context.first_row, 0, S);
-    const at::Tensor own = at::zeros({S}, at::kLong);
+    const at::Tensor own = at::zeros({S}, all.options());
     if (there > 0) own.narrow(0, 0, there).copy_(all.narrow(0, context.first_row, there));
     return own;
   }
@@ -67,7 +67,7 @@ at::Tensor TokenEmbedding::positions_of(const at::Tensor& ids_BT, const Context&
   const at::Tensor& positions = positions_CD_->value();
   if (!context.document_begins.empty()) {
     const TokenCut cut = is_cut ? context.cut : TokenCut{.tokens = T};
-    return embedding(document_positions_tensor(context, B, cut).clamp_max_(C - 1), *positions_CD_);
+    return embedding(document_positions_tensor(context, B, cut, ids_BT.device()).clamp_max_(C - 1), *positions_CD_);
   }
   if (!is_cut) return positions.narrow(0, context.past, T);
   return positions.index_select(0, own_positions(context.cut, C, positions.options()));

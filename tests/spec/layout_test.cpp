@@ -141,5 +141,14 @@ TEST(Layout, RefusesSharedMemoryBetweenHosts) {
   EXPECT_NO_THROW(refuse_transport(run, 2));
 }
 
+TEST(Layout, RefusesOnADeviceWhatCpusAloneCanDo) {
+  RunFile run;
+  run.data.packing = "documents";
+  EXPECT_NO_THROW(refuse_on_device(run));
+  run.mesh.ep = 2;
+  EXPECT_ERROR(refuse_on_device(run), Code::kBadConfig, "mesh.ep = 2 works on CPUs alone so far\n",
+               "fix: mesh.ep = 1, or device.kind = \"cpu\"");
+}
+
 }  // namespace
 }  // namespace herd::spec

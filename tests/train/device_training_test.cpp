@@ -37,6 +37,11 @@ std::vector<std::string> experts(std::vector<std::string> more) {
   return keys;
 }
 
+std::vector<std::string> packed(std::vector<std::string> more) {
+  more.insert(more.end(), {"data.packing=documents", "train.batch=4", "train.micro_batch=2"});
+  return more;
+}
+
 constexpr int kSteps = 4;
 constexpr int kMoreSeeds = 8;
 
@@ -85,7 +90,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"states_on_host", 1, {"strategy.offload=states"}},
                     Case{"window", 1, {"strategy.offload=window"}}, Case{"experts", 1, experts({})},
                     Case{"experts_bf16", 1, experts({"strategy.precision=bf16", "strategy.recompute=full"})},
-                    Case{"experts_dropped", 1, experts({"model.capacity_factor=0.8", "model.bias_balancing=0.01"})}),
+                    Case{"experts_dropped", 1, experts({"model.capacity_factor=0.8", "model.bias_balancing=0.01"})},
+                    Case{"packed", 1, packed({})}, Case{"packed_llama", 1, packed(llama({"strategy.recompute=full"}))},
+                    Case{"packed_bf16", 1, packed({"model.dropout=0", "strategy.precision=bf16"})}),
     [](const auto& one) { return one.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -100,7 +107,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"tp2_pp2", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.recompute=full"}}, Case{"cp2", 2, llama({"mesh.cp=2"})},
         Case{"experts_zero3", 2, experts({"strategy.zero=3"})}, Case{"experts_tp2", 2, experts({"mesh.tp=2"})},
         Case{"experts_cp2", 2, experts({"mesh.cp=2", "model.capacity_factor=1"})},
-        Case{"experts_pp2", 2, experts({"mesh.pp=2", "strategy.pipeline=zero_bubble_h1"})}),
+        Case{"experts_pp2", 2, experts({"mesh.pp=2", "strategy.pipeline=zero_bubble_h1"})},
+        Case{"packed_tp2", 2, packed({"mesh.tp=2", "model.dropout=0"})},
+        Case{"packed_cp2", 2, packed({"mesh.cp=2", "model.dropout=0"})}),
     [](const auto& one) { return one.param.name; });
 
 TEST(DeviceSteps, WhoseGradientsOverflowAreSkipped) {
@@ -140,7 +149,8 @@ TEST(DeviceSteps, WaitForTheDeviceOnce_ForTheLossAndTheNorm) {
   constexpr int kMoreSteps = 8;
   for (const std::vector<std::string>& keys :
        {std::vector<std::string>{"strategy.precision=fp16"}, llama({"strategy.precision=bf16"}),
-        std::vector<std::string>{"optimizer.clip=0", "health.check_finite=false"}}) {
+        std::vector<std::string>{"optimizer.clip=0", "health.check_finite=false"},
+        std::vector<std::string>{"data.packing=documents"}}) {
     spec::RunFile run = run_of({"", 1, keys});
     run.train.batch = 2;
     run.device.kind = "extension";
