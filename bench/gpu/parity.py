@@ -1,4 +1,4 @@
-"""Losses of the device in sixteen meshes beside those of one CPU rank, and checkpoints between both."""
+"""Losses of the device in seventeen meshes beside those of one CPU rank, and checkpoints between both."""
 import concurrent.futures
 
 from programs import CannotRun, Failed
@@ -22,14 +22,16 @@ MESHES = [
     ("tp 2", 2, ["mesh.tp=2"]),
     ("pp 2", 2, ["mesh.pp=2"]),
     ("cp 2", 2, ["mesh.cp=2"]),
+    ("cp 2, ring", 2, ["mesh.cp=2", "strategy.context=ring"]),
     ("1 rank, packed", 1, ["data.packing=documents"]),
-    ("cp 2, packed", 2, ["mesh.cp=2", "data.packing=documents"]),
+    ("cp 2, ring, packed", 2, ["mesh.cp=2", "strategy.context=ring", "data.packing=documents"]),
     ("dp 2, cp 2", 4, ["mesh.dp=2", "mesh.cp=2"]),
     ("fsdp 2, tp 2, ZeRO-3", 4, ["mesh.fsdp=2", "mesh.tp=2", "strategy.zero=3"]),
     ("dp 2, pp 2, ZeRO-1, recompute", 4, ["mesh.dp=2", "mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"]),
 ]
 GPT_MESHES = ("1 rank", "1 rank, packed", "fsdp 2, ZeRO-3", "tp 2")
-BF16_MESHES = ("1 rank", "1 rank, recompute", "1 rank, packed", "dp 2, ZeRO-2", "fsdp 2, ZeRO-3", "tp 2", "pp 2")
+BF16_MESHES = ("1 rank", "1 rank, recompute", "1 rank, packed", "dp 2, ZeRO-2", "fsdp 2, ZeRO-3", "tp 2", "pp 2", "cp 2, ring",
+               "cp 2, ring, packed")
 SMALL_MODEL = ["model.layers=2", "model.width=32", "model.ffn=64", "model.heads=2", "model.kv_heads=1", "model.context=16",
                "model.vocab=64"]
 
@@ -61,7 +63,7 @@ def part_parity(c):
     chosen += [("gpt", "fp32", mesh) for mesh in MESHES if mesh[0] in GPT_MESHES]
     chosen += [("llama", "bf16", mesh) for mesh in MESHES if mesh[0] in BF16_MESHES]
     if c.small:
-        chosen = [("llama", "fp32", mesh) for mesh in MESHES if mesh[0] in ("fsdp 2, ZeRO-3", "cp 2", "cp 2, packed")]
+        chosen = [("llama", "fp32", mesh) for mesh in MESHES if mesh[0] in ("fsdp 2, ZeRO-3", "cp 2", "cp 2, ring, packed")]
         chosen += [("gpt", "bf16", mesh) for mesh in MESHES if mesh[0] == "1 rank, recompute"]
     references = {reference_of(*one): None for one in chosen}
     # Several at a time: the models are small, and most of a run is its start.

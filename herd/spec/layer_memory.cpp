@@ -81,7 +81,8 @@ void LayerMemory::norm_heads_backward(HeldBytes& held) const {
 int64_t LayerMemory::flash_buffer(bool is_backward) const {
   if (s_.on_device) {  // the gradient of queries in fp32, and a number a row; keys and values for each head of queries
     const int64_t grouped = s_.key_heads < s_.heads ? 2 * in_attention(s_.A) : 0;
-    return is_backward ? s_.R * (4 * s_.A + 4 * s_.heads) + grouped : 0;
+    if (is_backward) return s_.R * (4 * s_.A + 4 * s_.heads) + grouped;
+    return s_.element == 4 && (s_.is_packed || s_.in_ring) ? grouped : 0;  // flash_attention.h copies them in fp32
   }
   const int64_t queries = std::min<int64_t>(s_.T, s_.T >= 768 ? 256 : s_.T >= 192 ? 64 : 32);
   const int64_t scores = queries * std::min<int64_t>(s_.S, 512), width = s_.A / s_.heads;
@@ -597,8 +598,8 @@ void LayerMemory::ring_part_backward(HeldBytes& held, bool queries_are_cut) cons
                                           3 * matrix + 2 * k + sums + std::max(copied_a, a + copied_k)}));
   }
   held.take(a + 2 * k);
-  const bool copies_dy = s_.B > 1 && queries_are_cut;
-  if (!s_.dropout) held.take_briefly(flash_buffer(true) + (copies_dy ? a : 0));
+  const int64_t cut = s_.B > 1 && queries_are_cut ? a : 0;  // dy is copied, and for a device the output
+  if (!s_.dropout) held.take_briefly(flash_buffer(true) + (s_.on_device ? 2 : 1) * cut);
   if (ring_element() != 4) held.take_briefly(4 * std::max(s_.R * s_.A, s_.B * s_.S * s_.K));  // they are added in fp32
 }
 

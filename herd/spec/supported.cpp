@@ -32,7 +32,6 @@ std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
 
 void refuse_on_device(const RunFile& run) {
   static const std::vector<SupportedValues> rules = {{"mesh.ep", {1}},
-                                                     {"strategy.context", {"all_to_all"}},
                                                      {"strategy.compression", {"none", "bf16"}},
                                                      {"strategy.gather_codec", {"none"}},
                                                      {"strategy.direct_host", {"none"}}};

@@ -143,7 +143,7 @@ TEST(Layout, RefusesSharedMemoryBetweenHosts) {
 
 TEST(Layout, RefusesOnADeviceWhatCpusAloneCanDo) {
   RunFile run;
-  run.data.packing = "documents";
+  run.data.packing = "documents", run.strategy.context = "ring";
   EXPECT_NO_THROW(refuse_on_device(run));
   run.mesh.ep = 2;
   EXPECT_ERROR(refuse_on_device(run), Code::kBadConfig, "mesh.ep = 2 works on CPUs alone so far\n",

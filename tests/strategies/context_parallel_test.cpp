@@ -13,7 +13,6 @@
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
 #include "herd/program/simulate.h"
-#include "herd/spec/supported.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"
 #include "tests/support/expect_error.h"
@@ -318,13 +317,6 @@ TEST(ContextParallel, RefusesHeadsThatRanksDontDivide_AndSaysWhichDo) {
                "  fix: mesh.cp = 3, or strategy.context = \"ring\"");
   run.strategy.context = "ring";
   EXPECT_NO_THROW(spec::program_table(run, 1));
-}
-
-TEST(ContextParallel, RefusesARingOnADevice) {
-  EXPECT_ERROR(spec::refuse_on_device(ring_run(2)), Code::kBadConfig,
-               "strategy.context = \"ring\" works on CPUs alone so far\n"
-               "  fix: strategy.context = \"all_to_all\", or device.kind = \"cpu\"");
-  EXPECT_NO_THROW(spec::refuse_on_device(context_run(2)));
 }
 
 // The same change to the programs of all ranks, or of the last one alone, at every op that it applies to.

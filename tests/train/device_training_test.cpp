@@ -42,6 +42,12 @@ std::vector<std::string> packed(std::vector<std::string> more) {
   return more;
 }
 
+std::vector<std::string> ring(int ranks, std::vector<std::string> more) {
+  more.insert(more.end(),
+              {"mesh.cp=" + std::to_string(ranks), "strategy.context=ring", "train.batch=4", "train.micro_batch=2"});
+  return more;
+}
+
 constexpr int kSteps = 4;
 constexpr int kMoreSeeds = 8;
 
@@ -109,7 +115,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"experts_cp2", 2, experts({"mesh.cp=2", "model.capacity_factor=1"})},
         Case{"experts_pp2", 2, experts({"mesh.pp=2", "strategy.pipeline=zero_bubble_h1"})},
         Case{"packed_tp2", 2, packed({"mesh.tp=2", "model.dropout=0"})},
-        Case{"packed_cp2", 2, packed({"mesh.cp=2", "model.dropout=0"})}),
+        Case{"packed_cp2", 2, packed({"mesh.cp=2", "model.dropout=0"})}, Case{"ring2", 2, ring(2, llama({}))},
+        Case{"ring2_dropout", 2, ring(2, {"strategy.recompute=full"})},
+        Case{"ring3", 3, ring(3, llama({"strategy.zero=3"}))},
+        Case{"ring3_bf16", 3, ring(3, llama({"strategy.precision=bf16"}))},
+        Case{"packed_ring3", 3, packed(ring(3, llama({})))}),
     [](const auto& one) { return one.param.name; });
 
 TEST(DeviceSteps, WhoseGradientsOverflowAreSkipped) {
@@ -189,6 +199,7 @@ Combination layout_drawn(uint64_t seed) {
   c.dropout = one_of(true, false);
   c.offload = c.pp > 1 ? "none" : one_of("none", "none", "states", "nvme", "window");
   if (seed % 4 == 0) c.kind = "moe";
+  if (c.cp > 1) c.context = one_of("all_to_all", "ring");
   return c;
 }
 
