@@ -37,4 +37,5 @@ def part_offload(c):
             float("inf"), 1)
     compare("weights and states in files", ["strategy.recompute=full"], ["strategy.offload=nvme", f"memory.nvme_path={c.work}"], 1,
             "a third of the memory", float("inf"), 3)
-    c.report.not_run("weights read by the device from host memory", "strategy.direct_host works on CPUs alone so far")
+    compare("a window, embedding and head read on the host", ["strategy.recompute=full"],
+            ["strategy.offload=window", "strategy.direct_host=embedding head"], 1, "a third of the memory", float("inf"), 3)

@@ -335,7 +335,8 @@ class AutoNumbers {
   }
 
   // Sets strategy.direct_host to the layers at both ends of the chain with which the step is shortest: as long as one
-  // more makes it shorter, the one that does so most. The device must be able to read the host's memory.
+  // more makes it shorter, the one that does so most. None where the device has memory of its own: how often its
+  // kernels read a weight over the link is not known.
   void choose_direct_blocks() {
     const spec::Key& key = spec::run_key("strategy.direct_host");
     run_.strategy.direct_host = "none";

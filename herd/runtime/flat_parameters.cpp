@@ -616,7 +616,7 @@ void FlatParameters::attach(int index) {
   on_host_[static_cast<size_t>(index)] = false;
 }
 void FlatParameters::attach_on_host(int index) {
-  group(index).attach(whole_on_host(index));
+  group(index).attach(whole_on_host(index).mutable_data_ptr(), /*keep_alive=*/nullptr);
   on_host_[static_cast<size_t>(index)] = true;
 }
 void FlatParameters::attach_gradient(int index) {

@@ -160,8 +160,8 @@ class FlatParameters {
   // Returns all weights of the group where the host has them; an undefined tensor where it has a shard, or nothing. Of
   // a group in a file they are there between their fetch and their release.
   at::Tensor whole_on_host(int group) const;
-  // Lets the group's tensors read whole_on_host(group), in place of the memory that they use now. REQUIRES a device
-  // that is the CPU.
+  // Lets the group's tensors, which are the device's, read whole_on_host(group), in place of the memory that they use
+  // now: a device reads page-locked memory at the address that the host has for it (base/device_driver.h).
   void attach_on_host(int group);
   // Takes pooled weights from the group's tensors, which then throw when used; leaves weights that are kept whole.
   void detach(int group);

@@ -52,7 +52,8 @@ std::vector<Case> llama() {
                              {"llama_again", {"strategy.recompute=full"}},
                              {"llama_selective", {"strategy.recompute=selective"}},
                              {"llama_states_on_host", {"strategy.offload=states"}},
-                             {"llama_window", {"strategy.offload=window"}}};
+                             {"llama_window", {"strategy.offload=window"}},
+                             {"llama_read_on_host", {"strategy.offload=window", "strategy.direct_host=*"}}};
   for (Case& one : cases) one.keys.insert(one.keys.begin(), model.begin(), model.end());
   return cases;
 }

@@ -49,7 +49,10 @@ TEST_F(DeviceRun, GoesOnFromACheckpointOfAnotherDevice) {
                                                "strategy.precision=bf16"};
   std::vector<std::tuple<const char*, int, std::vector<std::string>>> runs = {
       {"llama", 1, llama_bf16}, {"shards", 2, {"strategy.zero=3", "strategy.offload=states"}}};
-  if (one_in(2, 2) == 1) runs.push_back({"gpt", 1, {}});
+  if (one_in(2, 2) == 1) {
+    runs.push_back({"gpt", 1, {}});
+    runs.push_back({"read on the host", 1, {"strategy.offload=window", "strategy.direct_host=embedding head"}});
+  }
   for (const auto& [name, ranks, keys] : runs) {
     SCOPED_TRACE(name);
     const double share = std::string(name) == "llama" ? 2e-3 : 1e-6;

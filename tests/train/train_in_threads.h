@@ -157,7 +157,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                     runtime::parameter_update(parameters, *optimizer, rate), options);
     runtime::Executor executor(step, bindings.table(), {}, bindings.lanes_of(step));
     // Updates that run beside the next step do so here, too, but for the last step, whose bytes are counted.
-    const bool overlaps = run.strategy.delayed_update ||
+    const bool overlaps = run.strategy.delayed_update || run.strategy.direct_host != "none" ||
                           std::any_of(step.ops.begin(), step.ops.end(),
                                       [](const program::Op& op) { return op.lane == program::Lane::kUpdate; });
     for (int64_t s = 0; s < steps; ++s) {
