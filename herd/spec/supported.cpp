@@ -31,9 +31,8 @@ std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
 }
 
 void refuse_on_device(const RunFile& run) {
-  static const std::vector<SupportedValues> rules = {{"mesh.ep", {1}},
-                                                     {"strategy.compression", {"none", "bf16"}},
-                                                     {"strategy.gather_codec", {"none"}}};
+  static const std::vector<SupportedValues> rules = {
+      {"mesh.ep", {1}}, {"strategy.compression", {"none", "bf16"}}, {"strategy.gather_codec", {"none"}}};
   for (const SupportedValues& rule : rules) {
     if (const auto refused = unsupported(run, rule)) {
       throw Error(Code::kBadConfig, refused->setting + " works on CPUs alone so far\n  fix: " + refused->fix +
