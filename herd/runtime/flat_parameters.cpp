@@ -218,9 +218,9 @@ void FlatParameters::allocate_states(bool are_on_host, Communicator& comm) {
     arenas.push_back(&remainder_.emplace(type == at::kBFloat16 && !are_on_host ? at::kShort : at::kFloat));
   for (Arena* arena : arenas) {
     for (int g = 0; g < num_groups(); ++g) {
-      if (!holds(g) || group(g).frozen() || is_of_other_owner(g) || in_file(ValueKind::kState, g)) continue;
+      if (!holds(g) || group(g).frozen() || in_file(ValueKind::kState, g)) continue;
       const int64_t line = kLineBytes / element_bytes(group(g), ValueKind::kWeight);
-      const int64_t elements = cut(g) ? part_elements(g) : group(g).elements();
+      const int64_t elements = is_of_other_owner(g) ? 0 : cut(g) ? part_elements(g) : group(g).elements();
       arena->add(own_value(ValueKind::kState, g), (elements + line - 1) / line * line);
     }
     are_on_host ? arena->allocate_on_host(device()) : arena->allocate({.label = MemoryLabel::kStates}, device(), comm);

