@@ -12,6 +12,7 @@
 #include "herd/base/buffer.h"
 #include "herd/base/reduce_op.h"
 #include "herd/kernels/adamw_kernel.h"
+#include "herd/kernels/codec.h"
 #include "herd/kernels/element_range.h"
 #include "herd/kernels/sgd_kernel.h"
 
@@ -193,6 +194,34 @@ struct EmbeddingGradientCall {
   bool overwrites = false;
 };
 
+// Arrays in int8 or int4 by multiples, with the bits of codec.h but those of a NaN; they begin at any byte. REQUIRES
+// blocks of at most 1024 elements.
+struct EncodeCall {
+  CodecSettings codec;
+  DType type = DType::kF32;  // of the values: fp32, bf16 or fp16
+  const void* values = nullptr;
+  int64_t count = 0;
+  std::byte* encoded = nullptr;
+};
+// The sum of `num_terms` arrays that follow each other, rounded once; one array is decoded. `adds`: `sums` is the first
+// term.
+struct DecodeSumCall {
+  CodecSettings codec;
+  DType type = DType::kF32;  // of the sums
+  const std::byte* encoded = nullptr;
+  int64_t num_terms = 1;
+  int64_t count = 0;  // elements of a term
+  bool adds = false;
+  void* sums = nullptr;
+};
+struct EncodeSumCall {  // encodes the sum of arrays that begin `term_bytes` apart
+  CodecSettings codec;
+  const std::byte* encoded = nullptr;
+  int64_t num_terms = 1, term_bytes = 0;
+  int64_t count = 0;
+  std::byte* sum = nullptr;
+};
+
 // Functions throw kBadConfig with the device's own words where it refuses a launch.
 class DeviceKernels {
  public:
@@ -214,6 +243,9 @@ class DeviceKernels {
   virtual void gated_backward(const OnStream& on, const GatedBackwardCall& call) = 0;
   virtual void cross_entropy(const OnStream& on, const CrossEntropyCall& call) = 0;
   virtual void embedding_gradient(const OnStream& on, const EmbeddingGradientCall& call) = 0;
+  virtual void encode(const OnStream& on, const EncodeCall& call) = 0;
+  virtual void decode_sum(const OnStream& on, const DecodeSumCall& call) = 0;
+  virtual void encode_sum(const OnStream& on, const EncodeSumCall& call) = 0;
 };
 
 // Returns the kernels of a kind of device; those of the CPU (host_kernels.h) run at once. Throws kBadConfig with the

@@ -341,6 +341,20 @@ class HostKernels final : public DeviceKernels {
       });
     });
   }
+
+  void encode(const OnStream&, const EncodeCall& call) override {
+    kernels::encode(call.codec, call.type, call.values, call.count, call.encoded);
+  }
+
+  void decode_sum(const OnStream&, const DecodeSumCall& call) override {
+    if (call.num_terms == 1 && !call.adds)
+      return kernels::decode(call.codec, call.type, call.encoded, call.count, call.sums);
+    kernels::decode_sum(call.codec, call.type, call.encoded, call.num_terms, call.count, call.adds, call.sums);
+  }
+
+  void encode_sum(const OnStream&, const EncodeSumCall& call) override {
+    kernels::encode_sum(call.codec, call.encoded, call.num_terms, call.term_bytes, call.count, call.sum);
+  }
 };
 
 }  // namespace

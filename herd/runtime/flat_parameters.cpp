@@ -9,6 +9,7 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/bridge/device_stream.h"
 #include "herd/bridge/host_memory.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/kernels/codec.h"
@@ -378,8 +379,9 @@ bool FlatParameters::gathers_encoded(int group) const {
 void FlatParameters::encode_shard(int index) {
   const at::Tensor shard = memory(program::weight(index, cut_of(index).placement)),
                    encoded = encoded_weights(index, cut_of(index).placement);
-  kernels::encode(kWeightCodecSettings, dtype_of(shard.scalar_type()), shard.const_data_ptr(), shard.numel(),
-                  static_cast<std::byte*>(encoded.mutable_data_ptr()));
+  kernels_of(shard).encode(on_stream(shard),
+                           {kWeightCodecSettings, dtype_of(shard.scalar_type()), shard.const_data_ptr(), shard.numel(),
+                            static_cast<std::byte*>(encoded.mutable_data_ptr())});
 }
 
 void FlatParameters::decode_gathered(int index) {
@@ -389,7 +391,8 @@ void FlatParameters::decode_gathered(int index) {
   auto* to = static_cast<std::byte*>(whole.mutable_data_ptr());
   const int64_t shards = cut_of(index).shards, elements = whole.numel() / shards, bytes = encoded.numel() / shards;
   for (int64_t shard = 0; shard < shards; ++shard)
-    kernels::decode(kWeightCodecSettings, type, from + shard * bytes, elements, to + shard * elements * size_of(type));
+    kernels_of(whole).decode_sum(on_stream(whole), {kWeightCodecSettings, type, from + shard * bytes, /*num_terms=*/1,
+                                                    elements, /*adds=*/false, to + shard * elements * size_of(type)});
 }
 
 void FlatParameters::encode_terms(int index, Codec codec) {
@@ -401,8 +404,8 @@ void FlatParameters::encode_terms(int index, Codec codec) {
   const int64_t shards = cut_of(index).shards, elements = whole.numel() / shards, bytes = encoded.numel() / shards;
   const int64_t in_host = shards / hosts_;  // whose shards of all hosts follow each other
   for (int64_t shard = 0; shard < shards; ++shard)
-    kernels::encode(settings_of(codec), type, from + shard * elements * size_of(type), elements,
-                    to + (shard % in_host * hosts_ + shard / in_host) * bytes);
+    kernels_of(whole).encode(on_stream(whole), {settings_of(codec), type, from + shard * elements * size_of(type),
+                                                elements, to + (shard % in_host * hosts_ + shard / in_host) * bytes});
 }
 
 void FlatParameters::sum_host_terms(int index, Codec codec) {
@@ -413,16 +416,18 @@ void FlatParameters::sum_host_terms(int index, Codec codec) {
   auto* to = static_cast<std::byte*>(sums.mutable_data_ptr());
   const int64_t bytes = sums.numel() / hosts_;
   for (int64_t host = 0; host < hosts_; ++host)
-    kernels::encode_sum(settings_of(codec), from + host * bytes, cut_of(index).shards / hosts_, sums.numel(), elements,
-                        to + host * bytes);
+    kernels_of(sums).encode_sum(on_stream(sums),
+                                {settings_of(codec), from + host * bytes, cut_of(index).shards / hosts_, sums.numel(),
+                                 elements, to + host * bytes});
 }
 
 void FlatParameters::sum_terms(int index, Codec codec, bool adds) {
   const Value own = program::gradient(index, cut_of(index).placement);
   const at::Tensor shard = memory(own), terms = memory(in_codec(own, codec));
-  kernels::decode_sum(settings_of(codec), dtype_of(shard.scalar_type()),
-                      static_cast<const std::byte*>(terms.const_data_ptr()), hosts_ > 1 ? hosts_ : cut_of(index).shards,
-                      shard.numel(), adds, shard.mutable_data_ptr());
+  kernels_of(shard).decode_sum(
+      on_stream(shard),
+      {settings_of(codec), dtype_of(shard.scalar_type()), static_cast<const std::byte*>(terms.const_data_ptr()),
+       hosts_ > 1 ? hosts_ : cut_of(index).shards, shard.numel(), adds, shard.mutable_data_ptr()});
 }
 
 // Returns the group of ranks whose arenas are as long as this rank's, since memory that peers map has one size.

@@ -42,6 +42,13 @@ class Kernels final : public DeviceKernels {
   void embedding_gradient(const OnStream& on, const EmbeddingGradientCall& call) override {
     enqueue(&DeviceKernels::embedding_gradient, on, call);
   }
+  void encode(const OnStream& on, const EncodeCall& call) override { enqueue(&DeviceKernels::encode, on, call); }
+  void decode_sum(const OnStream& on, const DecodeSumCall& call) override {
+    enqueue(&DeviceKernels::decode_sum, on, call);
+  }
+  void encode_sum(const OnStream& on, const EncodeSumCall& call) override {
+    enqueue(&DeviceKernels::encode_sum, on, call);
+  }
 
  private:
   template <typename OneCall>

@@ -437,6 +437,48 @@ TEST_F(CudaKernels, reduces_to_the_bits_of_the_cpu) {
   }
 }
 
+// Arrays lie apart and begin at any byte, as those of shards do; some blocks are zeros, or hold what is not finite.
+TEST_F(CudaKernels, encodes_and_decodes_to_the_bits_of_the_cpu) {
+  for (const CodecKind kind : {CodecKind::kInt8, CodecKind::kInt4}) {
+    for (const DType type : kTypes) {
+      for (const int64_t count : {0, 1, 2, 255, 256, 257, 4099}) {
+        for (const size_t shift : {0, 3}) {
+          const std::string what = std::string(codec_row(kind).name) + " of " + case_name(type, count, shift);
+          const CodecSettings codec{.kind = kind};
+          const int64_t bytes = encoded_bytes(codec, count);
+          Twin encoded = empty_twin(3 * bytes, shift), apart = empty_twin(3 * bytes + 14, shift),
+               sum = empty_twin(bytes, shift);
+          for (int64_t term = 0; term < 3; ++term) {
+            std::vector<std::byte> values = random_values(type, count, static_cast<uint32_t>(term));
+            const auto size = static_cast<size_t>(size_of(type));
+            if (count > 1000) std::fill_n(values.begin(), 256 * size, std::byte{0});
+            if (count > 1000 && term == 1) std::fill_n(values.begin() + 300 * size, size, std::byte{0xff});
+            Twin from(std::move(values));
+            on_both([&](DeviceKernels& kernels, const OnStream& on, const Side& at) {
+              kernels.encode(on, {codec, type, at(from), count, at.of<std::byte>(encoded) + term * bytes});
+              kernels.encode(on, {codec, type, at(from), count, at.of<std::byte>(apart) + term * (bytes + 7)});
+            });
+          }
+          expect_same_bytes(encoded, what);
+          for (const int64_t num_terms : {1, 3}) {
+            for (const bool adds : {false, true}) {
+              Twin decoded(random_values(type, count, 7));
+              on_both([&](DeviceKernels& kernels, const OnStream& on, const Side& at) {
+                kernels.decode_sum(on, {codec, type, at.of<std::byte>(encoded), num_terms, count, adds, at(decoded)});
+              });
+              expect_same(decoded, type, what);
+            }
+          }
+          on_both([&](DeviceKernels& kernels, const OnStream& on, const Side& at) {
+            kernels.encode_sum(on, {codec, at.of<std::byte>(apart), 3, bytes + 7, count, at.of<std::byte>(sum)});
+          });
+          expect_same_bytes(sum, what);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(CudaKernels, turns_heads_within_a_bound) {
   for (const DType type : kTypes) {
     for (const int64_t half : {1, 3, 8, 32, 64}) {
@@ -595,6 +637,11 @@ TEST_F(CudaKernels, moves_bytes_at_the_speed_of_the_memory) {
   figure("hash", m / 2, [&] { kernels_->hash(on, {at(a), count / 2, 0, at.of<uint64_t>(small)}); });
   figure("split_float", 8 * m, [&] {
     kernels_->split_float(on, {at.of<float>(a), at.of<uint16_t>(b), at.of<uint16_t>(c), count});
+  });
+  const CodecSettings int8{.kind = CodecKind::kInt8};
+  figure("encode_int8_bf16", 3 * m, [&] { kernels_->encode(on, {int8, bf16, at(a), count, at.of<std::byte>(b)}); });
+  figure("decode_sum_2_int8_bf16", 4 * m, [&] {
+    kernels_->decode_sum(on, {int8, bf16, at.of<std::byte>(b), 2, count, false, at(a)});
   });
   figure("reduce_2_bf16", 6 * m, [&] {
     kernels_->reduce(on, {at(a), {at(b), at(c)}, count, bf16, ReduceOp::kSum, 1});

@@ -224,5 +224,29 @@ TEST(HostKernels, HashSplitAndReduceAsTheFunctionsDo) {
   EXPECT_EQ(sum, values);
 }
 
+TEST(HostKernels, EncodeAndDecodeAsTheFunctionsDo) {
+  const int64_t count = 1000;
+  const Floats values = drawn(count, 1);
+  for (const CodecSettings codec : {CodecSettings{.kind = CodecKind::kInt8}, CodecSettings{.kind = CodecKind::kInt4}}) {
+    const auto size = static_cast<size_t>(encoded_bytes(codec, count));
+    std::vector<std::byte> encoded(2 * size), expected(2 * size), sum(size), expected_sum(size);
+    for (size_t term = 0; term < 2; ++term) {
+      host_kernels().encode({}, {codec, DType::kF32, values.data(), count, encoded.data() + term * size});
+      encode(codec, values.data(), count, expected.data() + term * size);
+    }
+    EXPECT_EQ(encoded, expected);
+    Floats decoded(values.size(), 9.0f), expected_values = decoded;
+    for (const auto& [num_terms, adds] : {std::pair(1, false), {1, true}, {2, false}, {2, true}}) {
+      host_kernels().decode_sum({}, {codec, DType::kF32, encoded.data(), num_terms, count, adds, decoded.data()});
+      decode_sum(codec, DType::kF32, encoded.data(), num_terms, count, adds, expected_values.data());
+      EXPECT_EQ(decoded, expected_values) << num_terms << (adds ? " added" : "");
+    }
+    const auto apart = static_cast<int64_t>(size);
+    host_kernels().encode_sum({}, {codec, encoded.data(), 2, apart, count, sum.data()});
+    encode_sum(codec, encoded.data(), 2, apart, count, expected_sum.data());
+    EXPECT_EQ(sum, expected_sum);
+  }
+}
+
 }  // namespace
 }  // namespace herd::kernels

@@ -54,6 +54,11 @@ const std::vector<std::string> kReadsFilesOnHost = {"strategy.offload=window", "
                                                     "strategy.file_layers=4",  "strategy.recompute=full",
                                                     "optimizer.clip=0",        "health.check_finite=false"};
 
+// Gradients of hosts of two ranks, summed in two exchanges.
+const std::vector<std::string> kCodecsOfHosts = {"strategy.zero=3", "strategy.secondary_shard=true",
+                                                 "mesh.ranks_per_host=2", "strategy.compression=int4",
+                                                 "strategy.gather_codec=int8"};
+
 constexpr int kSteps = 4;
 constexpr int kMoreSeeds = 8;
 
@@ -66,7 +71,10 @@ std::vector<uint64_t> device_seeds() {
 }
 
 void expect_trains_as_the_cpu(spec::RunFile run, int ranks) {
-  const bool exact = run.strategy.precision == "fp32" && run.strategy.compression == "none";
+  // Sums in another order may round a number of 16 bits, or a code, to the other side.
+  const bool has_16_bits = run.strategy.precision != "fp32" || run.strategy.compression == "bf16";
+  const double of_losses = has_16_bits ? 2e-3 : loses_in_int8(run) ? 1e-5 : 1e-6;
+  const double of_norms = has_16_bits ? 3e-2 : 10 * of_losses;
   run.device.kind = "cpu";
   const Trained cpu = train_in_threads(run, ranks, kSteps);
   run.device.kind = "extension";
@@ -74,12 +82,12 @@ void expect_trains_as_the_cpu(spec::RunFile run, int ranks) {
     later::install(seed);
     const Trained device = train_in_threads(run, ranks, kSteps);
     for (size_t s = 0; s < cpu.losses.size(); ++s) {
-      EXPECT_NEAR(device.losses[s], cpu.losses[s], (exact ? 1e-6 : 2e-3) * cpu.losses[s]) << "step " << s;
+      EXPECT_NEAR(device.losses[s], cpu.losses[s], of_losses * cpu.losses[s]) << "step " << s;
       if (strategies::needs_norm(run, strategies::trainable_layout(run, ranks))) {
-        EXPECT_NEAR(device.norms[s], cpu.norms[s], (exact ? 1e-5 : 3e-2) * cpu.norms[s]) << "step " << s;
+        EXPECT_NEAR(device.norms[s], cpu.norms[s], of_norms * cpu.norms[s]) << "step " << s;
       }
     }
-    EXPECT_NEAR(device.validation, cpu.validation, (exact ? 1e-6 : 2e-3) * cpu.validation);
+    EXPECT_NEAR(device.validation, cpu.validation, of_losses * cpu.validation);
     EXPECT_EQ(device.skipped, cpu.skipped);
     if (testing::Test::HasFailure()) FAIL() << "device seed " << seed;
   }
@@ -118,7 +126,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"window_zero3", 2, {"strategy.offload=window", "strategy.zero=3"}},
         Case{"window_zero2_read_on_host", 2, {"strategy.offload=window", "strategy.zero=2", "strategy.direct_host=*"}},
         Case{"all_in_files", 2, {"strategy.offload=nvme_all", "strategy.zero=3", "strategy.order=layer_major"}},
-        Case{"tp2", 2, llama({"mesh.tp=2"})}, Case{"pp2", 2, {"mesh.pp=2"}},
+        Case{"int8", 2, {"strategy.zero=3", "strategy.gather_codec=int8", "strategy.compression=int8"}},
+        Case{"int4_of_hosts", 4, kCodecsOfHosts}, Case{"tp2", 2, llama({"mesh.tp=2"})}, Case{"pp2", 2, {"mesh.pp=2"}},
         Case{"tp2_pp2", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.recompute=full"}}, Case{"cp2", 2, llama({"mesh.cp=2"})},
         Case{"experts_zero3", 2, experts({"strategy.zero=3"})}, Case{"experts_tp2", 2, experts({"mesh.tp=2"})},
         Case{"experts_cp2", 2, experts({"mesh.cp=2", "model.capacity_factor=1"})},
@@ -226,15 +235,13 @@ Combination layout_drawn(uint64_t seed) {
   return c;
 }
 
-// Both run what the CPU's one rank is compared with elsewhere; codecs are those that a device has, and servers and
-// priority have none.
+// Both run what the CPU's one rank is compared with elsewhere; top-k and residuals of int8 are the CPU's, as are
+// servers and priority.
 spec::RunFile run_drawn(const Combination& c) {
   spec::RunFile run = drawn(c);
   if (run.strategy.compression == "topk") run.strategy.compression = "bf16", run.strategy.compression_exclude = "none";
   run.strategy.sync = "all_reduce";
   run.strategy.schedule = "fifo";
-  run.strategy.gather_codec = "none";
-  if (run.strategy.compression == "int8") run.strategy.compression = "none";
   if (c.seed % 3 == 0) run.optimizer.momentum_precision = "bf16";
   return run;
 }

@@ -22,5 +22,8 @@ void gated(const OnStream& on, const GatedCall& call);
 void gated_backward(const OnStream& on, const GatedBackwardCall& call);
 void cross_entropy(const OnStream& on, const CrossEntropyCall& call);
 void embedding_gradient(const OnStream& on, const EmbeddingGradientCall& call);
+void encode(const OnStream& on, const EncodeCall& call);
+void decode_sum(const OnStream& on, const DecodeSumCall& call);
+void encode_sum(const OnStream& on, const EncodeSumCall& call);
 
 }  // namespace herd::kernels::cuda

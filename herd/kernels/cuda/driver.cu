@@ -256,6 +256,9 @@ class CudaKernels final : public DeviceKernels {
   void embedding_gradient(const OnStream& on, const EmbeddingGradientCall& call) override {
     cuda::embedding_gradient(on, call);
   }
+  void encode(const OnStream& on, const EncodeCall& call) override { cuda::encode(on, call); }
+  void decode_sum(const OnStream& on, const DecodeSumCall& call) override { cuda::decode_sum(on, call); }
+  void encode_sum(const OnStream& on, const EncodeSumCall& call) override { cuda::encode_sum(on, call); }
 };
 
 }  // namespace
