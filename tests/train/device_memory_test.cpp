@@ -43,17 +43,20 @@ const std::vector<Case> kGpt = {
 std::vector<Case> llama() {
   const std::vector<std::string> model = {"model.kind=llama", "model.norm=rmsnorm", "model.dropout=0",
                                           "model.kv_heads=1", "model.ffn=192",      "strategy.precision=bf16"};
-  std::vector<Case> cases = {{"llama", {}},
-                             {"llama_fp32", {"strategy.precision=fp32"}},
-                             {"llama_narrow_feed", {"model.ffn=32"}},
-                             {"llama_wide_feed", {"model.ffn=640"}},
-                             {"llama_many_words", {"model.vocab=4000"}},
-                             {"llama_many_words_fp32", {"model.vocab=4000", "strategy.gradient_precision=fp32"}},
-                             {"llama_again", {"strategy.recompute=full"}},
-                             {"llama_selective", {"strategy.recompute=selective"}},
-                             {"llama_states_on_host", {"strategy.offload=states"}},
-                             {"llama_window", {"strategy.offload=window"}},
-                             {"llama_read_on_host", {"strategy.offload=window", "strategy.direct_host=*"}}};
+  std::vector<Case> cases = {
+      {"llama", {}},
+      {"llama_fp32", {"strategy.precision=fp32"}},
+      {"llama_narrow_feed", {"model.ffn=32"}},
+      {"llama_wide_feed", {"model.ffn=640"}},
+      {"llama_many_words", {"model.vocab=4000"}},
+      {"llama_many_words_fp32", {"model.vocab=4000", "strategy.gradient_precision=fp32"}},
+      {"llama_again", {"strategy.recompute=full"}},
+      {"llama_selective", {"strategy.recompute=selective"}},
+      {"llama_states_on_host", {"strategy.offload=states"}},
+      {"llama_window", {"strategy.offload=window"}},
+      {"llama_read_on_host", {"strategy.offload=window", "strategy.direct_host=*"}},
+      {"llama_zero3", {"strategy.zero=3"}, 2},
+      {"llama_int8", {"strategy.zero=3", "strategy.gather_codec=int8", "strategy.compression=int8"}, 2}};
   for (Case& one : cases) one.keys.insert(one.keys.begin(), model.begin(), model.end());
   return cases;
 }
