@@ -41,6 +41,9 @@ class LateKernels final : public kernels::DeviceKernels {
   void gated_backward(const kernels::OnStream&, const kernels::GatedBackwardCall&) override {}
   void cross_entropy(const kernels::OnStream&, const kernels::CrossEntropyCall&) override {}
   void embedding_gradient(const kernels::OnStream&, const kernels::EmbeddingGradientCall&) override {}
+  void encode(const kernels::OnStream&, const kernels::EncodeCall&) override {}
+  void decode_sum(const kernels::OnStream&, const kernels::DecodeSumCall&) override {}
+  void encode_sum(const kernels::OnStream&, const kernels::EncodeSumCall&) override {}
 };
 
 }  // namespace herd::testing_support
