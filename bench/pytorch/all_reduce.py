@@ -4,9 +4,8 @@
         [--sizes 4KiB,1MiB,64MiB,256MiB] [--record torch_all_reduce]
 
 Each line has the median and the least time of an operation. Every rank writes its input before each operation, so that
-no peer reads it from its own cache, and reads the result after it, both outside the time, as `herd bench` does. Without
-the reading 1 MiB took either 135 or 175 us on one machine, for hundreds of operations each. One machine's load changes
-during a run: compare the two backends of a line, not lines.
+no peer reads it from its own cache, and reads the result after it, both outside the time, as `herd bench` does. One
+machine's load changes during a run: compare the two backends of a line, not lines.
 """
 
 import argparse
