@@ -1,8 +1,6 @@
 #include "herd/runtime/flat_parameters.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,7 +8,6 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/bridge/device_stream.h"
-#include "herd/bridge/host_memory.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/kernels/codec.h"
 #include "herd/program/collective_message.h"

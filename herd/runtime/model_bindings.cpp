@@ -172,7 +172,7 @@ BindingTable ModelBindings::table() {
       return nullptr;
     };
   };
-  // Weights that a pass reads on the host come over the link while it runs, be it one that the CPU emulates.
+  // Weights that a pass reads on the host come over the link while it runs. The CPU has none, and waits as if it had.
   auto pass = [this](auto function) -> Binding {
     return [this, function](const Op& op, int64_t step) -> EventPtr {
       const Clock::time_point begin = Clock::now();
