@@ -1,4 +1,4 @@
-"""Losses of the device in eighteen meshes beside those of one CPU rank, and checkpoints between both."""
+"""Losses of the device in twenty-one meshes beside those of one CPU rank, and checkpoints between both."""
 import concurrent.futures
 
 from programs import CannotRun, Failed
@@ -30,6 +30,12 @@ MESHES = [
     ("fsdp 2, tp 2, ZeRO-3", 4, ["mesh.fsdp=2", "mesh.tp=2", "strategy.zero=3"]),
     ("dp 2, pp 2, ZeRO-1, recompute", 4, ["mesh.dp=2", "mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"]),
 ]
+# Of a mixture of experts. Its tokens go to the experts of the CPU's run: another rounding may choose others.
+EXPERT_MESHES = [
+    ("1 rank", 1, []),
+    ("ep 2", 2, ["mesh.ep=2"]),
+    ("ep 2, tp 2, ZeRO-1", 4, ["mesh.ep=2", "mesh.tp=2", "strategy.zero=1"]),
+]
 GPT_MESHES = ("1 rank", "1 rank, packed", "fsdp 2, ZeRO-3", "tp 2")
 BF16_MESHES = ("1 rank", "1 rank, recompute", "1 rank, packed", "dp 2, ZeRO-2", "fsdp 2, ZeRO-3", "tp 2", "pp 2", "cp 2, ring",
                "cp 2, ring, packed")
@@ -38,7 +44,8 @@ SMALL_MODEL = ["model.layers=2", "model.width=32", "model.ffn=64", "model.heads=
 
 
 def small_model(name):
-    return [key for key in SMALL_MODEL if name == "llama" or "kv_heads" not in key]
+    keys = [key for key in SMALL_MODEL if name != "gpt" or "kv_heads" not in key]
+    return keys + (["model.expert_ffn=16"] if name == "moe" else [])
 
 
 def reference_of(model, precision, mesh):
@@ -60,19 +67,35 @@ def part_parity(c):
         folder, steps = c.trainer.train(c.build.runs / f"small_{model}.toml", device, ranks, settings, c.left(60))
         return folder, [row["loss"] for row in steps]
 
+    def reference_losses(model, precision, keys):
+        routing = [f"train.record_routing={routing_of(model, precision)}"] if model == "moe" else []
+        return losses(model, "cpu", 1, precision, ["checkpoint.every=5", *keys, *routing])
+
+    def losses_of_device(one, reference):
+        model, precision, (_, ranks, overrides) = one
+        more = ["checkpoint.every=5"] if one == chosen[0] else []
+        if model == "moe":
+            reference.result()  # which chooses the experts
+            more.append(f"train.replay_routing={routing_of(model, precision)}")
+        return losses(model, c.device, ranks, precision, [*overrides, *more])
+
+    def routing_of(model, precision):
+        return c.trainer.work / f"routing_{model}_{precision}"
+
     chosen = [("llama", "fp32", mesh) for mesh in MESHES]
     chosen += [("gpt", "fp32", mesh) for mesh in MESHES if mesh[0] in GPT_MESHES]
     chosen += [("llama", "bf16", mesh) for mesh in MESHES if mesh[0] in BF16_MESHES]
+    chosen += [("moe", precision, mesh) for precision in TOLERANCE for mesh in EXPERT_MESHES]
     if c.small:
         small = ("1 rank, weights read on the host", "fsdp 2, ZeRO-3", "cp 2", "cp 2, ring, packed")
         chosen = [("llama", "fp32", mesh) for mesh in MESHES if mesh[0] in small]
         chosen += [("gpt", "bf16", mesh) for mesh in MESHES if mesh[0] == "1 rank, recompute"]
+        chosen += [("moe", "fp32", mesh) for mesh in EXPERT_MESHES if mesh[0] == "ep 2"]
     references = {reference_of(*one): None for one in chosen}
     # Several at a time: the models are small, and most of a run is its start.
     with concurrent.futures.ThreadPoolExecutor(2 if c.small else 4) as pool:
-        started = {key: pool.submit(losses, key[0], "cpu", 1, key[1], ["checkpoint.every=5", *key[2]]) for key in references}
-        candidates = [(one, pool.submit(losses, one[0], c.device, one[2][1], one[1],
-                                        [*one[2][2], *(["checkpoint.every=5"] if one == chosen[0] else [])])) for one in chosen]
+        started = {key: pool.submit(reference_losses, *key) for key in references}
+        candidates = [(one, pool.submit(losses_of_device, one, started[reference_of(*one)])) for one in chosen]
         for key, future in started.items():
             with c.attempt(f"{', '.join([*key[:2], *key[2]])} on the CPU"):
                 references[key] = future.result()

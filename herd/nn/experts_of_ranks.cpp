@@ -38,18 +38,30 @@ struct RowsOfTokens : torch::autograd::Function<RowsOfTokens> {
 
 struct CombineFunction : torch::autograd::Function<CombineFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& outputs_PD, const at::Tensor& weights_Nk,
-                            const at::Tensor& rows_Nk) {
-    context->save_for_backward({outputs_PD, weights_Nk, rows_Nk});
-    return sum_of_tokens(outputs_PD, rows_Nk, weights_Nk);
+                            const RowOrder& order) {
+    context->save_for_backward({outputs_PD, weights_Nk, order.rows_Nk, order.tokens_P});
+    return sum_of_tokens(outputs_PD, order.rows_Nk, weights_Nk);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    auto [drows, dweights] = gradients_of_sum(gradients[0].contiguous(), saved[0], saved[1], saved[2]);
+    const at::Tensor dy_ND = gradients[0].contiguous();
+    auto [drows, dweights] = dy_ND.is_cpu() ? gradients_of_sum(dy_ND, saved[0], saved[1], saved[2])
+                                            : gradients_on_device(dy_ND, saved[0], saved[1], saved[2], saved[3]);
     return {drows, dweights, at::Tensor()};
   }
 
  private:
+  // By operators of torch, which every device has.
+  static std::pair<at::Tensor, at::Tensor> gradients_on_device(const at::Tensor& dy_ND, const at::Tensor& rows_PD,
+                                                               const at::Tensor& weights_Nk, const at::Tensor& rows_Nk,
+                                                               const at::Tensor& tokens_P) {
+    const at::Tensor dy_PD = dy_ND.index_select(0, tokens_P).to(at::kFloat);
+    const at::Tensor dweights_P = (rows_PD * dy_PD).sum(1);
+    const at::Tensor weights_P = by_rows(weights_Nk, rows_Nk, tokens_P.numel());
+    return {dy_PD.mul(weights_P.unsqueeze(1)).to(rows_PD.scalar_type()), by_choices(dweights_P, rows_Nk)};
+  }
+
   // Returns the gradients of the rows, w dy, and of their weights, the sum of row * dy in fp32.
   static std::pair<at::Tensor, at::Tensor> gradients_of_sum(const at::Tensor& dy_ND, const at::Tensor& rows_PD,
                                                             const at::Tensor& weights_Nk, const at::Tensor& rows_Nk) {
@@ -101,7 +113,7 @@ Tuple RouteRows::forward(const Tuple& n_SD, const Context& context) {
   KeptRouting& kept = *context.routing;
   const Routing routing = router_.route(n, context, kept);
   if (kept.order == nullptr) {
-    kept.order = std::make_shared<RowOrder>(order_rows(kept.experts_Nk, router_.shape().experts));
+    kept.order = std::make_shared<RowOrder>(order_rows(kept.experts_Nk, router_.shape().experts).on(n.device()));
     kept.weights_P = by_rows(routing.weights_Nk.detach(), kept.order->rows_Nk, kept.order->tokens_P.numel());
   }
   std::vector<int64_t> sizes = n.sizes().vec();
@@ -118,7 +130,8 @@ OwnExperts::OwnExperts(std::string name, GroupList of_layer, const std::string& 
 Tuple OwnExperts::forward(const Tuple& rows_QD, const Context& context) {
   const std::vector<int64_t>& of_rows = transfer_of(routing_of(context)).experts();
   const auto count = static_cast<int64_t>(of_rows.size());
-  const Routing to_own = {at::ones({count, 1}, at::kFloat), at::empty({count, 1}, at::kLong), {}};
+  const at::Tensor ones = at::ones({count, 1}, rows_QD.at(0).options().dtype(at::kFloat));
+  const Routing to_own = {ones, at::empty({count, 1}, at::kLong), {}};
   std::ranges::copy(of_rows, to_own.experts_Nk.mutable_data_ptr<int64_t>());
   return {experts(rows_QD.at(0), to_own, experts_)};
 }
@@ -130,8 +143,7 @@ Tuple CombineRows::forward(const Tuple& outputs_PD, const Context& context) {
   std::vector<int64_t> sizes = weights.sizes().vec();
   sizes.back() = outputs.size(1);
   const at::Tensor y =
-      CombineFunction::apply(outputs, weights.reshape({-1, weights.size(-1)}), routing_of(context).order->rows_Nk)
-          .view(sizes);
+      CombineFunction::apply(outputs, weights.reshape({-1, weights.size(-1)}), *routing_of(context).order).view(sizes);
   return {outputs_PD.size() > 2 ? y + outputs_PD[2] : y};
 }
 

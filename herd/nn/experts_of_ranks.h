@@ -15,8 +15,9 @@
 // and each of the other H - 1 hosts, in place of k/H. The values are those of rows that go straight, to the bit.
 // Messages of uneven sizes carry the rows, inside a host and back in steps that are the same for any routing
 // (row_steps.h). The bits are the same in every run. A
-// rank without tokens, and one whose experts get none, takes part like any other. REQUIRES a CPU. Threads: one at a
-// time. What has a communicator is collective over its ranks.
+// rank without tokens, and one whose experts get none, takes part like any other. On a device the rows and what they
+// are made of lie there; choices and counts are the host's, and a thread that exchanges rows waits for them.
+// Threads: one at a time. What has a communicator is collective over its ranks.
 #pragma once
 
 #include <span>

@@ -19,10 +19,12 @@ std::vector<int64_t> begins_of(const std::vector<int64_t>& counts) {
   return out;
 }
 
+// Returns the numbers where an operator reads them: on the host it borrows them.
 template <typename T>
-at::Tensor as_tensor(const std::vector<T>& numbers) {
+at::Tensor as_tensor(const std::vector<T>& numbers, at::Device device) {
   return at::from_blob(const_cast<T*>(numbers.data()), {static_cast<int64_t>(numbers.size())},
-                       at::TensorOptions(c10::CppTypeToScalarType<T>::value));
+                       at::TensorOptions(c10::CppTypeToScalarType<T>::value))
+      .to(device);
 }
 
 // Lists the tokens, of N, that have rows for these of P ranks, ascending, the first of these rows of each, and of each
@@ -32,6 +34,7 @@ struct TokensOfHost {
   std::vector<int32_t> indices;
 };
 
+// REQUIRES an order on the host.
 TokensOfHost tokens_of_host(const RowOrder& order, std::span<const int> ranks, int64_t P) {
   const auto held = (order.begins.numel() - 1) / P;
   const int64_t *begins = order.begins.const_data_ptr<int64_t>(), *tokens = order.tokens_P.const_data_ptr<int64_t>();
@@ -69,8 +72,9 @@ RowTransfer::RowTransfer(const RowOrder& order, std::span<const int> hosts_P, co
   for (size_t e = 0; e < E; ++e) own[e] = begins[e + 1] - begins[e];
   std::vector<std::vector<int32_t>> indices;
   if (H > 0) hosts_ = host_routes(hosts_P, ranks.rank());
+  const RowOrder on_host = H > 0 ? order.on(at::kCPU) : RowOrder{};
   for (const TokenParcel& parcel : hosts_.sent) {
-    TokensOfHost of_host = tokens_of_host(order, parcel.ranks, ranks.size());
+    TokensOfHost of_host = tokens_of_host(on_host, parcel.ranks, ranks.size());
     own[E + static_cast<size_t>(hosts_P[static_cast<size_t>(parcel.relay)])] =
         static_cast<int64_t>(of_host.tokens.size());
     sent_tokens_.push_back(std::move(of_host.tokens));
@@ -204,8 +208,9 @@ class RowTransfer::Dispatch {
     const auto i = static_cast<size_t>(step.parcel);
     const TokenParcel& parcel = transfer_.hosts_.sent[i];
     if (parcel.tokens == 0) return;
-    const at::Tensor tokens = values_ND_.defined() ? values_ND_.index_select(0, as_tensor(transfer_.sent_tokens_[i]))
-                                                   : rows_.index_select(0, as_tensor(transfer_.sent_rows_[i]));
+    const at::Tensor tokens = values_ND_.defined()
+                                  ? values_ND_.index_select(0, as_tensor(transfer_.sent_tokens_[i], rows_.device()))
+                                  : rows_.index_select(0, as_tensor(transfer_.sent_rows_[i], rows_.device()));
     send(tokens, step);
     if (!weights_P_.defined()) return;
     std::vector<at::Tensor> parts;
@@ -218,7 +223,7 @@ class RowTransfer::Dispatch {
     if (!parcel.tokens.defined()) return;
     for (Work& work : parcel.works) work.wait();
     const auto& indices = transfer_.relayed_indices_[static_cast<size_t>(step.parcel)];
-    parcel.rows = parcel.tokens.index_select(0, as_tensor(indices));
+    parcel.rows = parcel.tokens.index_select(0, as_tensor(indices, rows_.device()));
     parcel.tokens.reset();
     if (weights_P_.defined())
       parcel.rows = parcel.rows.to(at::kFloat).mul(parcel.weights.unsqueeze(1)).to(rows_.scalar_type());

@@ -25,7 +25,8 @@ BlockShape TableBuilder::route(const std::string& name, const LayerStyle& style)
   if (shared > 0) block.outputs.push_back({.bytes = all, .dtype = table_.compute_dtype});
   if (m_.has_router_losses()) block.outputs.push_back(with_router_losses()[1]);
   const int64_t shared_f = R * shared * F_ * element_;
-  block.routing_bytes = R * k * (8 + 16 + 4) + (ep_ + 1) * (m_.experts + 1) * 8;  // with rows, tokens, weights, counts
+  // With rows, tokens and weights; with choices and counts, which are the host's where a device computes.
+  block.routing_bytes = R * k * (16 + 4) + (on_device_ ? 0 : R * k * 8 + (ep_ + 1) * (m_.experts + 1) * 8);
   share_choices(block);
   block.graph_bytes = rd + feeds(style) * shared_f + memory.kept_of_routing() + memory.kept_of_shared_gate();
   block.pending_bytes = (shared > 0 ? 2 : 1) * rd + 3 * shared_f + memory.pending_of_routing();
@@ -78,6 +79,11 @@ BlockShape TableBuilder::combine(const std::string& name) const {
   block.forward.memory_bytes = static_cast<double>((2 + k) * rd);
   block.backward.memory_bytes = static_cast<double>((1 + 3 * k) * rd);
   block.forward.scratch_bytes = m_.shared_experts > 0 ? rd : 0;
+  if (!on_device_) return block;
+  // A token's sum and a row of it in fp32; of all rows, their gradients in fp32 and one product of these.
+  const int64_t in_fp32 = R * D_ * 4;
+  block.forward.scratch_bytes = std::max(block.forward.scratch_bytes, 2 * in_fp32 + rd);
+  block.backward.scratch_bytes = 2 * k * in_fp32;
   return block;
 }
 

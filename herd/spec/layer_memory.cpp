@@ -204,14 +204,14 @@ int64_t LayerMemory::kept_of_routing() const {
   if (experts == 0) return 0;
   // Of whole sequences: counts, and the sequence of each row.
   const int64_t counts = s_.gathered_choices > 0 && losses ? s_.B * experts * 4 + s_.R * 8 : 0;
-  return s_.R * (experts * 4 + top_k * (8 + 4 + 16)) + (experts + 1) * 8 +
+  return s_.R * (experts * 4 + top_k * (choice() + 4 + 16)) + (experts + 1) * 8 +
          counts;  // logits; choice, weight, row, token
 }
 
 int64_t LayerMemory::pending_of_routing() const {
   return s_.mixture.experts == 0
              ? 0
-             : s_.R * (s_.mixture.experts * 4 + s_.mixture.top_k * 8) + (s_.mixture.experts + 1) * 8 +
+             : s_.R * (s_.mixture.experts * 4 + s_.mixture.top_k * choice()) + (s_.mixture.experts + 1) * 8 +
                    kept_of_shared_gate();  // as many gradients as it keeps
 }
 
@@ -223,7 +223,7 @@ int64_t LayerMemory::rows_of_experts() const {
 
 int64_t LayerMemory::order_of_rows() const {
   const int64_t held = s_.mixture.experts / s_.mixture.ranks;
-  return rows_of_experts() * (8 + 4 + 16) + (held + 1) * 8;  // expert, weight, row and token
+  return rows_of_experts() * (choice() + 4 + 16) + (held + 1) * 8;  // expert, weight, row and token
 }
 
 int64_t LayerMemory::kept_of_experts() const {
@@ -233,8 +233,8 @@ int64_t LayerMemory::kept_of_experts() const {
 }
 
 // A CPU adds up a token's rows without a buffer.
-int64_t LayerMemory::sums_of_tokens() const {
-  return s_.on_device ? s_.R * s_.D * (4 + s_.element + (s_.element == 4 ? 0 : 4)) : 0;
+int64_t LayerMemory::sums_of_tokens(int64_t tokens) const {
+  return s_.on_device ? tokens * s_.D * (4 + s_.element + (s_.element == 4 ? 0 : 4)) : 0;
 }
 
 int64_t LayerMemory::kept_of_shared_gate() const { return s_.has_shared_gate ? rows(s_.D) + rows(1) : 0; }
@@ -285,7 +285,7 @@ void LayerMemory::mixture_forward(HeldBytes& held) const {
   const int64_t d = rows(s_.D);
   choose_experts(held);
   run_experts(held);
-  held.take_briefly(sums_of_tokens());
+  held.take_briefly(sums_of_tokens(s_.R));
   held.take(d);
   held.give(rows_of_experts() * s_.D * s_.element);
   if (s_.mixture.shared_ffn == 0) return;
@@ -314,10 +314,11 @@ void LayerMemory::run_experts_backward(HeldBytes& held, Halves halves) const {
   // Weights of rows and their gradients; gradients of rows.
   held.take(2 * rows_of_experts() * 4 + rows_of_experts() * s_.D * s_.element);
   if (!together) held.take(rows_of_experts() * s_.F * s_.element);
-  // The gradients of rows' weights are sums in fp32, for which 16-bit products are converted; so are weights to 16
-  // bits.
+  // The gradients of rows' weights are sums in fp32, for which a CPU converts 16-bit products; weights are converted to
+  // 16 bits.
   const bool is_short = s_.element != 4;
-  const int64_t hidden = (together ? 5 : 4) + (is_short ? 1 : 0), product = 4 * (s_.D * s_.F + piece * (s_.D + s_.F));
+  const int64_t hidden = (together ? 5 : 4) + (is_short && !s_.on_device ? 1 : 0),
+                product = 4 * (s_.D * s_.F + piece * (s_.D + s_.F));
   held.take_briefly(piece * ((s_.D + hidden * s_.F) * s_.element + 4 + (is_short ? s_.element : 0)));
   if (s_.in_fp32) held.take_briefly(product + piece * std::max((s_.D + 2 * s_.F + 1) * s_.element, 8 * s_.D));
   held.take_briefly(piece * (s_.D + s_.F) * s_.element + (together ? gradient_of_expert() : 0));
@@ -340,7 +341,7 @@ void LayerMemory::mixture_backward(HeldBytes& held, Halves halves, const PartEnd
   const int64_t d = rows(s_.D), choices = s_.R * top_k, of_rows = rows_of_experts();
   if (shared > 0) shared_backward(held, halves);
   run_experts_backward(held, halves);
-  held.take_briefly(sums_of_tokens());
+  held.take_briefly(sums_of_tokens(s_.R));
   held.take(choices * 4 + d);
   held.give(2 * of_rows * 4 + of_rows * s_.D * s_.element);
   if (together) held.give(2 * of_rows * s_.F * s_.element + choices * 8 + (experts + 1) * 8 + (ends.owns_dy ? d : 0));
@@ -362,6 +363,7 @@ void LayerMemory::route_forward(HeldBytes& held) const {
 void LayerMemory::route_backward(HeldBytes& held, Halves halves) const {
   const int64_t d = rows(s_.D);
   if (s_.mixture.shared_ffn > 0) shared_backward(held, halves);
+  held.take_briefly(sums_of_tokens(s_.R));
   held.take(d);  // the sum of each token's rows
   choose_backward(held, halves);
   held.take_briefly(d);
@@ -371,13 +373,14 @@ void LayerMemory::route_backward(HeldBytes& held, Halves halves) const {
 void LayerMemory::own_experts_forward(HeldBytes& held) const {
   held.take(order_of_rows());
   run_experts(held);
-  held.take_briefly(rows_of_experts() * s_.D * s_.element);  // in the order in which they came
+  const int64_t in_order_of_coming = rows_of_experts() * s_.D * s_.element;
+  held.take_briefly(std::max(in_order_of_coming, sums_of_tokens(rows_of_experts())));
 }
 
 void LayerMemory::own_experts_backward(HeldBytes& held, Halves halves) const {
   const int64_t of_rows = rows_of_experts();
   run_experts_backward(held, halves);
-  held.take_briefly(of_rows * s_.D * s_.element);
+  held.take_briefly(std::max(of_rows * s_.D * s_.element, sums_of_tokens(of_rows)));
   held.give(2 * of_rows * 4);
 }
 

@@ -148,7 +148,8 @@ class LayerMemory {
   void shared_forward(HeldBytes& held) const;
   void shared_backward(HeldBytes& held, Halves halves) const;
   void choose_experts(HeldBytes& held) const;
-  int64_t sums_of_tokens() const;                              // bytes that adding up the rows of each token needs
+  int64_t choice() const { return s_.on_device ? 0 : 8; }      // bytes of an expert's number; a device has none
+  int64_t sums_of_tokens(int64_t tokens) const;                // bytes that adding up the rows of each token needs
   void run_experts(HeldBytes& held) const;                     // ends with gates, ups and the rows' outputs held
   void choose_backward(HeldBytes& held, Halves halves) const;  // ends with the gradient of the router's input held
   // Ends with the gradients of rows held, and with the weights of rows and their gradients.

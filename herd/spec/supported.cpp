@@ -32,8 +32,7 @@ std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
 }
 
 void refuse_on_device(const RunFile& run) {
-  static const std::vector<SupportedValues> rules = {{"mesh.ep", {1}},
-                                                     {"strategy.compression", {"none", "bf16", "int8", "int4"}}};
+  static const std::vector<SupportedValues> rules = {{"strategy.compression", {"none", "bf16", "int8", "int4"}}};
   const auto refuse = [](const Unsupported& refused) {
     throw Error(Code::kBadConfig,
                 refused.setting + " works on CPUs alone so far\n  fix: " + refused.fix + ", or device.kind = \"cpu\"");

@@ -61,6 +61,23 @@ std::vector<Case> llama() {
   return cases;
 }
 
+const std::vector<std::string> kExperts = {"model.kind=moe",    "model.norm=rmsnorm",    "model.dropout=0",
+                                           "model.experts=8",   "model.top_k=2",         "model.expert_ffn=96",
+                                           "model.z_loss=0.01", "model.shared_experts=1"};
+
+std::vector<Case> mixtures() {
+  std::vector<Case> cases = {{"experts", {}},
+                             {"experts_bf16", {"strategy.precision=bf16"}},
+                             {"experts_again", {"strategy.recompute=full", "strategy.precision=bf16"}},
+                             // Every token chooses all experts, so each rank gets as many rows as it can.
+                             {"experts_of_ranks", {"model.experts=2", "mesh.ep=2"}, 2},
+                             {"experts_of_ranks_bf16", {"model.experts=2", "mesh.ep=2", "strategy.precision=bf16"}, 2}};
+  for (Case& one : cases) one.keys.insert(one.keys.begin(), kExperts.begin(), kExperts.end());
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Mixture, DeviceStep, testing::ValuesIn(mixtures()),
+                         [](const auto& one) { return one.param.name; });
 INSTANTIATE_TEST_SUITE_P(Gpt, DeviceStep, testing::ValuesIn(kGpt), [](const auto& one) { return one.param.name; });
 INSTANTIATE_TEST_SUITE_P(Llama, DeviceStep, testing::ValuesIn(llama()), [](const auto& one) { return one.param.name; });
 

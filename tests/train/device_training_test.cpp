@@ -15,6 +15,7 @@ struct Case {
   std::string name;
   int ranks = 1;
   std::vector<std::string> keys;
+  std::vector<int> hosts = {};  // of each rank; empty = one host
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.name; }
@@ -70,17 +71,17 @@ std::vector<uint64_t> device_seeds() {
   return seeds;
 }
 
-void expect_trains_as_the_cpu(spec::RunFile run, int ranks) {
+void expect_trains_as_the_cpu(spec::RunFile run, int ranks, const std::vector<int>& hosts = {}) {
   // Sums in another order may round a number of 16 bits, or a code, to the other side.
   const bool has_16_bits = run.strategy.precision != "fp32" || run.strategy.compression == "bf16";
   const double of_losses = has_16_bits ? 2e-3 : loses_in_int8(run) ? 1e-5 : 1e-6;
   const double of_norms = has_16_bits ? 3e-2 : 10 * of_losses;
   run.device.kind = "cpu";
-  const Trained cpu = train_in_threads(run, ranks, kSteps);
+  const Trained cpu = train_in_threads(run, ranks, kSteps, {}, family_source(), hosts);
   run.device.kind = "extension";
   for (const uint64_t seed : device_seeds()) {
     later::install(seed);
-    const Trained device = train_in_threads(run, ranks, kSteps);
+    const Trained device = train_in_threads(run, ranks, kSteps, {}, family_source(), hosts);
     for (size_t s = 0; s < cpu.losses.size(); ++s) {
       EXPECT_NEAR(device.losses[s], cpu.losses[s], of_losses * cpu.losses[s]) << "step " << s;
       if (strategies::needs_norm(run, strategies::trainable_layout(run, ranks))) {
@@ -97,7 +98,7 @@ class DeviceTraining : public testing::TestWithParam<Case> {};
 
 TEST_P(DeviceTraining, HasTheLossesOfTheCpu) {
   later::install(/*seed=*/7);  // before anything of torch asks for devices
-  expect_trains_as_the_cpu(run_of(GetParam()), GetParam().ranks);
+  expect_trains_as_the_cpu(run_of(GetParam()), GetParam().ranks, GetParam().hosts);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -130,6 +131,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"int4_of_hosts", 4, kCodecsOfHosts}, Case{"tp2", 2, llama({"mesh.tp=2"})}, Case{"pp2", 2, {"mesh.pp=2"}},
         Case{"tp2_pp2", 4, {"mesh.tp=2", "mesh.pp=2", "strategy.recompute=full"}}, Case{"cp2", 2, llama({"mesh.cp=2"})},
         Case{"experts_zero3", 2, experts({"strategy.zero=3"})}, Case{"experts_tp2", 2, experts({"mesh.tp=2"})},
+        Case{"experts_ep2", 2, experts({"mesh.ep=2"})},
+        Case{"experts_ep2_bf16", 4, experts({"mesh.ep=2", "strategy.precision=bf16", "strategy.recompute=full"})},
+        Case{"experts_ep2_tp2", 4, experts({"mesh.ep=2", "mesh.tp=2", "strategy.zero=1"})},
+        Case{"experts_ep2_pp2", 4,
+             experts({"mesh.ep=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1", "model.capacity_factor=0.8"})},
+        Case{"experts_ep4_zero3", 4, experts({"mesh.ep=4", "strategy.zero=3", "model.bias_balancing=0.01"})},
+        Case{"experts_of_hosts", 4, experts({"mesh.ep=4", "model.experts=8", "model.top_k=3"}), {0, 0, 1, 1}},
+        Case{"experts_of_hosts_bf16",
+             4,
+             experts({"mesh.ep=4", "model.experts=8", "strategy.precision=bf16", "model.capacity_factor=1"}),
+             {0, 1, 0, 1}},
         Case{"experts_cp2", 2, experts({"mesh.cp=2", "model.capacity_factor=1"})},
         Case{"experts_pp2", 2, experts({"mesh.pp=2", "strategy.pipeline=zero_bubble_h1"})},
         Case{"packed_tp2", 2, packed({"mesh.tp=2", "model.dropout=0"})},
@@ -231,6 +243,7 @@ Combination layout_drawn(uint64_t seed) {
   c.dropout = one_of(true, false);
   c.offload = c.pp > 1 ? "none" : one_of("none", "none", "states", "nvme", "window");
   if (seed % 4 == 0) c.kind = "moe";
+  if (seed % 8 == 0 && c.data_ranks() * c.cp % 2 == 0) c.ep = 2;
   if (c.cp > 1) c.context = one_of("all_to_all", "ring");
   return c;
 }
