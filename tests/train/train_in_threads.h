@@ -156,8 +156,9 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     runtime::ModelBindings bindings(model.blocks, parameters, groups,
                                     runtime::parameter_update(parameters, *optimizer, rate), options);
     runtime::Executor executor(step, bindings.table(), {}, bindings.lanes_of(step));
-    // Updates that run beside the next step do so here, too, but for the last step, whose bytes are counted.
-    const bool overlaps = run.strategy.delayed_update || run.strategy.direct_host != "none" ||
+    // Updates that run beside the next step do so here, too, and the host goes ahead of a device, but for the last
+    // step, whose bytes are counted.
+    const bool overlaps = !device.is_cpu() || run.strategy.delayed_update || run.strategy.direct_host != "none" ||
                           std::any_of(step.ops.begin(), step.ops.end(),
                                       [](const program::Op& op) { return op.lane == program::Lane::kUpdate; });
     for (int64_t s = 0; s < steps; ++s) {
