@@ -38,6 +38,9 @@ const std::vector<Case> kGpt = {
     {"gpt_many_words", {"model.vocab=4000", "model.dropout=0"}},
     {"gpt_tied", {"model.vocab=2000", "model.tie_embeddings=true", "strategy.precision=bf16"}},
     {"gpt_again", {"strategy.recompute=full", "strategy.precision=bf16", "model.dropout=0"}},
+    {"gpt_packed", {"data.packing=documents"}},
+    {"gpt_packed_without_dropout", {"data.packing=documents", "model.dropout=0"}},
+    {"gpt_read_on_host", {"strategy.offload=window", "strategy.direct_host=*"}},
     {"gpt_ring", {"mesh.cp=2", "strategy.context=ring", "model.ffn=16", "model.vocab=20"}, 2}};
 
 std::vector<Case> llama() {
@@ -55,6 +58,14 @@ std::vector<Case> llama() {
       {"llama_states_on_host", {"strategy.offload=states"}},
       {"llama_window", {"strategy.offload=window"}},
       {"llama_read_on_host", {"strategy.offload=window", "strategy.direct_host=*"}},
+      {"llama_ends_read_on_host", {"strategy.offload=window", "strategy.direct_host=embedding head"}},
+      {"llama_files_read_on_host", {"strategy.offload=window", "strategy.direct_host=*", "strategy.file_layers=2"}},
+      {"llama_zero2_read_on_host", {"strategy.offload=window", "strategy.direct_host=*", "strategy.zero=2"}, 2},
+      {"llama_packed", {"data.packing=documents"}},
+      {"llama_packed_fp32", {"data.packing=documents", "strategy.precision=fp32"}},
+      {"llama_packed_again", {"data.packing=documents", "strategy.recompute=full"}},
+      {"llama_packed_tp2", {"data.packing=documents", "mesh.tp=2", "model.kv_heads=2"}, 2},
+      {"llama_packed_ring", {"data.packing=documents", "mesh.cp=2", "strategy.context=ring"}, 2},
       {"llama_zero3", {"strategy.zero=3"}, 2},
       {"llama_int8", {"strategy.zero=3", "strategy.gather_codec=int8", "strategy.compression=int8"}, 2}};
   for (Case& one : cases) one.keys.insert(one.keys.begin(), model.begin(), model.end());
