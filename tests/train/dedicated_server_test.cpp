@@ -128,6 +128,17 @@ TEST_F(DedicatedServers, TakeEveryOptimizerAndFrozenParameters) {
   }
 }
 
+TEST_F(DedicatedServers, FreezeTheSecondMomentAsAllReduceDoes) {
+  const std::string frozen = "optimizer.freeze_step=3";
+  const auto reduced = train(run_file("reduced", {frozen}), 2);
+  for (int servers = 1; servers <= 2; ++servers) {
+    const auto apart =
+        train(run_file("served by " + std::to_string(servers), {frozen, kServer, dedicated(servers)}), 2 + servers);
+    EXPECT_EQ(losses_apart(apart, reduced), 0) << servers;
+  }
+  EXPECT_GT(losses_apart(train(run_file("never", {}), 2), reduced), 0);
+}
+
 // Runs go on from each other's checkpoints, at other numbers of servers and without any.
 TEST_F(DedicatedServers, GoOnFromCheckpointsOfEveryKindOfSync) {
   struct Start {
