@@ -84,13 +84,15 @@ TEST(PlanText, SaysWherePriorityCannotShortenTheStep) {
 
 TEST(PlanText, SaysHowTopKLearnsMoreWithAdamW) {
   const auto text = [](std::vector<std::string> more) {
-    more.insert(more.end(), {"strategy.compression=topk", "train.steps=400"});
+    more.insert(more.begin(), {"strategy.compression=topk", "train.steps=400"});
     return plan_text(plan_of("gpt-162m", 2, 0, more));
   };
   const auto remark = HasSubstr("strategy.compression_warmup=80 optimizer.betas=[0.9,0.99]");
   EXPECT_THAT(text({}), remark);
   EXPECT_THAT(text({"optimizer.kind=sgd"}), Not(remark));
   EXPECT_THAT(text({"strategy.compression_warmup=80"}), Not(remark));
+  EXPECT_THAT(text({"strategy.compression=bf16"}), Not(remark));
+  EXPECT_THAT(text({"train.steps=3"}), HasSubstr("strategy.compression_warmup=1 "));  // 0 would say it again
 }
 
 TEST(PlanText, SaysHowLongTheWholeTrainingTakes) {
