@@ -255,6 +255,8 @@ DeviceEngineChoice Communicator::use_device(Device device, DeviceEngine engine) 
 
 DeviceEngineChoice Communicator::device_engine() const { return state().engine; }
 
+std::optional<Device> Communicator::device() const { return state().device; }
+
 Communicator Communicator::split(int color, int key, std::string_view name) {
   GroupState& parent = state().member();
   const int n = parent.size();

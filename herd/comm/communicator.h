@@ -27,6 +27,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <span>
 #include <string>
@@ -177,6 +178,7 @@ class Communicator {
   // on all ranks, with the reason, where an engine that was asked for can't be had.
   DeviceEngineChoice use_device(Device device, DeviceEngine engine = DeviceEngine::kAuto);
   DeviceEngineChoice device_engine() const;
+  std::optional<Device> device() const;  // of use_device(), of this group or of the one it was made from
   // Makes a group of the ranks that pass the same color >= 0, ordered by (key, rank). A rank with color < 0 takes part
   // and gets a communicator of size 0. Collective.
   Communicator split(int color, int key, std::string_view name = "group");
