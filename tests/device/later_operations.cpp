@@ -11,6 +11,8 @@
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
@@ -348,6 +350,8 @@ at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef sizes, at::IntA
   return at::native::as_strided_tensorimpl(self, sizes, strides, self.storage_offset());
 }
 at::Tensor view(const at::Tensor& self, at::IntArrayRef sizes) { return at::native::view(self, sizes); }
+at::Tensor view_as_real(const at::Tensor& self) { return at::native::view_as_real(self); }
+at::Tensor view_as_complex(const at::Tensor& self) { return at::native::view_as_complex(self); }
 
 void grow_storage(const c10::Storage& storage, size_t bytes) {
   if (bytes > storage.nbytes()) at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(storage, bytes);
@@ -477,6 +481,8 @@ std::set<std::string> register_own_kernels(torch::Library& library) {
   add("as_strided", TORCH_FN(as_strided));
   add("_reshape_alias", TORCH_FN(reshape_alias));
   add("view", TORCH_FN(view));
+  add("view_as_real", TORCH_FN(view_as_real));
+  add("view_as_complex", TORCH_FN(view_as_complex));
   add("resize_", TORCH_FN(resize));
   add("set_.source_Storage", TORCH_FN(set_whole_storage));
   add("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
