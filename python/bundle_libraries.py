@@ -4,6 +4,8 @@ libtorch, which is PyTorch's own, and the C and C++ runtimes stay out.
     bundle_libraries.py MODULES... LIBRARIES  folders: of the modules, which are changed in place, as programs in their
                                               folders bin are, and of the copies
 
+herd_core loads libherd_cuda.so from its own folder, so that comes along by its name, where it is built.
+
 A copy's name carries a hash of its bytes, so that it is never taken for another release of the same library that the
 process has loaded, such as the OpenSSL of Python's module ssl.
 """
@@ -17,6 +19,7 @@ import subprocess
 import sys
 
 SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+))\.so(\..*)?")
+LOADED_BESIDE = {"libherd_core": "libherd_cuda.so"}  # by name, at run time
 TORCH = re.compile(r"lib(torch|torch_cpu|torch_cuda|torch_python|c10|c10_cuda|shm)\.so")
 
 
@@ -70,6 +73,12 @@ def bundle(modules, libraries):
         shutil.copy(source, copies[name])
         copies[name].chmod(0o755)
         point(copies[name], "$ORIGIN", copies[name].name)
+        beside = source.parent / LOADED_BESIDE.get(stem, "")
+        if beside.is_file():
+            for other in needed(beside):
+                copy(other, beside)
+            shutil.copy(beside, libraries)
+            point(libraries / beside.name, "$ORIGIN", beside.name)
 
     def point(path, folder, soname=None):
         """Lets the library find its copies in `folder`. One change a call: patchelf before 0.14.5 mixes up the strings of several."""

@@ -66,6 +66,8 @@ def check_bundle(modules, libraries):
             outside = bundle_libraries.SYSTEM.fullmatch(name) or bundle_libraries.TORCH.fullmatch(name)
             assert outside or (libraries / name).exists(), (path, tags)
     (core,) = libraries.glob("libherd_core-*")
+    built = pathlib.Path(sys.argv[1]).parents[1] / "lib" / "libherd_cuda.so"
+    assert (libraries / built.name).exists() == built.exists(), built
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
     loaded = subprocess.run([sys.executable, "-c", LOADED, core], check=True, capture_output=True, text=True, env=environment).stdout
     for name in ("libherd_core-", "libsentencepiece_train-", "libsodium-"):
