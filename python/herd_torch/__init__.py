@@ -3,6 +3,7 @@
     import torch.distributed as dist
     dist.init_process_group("herd")        # DDP, FSDP2, DTensor and all of torch.distributed as ever
 
+Tensors may lie on the CPU or on GPUs, and on another device where herd has a driver for it ("cpu:herd,NAME:herd").
 PyTorch finds the backend by the entry point that the wheel installs; `import herd_torch` registers it, too. The guide
 is docs/guide/pytorch.md.
 """
@@ -65,7 +66,7 @@ def register() -> None:
     Loads no library: the first process group does. So `import torch` neither fails nor gets slower.
     """
     if dist.is_available() and not hasattr(dist.Backend, "HERD"):
-        dist.Backend.register_backend("herd", _create, extended_api=True, devices=("cpu",))
+        dist.Backend.register_backend("herd", _create, extended_api=True, devices=("cpu", "cuda"))
         _launchers.register()
 
 

@@ -3,6 +3,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +13,7 @@
 
 #include "errors.h"
 #include "future_executor.h"
+#include "herd/bridge/device_stream.h"
 #include "interrupt.h"
 
 namespace herd::pytorch {
@@ -62,8 +65,12 @@ void run_when_done(const std::shared_ptr<Operation>& operation, std::function<vo
 }
 
 BackendWork::BackendWork(std::string who, int rank, c10d::OpType type, const char* title, uint64_t sequence,
-                         Tensors outputs, const std::optional<Tensors>& inputs)
-    : c10d::Work(rank, type, title, inputs), who_(std::move(who)), sequence_(sequence), outputs_(std::move(outputs)) {}
+                         Tensors outputs, const std::optional<Tensors>& inputs, std::optional<c10::Stream> stream)
+    : c10d::Work(rank, type, title, inputs),
+      who_(std::move(who)),
+      sequence_(sequence),
+      outputs_(std::move(outputs)),
+      stream_(stream) {}
 
 BackendWork::~BackendWork() {
   try {
@@ -90,12 +97,13 @@ void BackendWork::complete() {
   if (ended_) return;
   std::exception_ptr failure;
   try {
-    for (herd::Work& work : operation_->works) work.wait();
-    if (operation_->finish) {
-      const at::NoGradGuard no_grad;
-      const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      operation_->finish();
+    for (herd::Work& work : operation_->works) {
+      if (stream_)
+        work.hold(handle_of(*stream_));
+      else
+        work.wait();
     }
+    if (operation_->finish) run_finish();
   } catch (const Error& error) {
     failure = torch_error(error, who_);
   } catch (...) {
@@ -103,6 +111,29 @@ void BackendWork::complete() {
   }
   ended_ = true;
   finish(failure);
+}
+
+void BackendWork::run_finish() {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const c10::OptionalStreamGuard on(stream_);
+  operation_->finish();
+  if (!stream_) return;
+  const c10::impl::VirtualGuardImpl guard(stream_->device_type());
+  for (const at::Tensor& output : outputs_) {  // which may be of another stream's memory, and nobody may wait
+    if (output.has_storage()) guard.recordDataPtrOnStream(output.storage().data_ptr(), *stream_);
+  }
+  finished_.emplace(stream_->device_type());
+  finished_->record(*stream_);
+}
+
+void BackendWork::hold_current_stream() {
+  if (!stream_) return;
+  const c10::Stream current = c10::impl::VirtualGuardImpl(stream_->device_type()).getStream(stream_->device());
+  if (current == *stream_) return;
+  const std::lock_guard lock(ending_);
+  for (herd::Work& work : operation_->works) work.hold(handle_of(current));
+  if (finished_) finished_->block(current);
 }
 
 bool BackendWork::isCompleted() {
@@ -137,6 +168,7 @@ bool BackendWork::wait(std::chrono::milliseconds timeout) {
   }
   complete();
   if (auto failure = exception()) std::rethrow_exception(failure);
+  hold_current_stream();
   return true;
 }
 
@@ -148,13 +180,20 @@ int BackendWork::sourceRank() const {
 c10::intrusive_ptr<c10::ivalue::Future> BackendWork::getFuture() {
   const std::lock_guard lock(future_mutex_);
   if (future_) return future_;
-  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  const auto devices = stream_ ? std::vector<c10::Device>{stream_->device()} : std::vector<c10::Device>{};
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
   const auto mark = [this, future = future_] {
     complete();
-    if (auto failure = exception())
-      future->setErrorIfNeeded(failure);
-    else
-      future->markCompleted(c10::IValue(outputs_));
+    if (auto failure = exception()) return future->setErrorIfNeeded(failure);
+    // Callbacks come after what the current stream has so far: one from the pool has nothing but this operation.
+    std::optional<c10::Stream> from_pool;
+    if (stream_) {
+      const c10::impl::VirtualGuardImpl guard(stream_->device_type());
+      from_pool = guard.getStreamFromGlobalPool(stream_->device());
+    }
+    const c10::OptionalStreamGuard on(from_pool);
+    hold_current_stream();
+    future->markCompleted(c10::IValue(outputs_));
   };
   if (operation_->done())
     mark();

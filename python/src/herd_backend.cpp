@@ -2,6 +2,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 
 #include "c10d_store.h"
 #include "errors.h"
+#include "herd/bridge/device_stream.h"
 #include "interrupt.h"
 
 namespace herd::pytorch {
@@ -153,6 +155,19 @@ Tensors all_of(const std::vector<Tensors>& lists) {
   return all;
 }
 
+// Returns this thread's stream on the device of the tensors; none where they are on the CPU.
+std::optional<c10::Stream> current_stream_of(const Tensors& outputs, const std::optional<Tensors>& inputs) {
+  for (const Tensors* tensors : {&outputs, inputs ? &*inputs : nullptr}) {
+    if (tensors == nullptr) continue;
+    for (const at::Tensor& tensor : *tensors) {
+      if (!tensor.defined() || tensor.is_cpu()) continue;
+      device_with_driver(tensor);  // throws where herd has no driver for it
+      return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+    }
+  }
+  return std::nullopt;
+}
+
 // Has the operation copy `from` to `to` at its end, unless they are the same memory.
 void copy_at_end(Operation& operation, const at::Tensor& from, const at::Tensor& to) {
   if (from.is_alias_of(to) || to.numel() == 0) return;
@@ -209,6 +224,7 @@ HerdBackend::HerdBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
       communicator_ = std::shared_ptr<Communicator>(world_, &world_->communicator);
     }
   });
+  has_engine_ = communicator_->device().has_value();  // that of the world
   python::abort_waits_on_interrupt([] { abort_all_groups("Ctrl-C (SIGINT)"); });
   const std::lock_guard lock(registry().mutex);
   if (global_ranks.empty()) *current_world = world_;
@@ -271,6 +287,13 @@ std::shared_ptr<Communicator> HerdBackend::open_communicator() {
   return communicator_;
 }
 
+std::string HerdBackend::device_engine() {
+  return translated(who_, [&] {
+    const DeviceEngineChoice choice = communicator()->device_engine();
+    return std::string(comm::device_engine_name(choice.engine)) + ": " + choice.reason;
+  });
+}
+
 void HerdBackend::setTimeout(milliseconds timeout) {
   options_->timeout = timeout;
   translated(who_, [&] { communicator()->set_deadline(timeout); });
@@ -283,12 +306,21 @@ OpOptions HerdBackend::op_options(milliseconds timeout, std::string_view name) c
   return options;
 }
 
+void HerdBackend::choose_engine(Communicator& comm, const Call& call, c10::Device device) {
+  if (has_engine_ || c10d::isP2POp(call.type)) return;
+  const std::unique_lock lock(issuing_);
+  if (has_engine_) return;
+  comm.use_device(to_device(device));
+  has_engine_ = true;
+}
+
 // Makes the work of an operation that `start` issues. Where `start` throws after it has issued a part, that part keeps
 // its memory.
 template <typename Start>
 HerdBackend::WorkPtr HerdBackend::begin(const Call& call, const Start& start) {
-  auto work =
-      c10::make_intrusive<BackendWork>(who_, rank_, call.type, call.title, ++sequence_, call.outputs, call.inputs);
+  const auto stream = translated(who_, [&] { return current_stream_of(call.outputs, call.inputs); });
+  auto work = c10::make_intrusive<BackendWork>(who_, rank_, call.type, call.title, ++sequence_, call.outputs,
+                                               call.inputs, stream);
   auto operation = std::make_shared<Operation>();
   operation->is_receive = call.receives;
   translated(who_, [&] {
@@ -296,7 +328,9 @@ HerdBackend::WorkPtr HerdBackend::begin(const Call& call, const Start& start) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const python::MainThreadWait waits;  // where the call is not asynchronous
     try {
-      start(*communicator(), *operation);
+      const auto comm = communicator();
+      if (stream) choose_engine(*comm, call, stream->device());
+      start(*comm, *operation);
     } catch (...) {
       if (!operation->done()) run_when_done(operation, [] {});
       throw;

@@ -1,7 +1,10 @@
 // HerdBackend is the process group backend "herd" of PyTorch: c10d's operations over a herd::Communicator.
 // The groups of a process share one world, its connections and its progress thread, but each fails by itself.
 // An operation that is not asynchronous runs on the calling thread; others run on the progress thread.
-// Threads: any; operations of several threads run in the order in which they were issued.
+// Tensors may lie on the CPU, or on a device that herd has a driver for: what the current stream has so far comes
+// before the operation. A group's first collective on a device chooses how it moves bytes there
+// (Communicator::use_device()), so it waits for the other ranks, also where it is asynchronous. Threads: any;
+// operations of several threads run in the order in which they were issued.
 #pragma once
 
 #include <atomic>
@@ -70,6 +73,8 @@ class HerdBackend final : public c10d::Backend {
   c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
   void abort() override;
   std::shared_ptr<Communicator> open_communicator();  // null once closed
+  // Returns how collectives on a device move their bytes, and why: "staged: no nccl: ...; copies pass the host".
+  std::string device_engine();
   // Waits for what this rank still sends, then leaves the group. Later operations fail.
   void shutdown() override;
 
@@ -83,6 +88,7 @@ class HerdBackend final : public c10d::Backend {
   template <typename Start>
   WorkPtr issue_many(const Call& call, const Start& start);
   std::shared_ptr<Communicator> communicator();
+  void choose_engine(Communicator& comm, const Call& call, c10::Device device);
   void close();
   OpOptions op_options(std::chrono::milliseconds timeout, std::string_view name = {}) const;
   WorkPtr receive(Tensors& tensors, Rank from, int tag);
@@ -101,6 +107,7 @@ class HerdBackend final : public c10d::Backend {
   std::deque<std::weak_ptr<Operation>> pending_;
   // An operation of several of herd's holds it alone while it issues them, so that other threads' do not come between.
   std::shared_mutex issuing_;
+  std::atomic<bool> has_engine_{false};
 };
 
 // Fails the operations of every group of this process, on all ranks.

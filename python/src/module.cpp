@@ -32,7 +32,8 @@ PYBIND11_MODULE(HERD_MODULE, module) {
       .def("__deepcopy__",
            [](const Options& options, const py::dict&) { return c10::make_intrusive<Options>(options); });
   py::class_<HerdBackend, c10::intrusive_ptr<HerdBackend>, c10d::Backend>(module, "HerdBackend")
-      .def_property_readonly("options", &HerdBackend::getBackendOptions);
+      .def_property_readonly("options", &HerdBackend::getBackendOptions)
+      .def_property_readonly("device_engine", &HerdBackend::device_engine);
   module.def("create", &create, py::arg("group"), py::arg("options") = c10::intrusive_ptr<Options>(),
              py::call_guard<py::gil_scoped_release>());
   module.def("close_all_groups", &close_all_groups, py::call_guard<py::gil_scoped_release>());

@@ -2,23 +2,22 @@
 
 #include <string>
 
+#include "herd/base/device_driver.h"
 #include "herd/base/error.h"
+#include "herd/bridge/device_stream.h"
 #include "herd/memory/populate.h"
 
 namespace herd::pytorch {
 namespace {
 
-void check_dense(const at::Tensor& tensor) {
-  std::string what;
-  if (!tensor.defined())
-    what = "a tensor that is not defined";
-  else if (tensor.layout() != at::kStrided)
-    what = "a sparse tensor";
-  else if (!tensor.is_cpu())
-    what = "a tensor on " + tensor.device().str() + ": it serves tensors on the CPU";
-  else
-    return;
+[[noreturn]] void refuse(const std::string& what) {
   throw Error(Code::kBadConfig, "this operation of the backend \"herd\" can't take " + what);
+}
+
+void check_dense(const at::Tensor& tensor) {
+  if (!tensor.defined()) refuse("a tensor that is not defined");
+  if (tensor.layout() != at::kStrided) refuse("a sparse tensor");
+  device_with_driver(tensor);
 }
 
 int64_t num_elements(const Tensors& parts) {
@@ -44,8 +43,28 @@ at::Tensor adjacent(const Tensors& parts) {
 
 }  // namespace
 
+Device device_with_driver(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return {};
+  try {
+    const Device device = to_device(tensor.device());
+    device_driver(device.kind);  // throws where there is none
+    return device;
+  } catch (const Error& error) {
+    const std::string reason = error.message().substr(0, error.message().find('\n'));
+    const std::string name = c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true);
+    refuse("a tensor on " + tensor.device().str() +
+           ": it takes those on the CPU and on devices that herd has a driver " + "for, and " + reason +
+           "\n  fix: tensor.cpu(), or another backend for the device: init_process_group(\"cpu:herd," + name + ":" +
+           (tensor.is_cuda() ? "nccl" : "...") + "\")");
+  }
+}
+
 Buffer buffer_of(const at::Tensor& contiguous, bool reduces) {
   Buffer buffer;
+  if (!contiguous.is_cpu()) {
+    buffer.device = device_with_driver(contiguous);
+    buffer.stream = current_stream(contiguous.device());
+  }
   buffer.ptr = contiguous.numel() == 0 ? nullptr : contiguous.data_ptr();
   buffer.count = contiguous.numel();
   const auto is = [&](DType dtype) {
@@ -104,7 +123,7 @@ at::Tensor input_of(const at::Tensor& tensor) {
 at::Tensor output_of(const at::Tensor& tensor, bool makes_real) {
   check_dense(tensor);
   if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
-    if (makes_real) populate_untouched(tensor.data_ptr(), static_cast<int64_t>(tensor.nbytes()));
+    if (makes_real && tensor.is_cpu()) populate_untouched(tensor.data_ptr(), static_cast<int64_t>(tensor.nbytes()));
     return tensor;
   }
   return at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));

@@ -26,7 +26,7 @@ MOVED = REDUCED + COMPLEX + [torch.float8_e4m3fn]
 OP = dist.ReduceOp
 OPEN = 8  # asynchronous operations that a rank leaves open at a time
 
-options = argparse.Namespace(cases=300, seed=1)
+options = argparse.Namespace(cases=300, seed=1, device="cpu")
 
 
 def whole_numbers(shape, seed, high=4):
@@ -40,22 +40,27 @@ def given(shape, dtype, seed, high=4):
     return torch.complex(real, whole_numbers(shape, seed + 1, high).float()).to(dtype) if dtype in COMPLEX else real.to(dtype)
 
 
+def placed(tensor):
+    return tensor.to(options.device)
+
+
 def exact(dtype):
     """The type in which a value is made before it is cast: such a one can be multiplied and cut."""
     return dtype if dtype in COMPLEX else torch.float32
 
 
 def strided(tensor, kind):
-    """Returns a tensor of the same values with other strides."""
+    """Returns a tensor of the same values with other strides, on the device of the test."""
+    tensor = placed(tensor)
     if kind == "transposed" and tensor.dim() == 2:
         return tensor.t().contiguous().t()
     if kind == "gaps" and tensor.dim() > 0:
-        wide = torch.zeros((*tensor.shape[:-1], 2 * tensor.shape[-1] + 1), dtype=tensor.dtype)
+        wide = torch.zeros((*tensor.shape[:-1], 2 * tensor.shape[-1] + 1), dtype=tensor.dtype, device=tensor.device)
         view = wide[..., 1::2]
         view.copy_(tensor)
         return view
     if kind == "offset":
-        flat = torch.zeros(tensor.numel() + 3, dtype=tensor.dtype)
+        flat = torch.zeros(tensor.numel() + 3, dtype=tensor.dtype, device=tensor.device)
         view = flat[3:].view(tensor.shape)
         view.copy_(tensor)
         return view
@@ -63,6 +68,7 @@ def strided(tensor, kind):
 
 
 def same(a, b):
+    a, b = a.cpu(), b.cpu()
     if a.dtype == torch.float8_e4m3fn:
         a, b = a.view(torch.uint8), b.view(torch.uint8)
     assert a.shape == b.shape and torch.equal(a.contiguous(), b.contiguous()), (a, b)
@@ -296,13 +302,13 @@ def coalesced(c):
         xs = [c.layout(torch.zeros(whole).to(dtype), i % 2) for i, dtype in enumerate(dtypes)]
         with dist._coalescing_manager(group=c.group, async_ops=c.asynchronous) as manager:
             for x, every in zip(xs, small):
-                dist.all_gather_into_tensor(x, every[c.rank], group=c.group)
+                dist.all_gather_into_tensor(x, placed(every[c.rank]), group=c.group)
         wants = [torch.cat(every) for every in small]
     else:
         xs = [c.layout(torch.zeros(shape).to(dtype), i % 2) for i, dtype in enumerate(dtypes)]
         with dist._coalescing_manager(group=c.group, async_ops=c.asynchronous) as manager:
             for x, every in zip(xs, large):
-                dist.reduce_scatter_tensor(x, every[c.rank], group=c.group)
+                dist.reduce_scatter_tensor(x, placed(every[c.rank]), group=c.group)
         wants = [
             reduced(OP.SUM, every, dtype)[c.rank * shape[0] : (c.rank + 1) * shape[0]]
             for every, dtype in zip(large, dtypes)

@@ -38,25 +38,28 @@ def import_before_fork():
     assert len(os.listdir("/proc/self/task")) == 1, "a thread would be lost in the ranks"
 
 
-def _run_rank(body, rank, ranks, store, timeout, joined):
+def _run_rank(body, rank, ranks, store, timeout, joined, backend, prepare):
     faulthandler.register(signal.SIGUSR1)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
     torch.set_num_threads(1)
     torch.manual_seed(1)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank))
+    if prepare is not None:
+        prepare()
     if not joined:
         return body(rank, ranks)
     dist.init_process_group(
-        "herd", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=timeout)
+        backend, init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=timeout)
     )
     body(rank, ranks)
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def fork(body, ranks, timeout=30.0, within=120.0, joined=True):
+def fork(body, ranks, timeout=30.0, within=120.0, joined=True, backend="herd", prepare=None):
     """Runs body(rank, ranks) on each rank. Returns the exit statuses: negative where a signal ended the rank, None where
-    it still ran after `within` seconds and was killed. `timeout` is that of the process group, in seconds; there is none unless `joined`."""
+    it still ran after `within` seconds and was killed. `timeout` is that of the process group, in seconds; there is none unless `joined`.
+    `prepare` is called in each rank before it joins."""
     with tempfile.TemporaryDirectory() as folder:
         pids = []
         sys.stdout.flush()
@@ -65,7 +68,7 @@ def fork(body, ranks, timeout=30.0, within=120.0, joined=True):
             if pid == 0:
                 status = 1
                 try:
-                    _run_rank(body, rank, ranks, os.path.join(folder, "store"), timeout, joined)
+                    _run_rank(body, rank, ranks, os.path.join(folder, "store"), timeout, joined, backend, prepare)
                     status = 0
                 except SystemExit as exit:
                     status = exit.code or 0
