@@ -1,4 +1,4 @@
-"""Losses of the device in twenty-one meshes beside those of one CPU rank, and checkpoints between both."""
+"""Losses of the device in twenty-two meshes beside those of one CPU rank, and checkpoints between both."""
 import concurrent.futures
 
 from programs import CannotRun, Failed
@@ -19,6 +19,7 @@ MESHES = [
     ("dp 2, staged", 2, ["mesh.dp=2", "comm.device_engine=staged"]),
     ("tp 2, staged", 2, ["mesh.tp=2", "comm.device_engine=staged"]),
     ("dp 2, ZeRO-2", 2, ["mesh.dp=2", "strategy.zero=2"]),
+    ("dp 2, all as topk", 2, ["mesh.dp=2", "strategy.compression=topk", "strategy.compression_ratio=1"]),
     ("fsdp 2, ZeRO-3", 2, ["mesh.fsdp=2", "strategy.zero=3"]),
     ("tp 2", 2, ["mesh.tp=2"]),
     ("pp 2", 2, ["mesh.pp=2"]),

@@ -81,6 +81,7 @@ std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::Mod
   const double bytes = static_cast<double>(bytes_of(step, op.reads) + bytes_of(step, op.writes));
   const double elements =
       static_cast<double>(bytes_of_gradients(step, op.reads)) / static_cast<double>(size_of(model.gradient_dtype));
+  const bool beside_device = op.lane == Lane::kHost && calibration.host_link_bytes_per_us > 0;
   switch (op.kind) {
     case OpKind::kForward:
     case OpKind::kRecompute:
@@ -92,7 +93,6 @@ std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::Mod
     case OpKind::kBackwardWeight:
       return pass(model.blocks.at(static_cast<size_t>(op.block)).is_loss() ? OpKind::kLoss : OpKind::kBackward);
     case OpKind::kStep: {
-      const bool beside_device = op.lane == Lane::kHost && calibration.host_link_bytes_per_us > 0;
       const double measured_us = elements * calibration.update_us_per_element / calibration.threads;
       if (beside_device && measured_us > 0) return OpWork{.pass = {measured_us, 0}, .on_device = false};
       if (beside_device) return OpWork{.pass = host_link_work(bytes, calibration), .on_device = false};
@@ -106,6 +106,8 @@ std::optional<OpWork> work_of(const Program& step, const Op& op, const spec::Mod
       return copy_work(step, op, calibration);
     case OpKind::kEncode:
     case OpKind::kDecode:
+      if (beside_device) return OpWork{.pass = host_link_work(bytes, calibration), .on_device = false};
+      return OpWork{pass_work({}, bytes, calibration)};
     case OpKind::kAdd:
       return OpWork{pass_work({}, bytes, calibration)};
     case OpKind::kLoad:
@@ -351,9 +353,11 @@ class Simulator {
     (push ? meeting.arrivals : meeting.work).push_back(served_task);
   }
 
-  // Tells whether a collective moves weights in the hosts' memory, where devices have another.
+  // Tells whether a collective moves weights or gradients in the hosts' memory, where devices have another.
   bool moves_on_host(const Op& op) const {
-    const auto is_there = [](const Value& v) { return v.kind == ValueKind::kWeight && v.tier == Tier::kHost; };
+    const auto is_there = [](const Value& v) {
+      return (v.kind == ValueKind::kWeight || v.kind == ValueKind::kGradient) && v.tier == Tier::kHost;
+    };
     return calibration_.host_link_bytes_per_us > 0 && std::ranges::any_of(op.writes, is_there);
   }
 

@@ -103,7 +103,10 @@ class SlotAssignment {
       if (value.kind == ValueKind::kWeight && !value.placement.is_whole() && !info.persistent && !info.pooled &&
           on_device(value))
         info.slot = next_slot_++;
-      if (value.kind == ValueKind::kGradient && value.placement.is_whole() && on_device(value) && !is_pooled(value))
+      const bool is_encoded_on_host =
+          value.tier == Tier::kHost && keeps_residuals(value.codec) && lifetimes_.contains(value);
+      if (value.kind == ValueKind::kGradient && value.placement.is_whole() &&
+          (on_device(value) || is_encoded_on_host) && !is_pooled(value))
         info.slot = next_slot_++;
     }
   }

@@ -1,13 +1,12 @@
 #include "herd/runtime/encoded_gradients.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <utility>
 
 #include "herd/base/check.h"
-#include "herd/bridge/budget_allocator.h"
+#include "herd/bridge/host_memory.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/program/program_names.h"
 
@@ -28,7 +27,9 @@ EncodedGradients::EncodedGradients(const FlatParameters& parameters, const progr
     const bool push = op.kind == program::OpKind::kPush;
     if (!push && op.kind != program::OpKind::kAllReduce) continue;
     for (const program::Value& value : push ? op.reads : op.writes) {
-      if (!step.values.contains(program::residual(value.index)) || value.codec == program::Codec::kPlain) continue;
+      const bool is_kept = step.values.contains(in_tier(program::residual(value.index), value.tier));
+      if (!is_kept || value.codec == program::Codec::kPlain) continue;
+      tier_ = value.tier;
       push ? allocate_push(value.index, *served) : allocate_sum(value.index, op.axis, step);
       plain_bytes_ += 4 * parameters.group(value.index).elements();
     }
@@ -41,15 +42,11 @@ void EncodedGradients::allocate_sum(int index, int axis, const program::Program&
   int64_t num_exact = 0;
   for (const kernels::ElementRange& range : exact) num_exact += range.size();
   Group& group = groups_[index];
-  {
-    const MemoryLabelGuard label(MemoryLabel::kStates);
-    group.residual = at::zeros({parts.residual_elements()}, at::kFloat);
-    if (!parts.is_sparse()) group.incoming = at::empty({parts.incoming_bytes()}, at::kByte);
-  }
-  const MemoryLabelGuard label(MemoryLabel::kGradients);
-  group.message = at::empty({parts.is_sparse() ? 0 : parts.message_bytes()}, at::kByte);
-  if (parts.is_sparse()) group.incoming = at::empty({parts.incoming_bytes()}, at::kByte);
-  group.exact = at::empty({num_exact}, at::kFloat);
+  group.residual = allocate(parts.residual_elements(), at::kFloat, MemoryLabel::kStates);
+  group.incoming =
+      allocate(parts.incoming_bytes(), at::kByte, parts.is_sparse() ? MemoryLabel::kGradients : MemoryLabel::kStates);
+  group.message = allocate(parts.is_sparse() ? 0 : parts.message_bytes(), at::kByte, MemoryLabel::kGradients);
+  group.exact = allocate(num_exact, at::kFloat, MemoryLabel::kGradients);
   group.sum = std::make_unique<comm::EncodedSum>(
       parts, exact, step.mesh.index(axis, step.rank),
       comm::EncodedSum::Memory{span_of<float>(group.residual), span_of<uint8_t>(group.message),
@@ -61,27 +58,34 @@ void EncodedGradients::allocate_push(int index, const ServedParameters& served) 
   const int64_t key = served.key_of(index);
   const int64_t message_bytes = param_server::most_message_bytes(served.keys(), key, served.num_servers());
   Group& group = groups_[index];
-  {
-    const MemoryLabelGuard label(MemoryLabel::kStates);
-    group.residual = at::zeros({parameters_.group(index).elements()}, at::kFloat);
-  }
-  const MemoryLabelGuard label(MemoryLabel::kGradients);
-  group.message = at::empty({message_bytes}, at::kByte);
+  group.residual = allocate(parameters_.group(index).elements(), at::kFloat, MemoryLabel::kStates);
+  group.message = allocate(message_bytes, at::kByte, MemoryLabel::kGradients);
   group.push = std::make_unique<EncodedPush>(
       served.keys(), key, served.num_servers(),
       EncodedPush::Memory{span_of<float>(group.residual), span_of<std::byte>(group.message)});
   encoded_bytes_ += message_bytes;
 }
 
-std::span<float> EncodedGradients::gradient(int group) const {
-  const auto elements = static_cast<size_t>(parameters_.group(group).elements());
-  return span_of<float>(parameters_.memory(program::gradient(group))).first(elements);
+at::Tensor EncodedGradients::allocate(int64_t elements, at::ScalarType type, MemoryLabel label) const {
+  if (tier_ == program::Tier::kHost) return host_zeros(elements, type);
+  const MemoryLabelGuard guard(label);
+  return at::zeros({elements}, type);
+}
+
+at::Tensor EncodedGradients::gradient(int group, program::Tier tier) const {
+  return parameters_.memory(in_tier(program::gradient(group), tier)).narrow(0, 0, parameters_.group(group).elements());
+}
+
+std::span<float> EncodedGradients::gradient_to_encode(int group) const {
+  return span_of<float>(gradient(group, tier_));
 }
 
 void EncodedGradients::encode(int group, int64_t step) {
   if (is_warming_up(step)) return;
   const Group& own = groups_.at(group);
-  const kernels::EncodingLoss loss = own.push ? own.push->encode(gradient(group)) : own.sum->encode(gradient(group));
+  const std::span<const float> terms = gradient_to_encode(group);
+  const kernels::EncodingLoss loss = own.push ? own.push->encode(terms) : own.sum->encode(terms);
+  const std::lock_guard lock(mutex_);
   squares_ += loss.squares;
   lost_squares_ += loss.lost_squares;
 }
@@ -90,7 +94,7 @@ std::vector<Work> EncodedGradients::start_exchange(int group, int64_t step, Comm
                                                    const OpOptions& options) {
   if (!is_warming_up(step)) return groups_.at(group).sum->start_exchange(terms, gathers, {.name = options.name});
   std::vector<Work> works;
-  works.push_back(terms.all_reduce_async(gradient(group), options));
+  works.push_back(terms.all_reduce_async(gradient(group, program::Tier::kDevice), options));
   return works;
 }
 
@@ -99,7 +103,7 @@ const PushMessages* EncodedGradients::messages(int group, int64_t step) const {
 }
 
 void EncodedGradients::decode(int group, int64_t step) {
-  if (!is_warming_up(step)) groups_.at(group).sum->decode(gradient(group));
+  if (!is_warming_up(step)) groups_.at(group).sum->decode(gradient_to_encode(group));
 }
 
 std::vector<int> EncodedGradients::groups() const {
@@ -111,6 +115,7 @@ std::vector<int> EncodedGradients::groups() const {
 const at::Tensor& EncodedGradients::residual(int group) const { return groups_.at(group).residual; }
 
 double EncodedGradients::take_relative_error() {
+  const std::lock_guard lock(mutex_);
   const double squares = std::exchange(squares_, 0), lost = std::exchange(lost_squares_, 0);
   return squares > 0 ? std::sqrt(lost / squares) : 0;
 }

@@ -1,9 +1,12 @@
 // Holds what a rank needs to sum gradients in a codec that keeps what it loses (comm/encoded_sum.h), or to push them in
 // it to parameter servers (param_server/encoded_push.h): for each parameter group the residual, the encoded gradient,
-// and room to exchange it. The values e<group> and g<group> in the codec of the Program are this memory.
+// and room to exchange it. The values e<group> and g<group> in the codec of the Program are this memory. A device's
+// gradients are encoded on the host, of the copies that the Program has there.
 // In the first `warmup_steps` gradients are summed as they are: encode and decode do nothing, and the sum or the push
-// works on the plain gradient, which no other op touches before it ends.
-// Threads: one for encode and decode, one for exchange; the Program's hazards order them.
+// works on the plain gradient, the device's, which no other op touches before it ends. So fetches of gradients, which
+// follow decode, must do nothing, too.
+// Threads: one for encode and decode, one for exchange, which the Program's hazards order; take_relative_error() from
+// any.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,9 +14,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
+#include "herd/bridge/budget_allocator.h"
 #include "herd/comm/communicator.h"
 #include "herd/comm/encoded_sum.h"
 #include "herd/kernels/codec.h"
@@ -46,6 +51,7 @@ class EncodedGradients {
   // pushes.
   const PushMessages* messages(int group, int64_t step) const;
 
+  bool is_warming_up(int64_t step) const { return step < options_.warmup_steps; }
   std::vector<int> groups() const;
   const at::Tensor& residual(int group) const;  // fp32; zeros at first
 
@@ -62,13 +68,16 @@ class EncodedGradients {
   };
   void allocate_sum(int group, int axis, const program::Program& step);
   void allocate_push(int group, const ServedParameters& served);
-  bool is_warming_up(int64_t step) const { return step < options_.warmup_steps; }
-  std::span<float> gradient(int group) const;
+  at::Tensor allocate(int64_t elements, at::ScalarType type, MemoryLabel label) const;  // zeros
+  at::Tensor gradient(int group, program::Tier tier) const;
+  std::span<float> gradient_to_encode(int group) const;
 
   const FlatParameters& parameters_;
   Options options_;
+  program::Tier tier_ = program::Tier::kDevice;  // of what is encoded
   std::map<int, Group> groups_;
   int64_t plain_bytes_ = 0, encoded_bytes_ = 0;
+  std::mutex mutex_;  // guards the squares
   double squares_ = 0, lost_squares_ = 0;
 };
 

@@ -548,8 +548,11 @@ at::Tensor FlatParameters::own_weights(int group) const {
 }
 at::Tensor FlatParameters::own_gradient(int group) const { return own(ValueKind::kGradient, group); }
 at::Tensor FlatParameters::update_memory(ValueKind kind, int group, int number) const {
-  const at::Tensor host = memory(in_tier(own_value(kind, group, number), program::Tier::kHost));
-  return host.defined() ? host.narrow(0, 0, piece(group, number).size()) : own(kind, group);
+  const auto on_host = [&](ValueKind of) {
+    return memory(in_tier(own_value(of, group, number), program::Tier::kHost));
+  };
+  if (!on_host(ValueKind::kWeight).defined()) return own(kind, group);  // gradients may be there to be encoded
+  return on_host(kind).narrow(0, 0, piece(group, number).size());
 }
 at::Tensor FlatParameters::update_weights(int group, int piece) const {
   return update_memory(ValueKind::kWeight, group, piece);

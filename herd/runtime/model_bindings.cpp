@@ -196,7 +196,7 @@ BindingTable ModelBindings::table() {
     table[kind] = [this](const Op& op, int64_t step) { return reduce(op, step); };
   table[OpKind::kAllToAll] = [this](const Op& op, int64_t) { return exchange(op); };
   table[OpKind::kEvict] = without_event([this](const Op& op, int64_t) { evict(op); });
-  table[OpKind::kFetch] = without_event([this](const Op& op, int64_t) { fetch(op); });
+  table[OpKind::kFetch] = without_event([this](const Op& op, int64_t step) { fetch(op, step); });
   for (const OpKind kind : {OpKind::kEncode, OpKind::kDecode})
     table[kind] = without_event([this](const Op& op, int64_t step) { recode(op, step); });
   table[OpKind::kSend] = [this](const Op& op, int64_t) { return send(op); };
@@ -794,17 +794,22 @@ void ModelBindings::evict(const Op& op) {
   const int group = op.reads.at(0).index, piece = op.writes.at(0).tensor;
   const kernels::ElementRange range = parameters_.piece(group, piece);
   copy_over_link(parameters_.own_gradient(group).narrow(0, range.begin - parameters_.part(group).begin, range.size()),
-                 parameters_.update_gradient(group, piece));
+                 parameters_.memory(op.writes[0]).narrow(0, 0, range.size()));
 }
 
-// Copies weights from the host, or what the host will update from a file.
-void ModelBindings::fetch(const Op& op) {
+// Copies weights or a decoded gradient from the host, or what the host will update from a file.
+void ModelBindings::fetch(const Op& op, int64_t step) {
   if (op.lane == program::Lane::kIo) {
     parameters_.read_file(op.writes);
     return;
   }
   if (op.writes.at(0).kind == ValueKind::kActivation) return fetch_activation(op.writes[0]);
   const int group = op.writes.at(0).index;
+  if (op.writes[0].kind == ValueKind::kGradient) {
+    if (!options_.encoded->is_warming_up(step))
+      copy_over_link(parameters_.memory(op.reads.at(0)), parameters_.memory(op.writes[0]));
+    return;
+  }
   const bool is_whole = op.writes[0].placement.is_whole();
   const kernels::ElementRange range = parameters_.piece(group, op.reads.at(0).tensor);
   const int64_t elements = is_whole && op.reads[0].tensor == 0 ? parameters_.group(group).elements() : range.size();

@@ -192,7 +192,7 @@ class ModelBindings {
   // Sums gradients in a codec that keeps what it loses. Works between the messages, so it returns only in the midst.
   std::vector<Work> reduce_encoded(const program::Op& op, int64_t step, Communicator& comm);
   void evict(const program::Op& op);
-  void fetch(const program::Op& op);
+  void fetch(const program::Op& op, int64_t step);
   void evict_activation(const program::Value& value);
   void fetch_activation(const program::Value& value);
   // Returns the memory on the host of an activation as a tensor of the form that it has on the device.

@@ -4,7 +4,6 @@
 
 #include "herd/base/error.h"
 #include "herd/spec/chain_table.h"
-#include "herd/spec/layout.h"
 
 namespace herd::spec {
 
@@ -29,21 +28,6 @@ std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
     if (auto refused = unsupported(run, rule)) return refused;
   }
   return std::nullopt;
-}
-
-void refuse_on_device(const RunFile& run) {
-  static const std::vector<SupportedValues> rules = {{"strategy.compression", {"none", "bf16", "int8", "int4"}}};
-  const auto refuse = [](const Unsupported& refused) {
-    throw Error(Code::kBadConfig,
-                refused.setting + " works on CPUs alone so far\n  fix: " + refused.fix + ", or device.kind = \"cpu\"");
-  };
-  for (const SupportedValues& rule : rules) {
-    if (const auto refused = unsupported(run, rule)) refuse(*refused);
-  }
-  if (stated_zero_stage(run) >= 2) return;
-  if (auto refused = unsupported(run, {"strategy.compression", {"none", "bf16"}}))  // what encoding loses is kept
-    refuse({refused->setting + " with strategy.zero = " + std::to_string(run.strategy.zero),
-            refused->fix + ", or strategy.zero = 2"});
 }
 
 void refuse_transport(const RunFile& run, int num_hosts) {

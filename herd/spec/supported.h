@@ -28,9 +28,6 @@ std::optional<Unsupported> unsupported(const RunFile& run, const SupportedValues
 // Checks models and transports. strategies/techniques.h checks meshes and strategies.
 std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run);
 
-// Throws kBadConfig for what only ranks on CPUs can do.
-void refuse_on_device(const RunFile& run);
-
 // Throws kBadConfig where comm.transport asks for shared memory and the ranks are on several hosts.
 void refuse_transport(const RunFile& run, int num_hosts);
 

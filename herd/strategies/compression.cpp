@@ -14,8 +14,10 @@
 
 namespace herd::strategies {
 
+using program::Lane;
 using program::Op;
 using program::OpKind;
+using program::Tier;
 using program::Value;
 
 namespace {
@@ -81,11 +83,21 @@ class ReductionEncoder {
     ops_.push_back(std::move(op));
   }
 
+  // A device's gradients are encoded on the host, one by one, so that few copies of them lie there at a time.
   void add_encode(const std::vector<Value>& gradients, int num_ranks) {
-    Op encode{.kind = OpKind::kEncode, .reads = gradients, .writes = declare_encoded(gradients, num_ranks)};
+    if (codec_.tier == Tier::kDevice) return add_encode(Lane::kCompute, gradients, gradients, num_ranks);
+    for (const Value& value : gradients) {
+      ops_.push_back({.kind = OpKind::kEvict, .lane = Lane::kCopyOut, .reads = {value}, .writes = {on_host(value)}});
+      add_encode(Lane::kHost, {on_host(value)}, {value}, num_ranks);
+    }
+  }
+
+  // `plain` are `gradients` in the codec's tier.
+  void add_encode(Lane lane, const std::vector<Value>& plain, const std::vector<Value>& gradients, int num_ranks) {
+    Op encode{.kind = OpKind::kEncode, .lane = lane, .reads = plain, .writes = declare_encoded(gradients, num_ranks)};
     for (const Value& value : gradients) {
       if (!codec_.keeps_residuals()) break;
-      const Value kept = program::residual(value.index);
+      const Value kept = in_tier(program::residual(value.index), codec_.tier);
       step_.values[kept] = {.bytes = bytes_of(value, num_ranks).residual, .persistent = true};
       encode.reads.push_back(kept);
       encode.writes.push_back(kept);
@@ -93,16 +105,36 @@ class ReductionEncoder {
     ops_.push_back(std::move(encode));
   }
 
+  void add_decode(const std::vector<Value>& gradients) {
+    std::vector<Value> encoded = gradients;
+    for (Value& value : encoded) value = encoded_form(value);
+    if (codec_.tier == Tier::kDevice) {
+      ops_.push_back({.kind = OpKind::kDecode, .reads = std::move(encoded), .writes = gradients});
+      return;
+    }
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const Value host = on_host(gradients[i]);
+      ops_.push_back({.kind = OpKind::kDecode, .lane = Lane::kHost, .reads = {encoded[i]}, .writes = {host}});
+      ops_.push_back({.kind = OpKind::kFetch, .lane = Lane::kCopyIn, .reads = {host}, .writes = {gradients[i]}});
+    }
+  }
+
+  // Returns the plain gradient on the host, and adds it to the values of the step.
+  Value on_host(const Value& gradient) {
+    const Value host = in_tier(gradient, Tier::kHost);
+    step_.values[host] = {.bytes = step_.values.at(gradient).bytes, .pooled = true};
+    return host;
+  }
+
+  Value encoded_form(const Value& gradient) const { return in_tier(in_codec(gradient, codec_.form), codec_.tier); }
+
   // Adds any other op. Decodes all encoded sums before it if it reads one of them, or is the first update: whatever
   // needs the norm of all gradients comes in between.
   void add_other(Op op) {
     const auto is_encoded = [&](const Value& value) { return encoded_sums_.contains(value); };
     const bool updates = op.kind == OpKind::kStep && !encoded_sums_.empty();
     if (updates || std::ranges::any_of(op.reads, is_encoded)) {
-      const std::vector<Value> all(encoded_sums_.begin(), encoded_sums_.end());
-      std::vector<Value> encoded = all;
-      for (Value& value : encoded) value = in_codec(value, codec_.form);
-      ops_.push_back({.kind = OpKind::kDecode, .reads = std::move(encoded), .writes = all});
+      add_decode({encoded_sums_.begin(), encoded_sums_.end()});
       encoded_sums_.clear();
     }
     ops_.push_back(std::move(op));
@@ -113,7 +145,7 @@ class ReductionEncoder {
     for (Value& value : values) {
       program::ValueInfo info = step_.values.at(value);
       info.bytes = bytes_of(value, num_ranks).message;
-      value = in_codec(value, codec_.form);
+      value = encoded_form(value);
       step_.values[value] = info;
     }
     return values;

@@ -11,6 +11,8 @@
 //          4 + 4/n for the others. Vectors, such as norms and biases, and excluded parameters are summed in fp32.
 //          With parameter servers a rank encodes its gradient for them once (param_server/encoded_push.h): the servers
 //          sum what they decode, and no sum is encoded. So a rank keeps 4 bytes for each parameter.
+//          Where ranks compute on a device, all of this is the host's: each gradient is copied there before it is
+//          encoded, and its sum is copied back once it is decoded.
 // Gradients are decoded before the first op, other than a sum as above, that reads one. So reductions stay beside the
 // backward ops that follow them.
 // Source: torch.distributed's bf16_compress_hook has the arithmetic of bf16; comm/encoded_sum.h names the others'.

@@ -20,7 +20,7 @@ using program::ValueKind;
 
 namespace {
 
-bool is_update(const Op& op) { return op.lane == Lane::kHost; }
+bool is_update(const Op& op) { return op.kind == OpKind::kStep && op.lane == Lane::kHost; }
 
 // Moves each eviction of a gradient up to the op that completes it: the copy then runs beside backward, and no longer
 // waits for the norm.

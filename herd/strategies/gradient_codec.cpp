@@ -4,6 +4,7 @@
 
 #include "herd/base/check.h"
 #include "herd/program/program_names.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/frozen.h"
 
 namespace herd::strategies {
@@ -42,12 +43,14 @@ GradientCodec gradient_codec(const spec::RunFile& run, const std::vector<spec::P
   if (strategy.compression == "none") return {};
   const auto form = program::parse_codec(strategy.compression);
   HERD_CHECK(form.has_value(), "a codec of strategy.compression: " + strategy.compression);
+  const bool beside_device = spec::kernels_of(run) == spec::Kernels::kDevice && program::keeps_residuals(*form);
   spec::check_patterns("strategy.compression_exclude", groups, strategy.compression_exclude);
   return {.form = *form,
           .settings = {.kind = kind_of(*form, strategy.compression_levels == "quantiles"),
                        .ratio = strategy.compression_ratio},
           .exclude = strategy.compression_exclude,
-          .warmup_steps = strategy.compression_warmup};
+          .warmup_steps = strategy.compression_warmup,
+          .tier = beside_device ? program::Tier::kHost : program::Tier::kDevice};
 }
 
 }  // namespace herd::strategies

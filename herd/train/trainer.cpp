@@ -368,7 +368,6 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   const auto local_index = std::find(ranks_here.begin(), ranks_here.end(), comm.rank()) - ranks_here.begin();
   const program::Program& step = programs[static_cast<size_t>(local_index)];
   s.device = open_device(run.device.kind, static_cast<int>(local_index));
-  if (!s.device.is_cpu()) spec::refuse_on_device(run);
   DeviceMemory::count_on(s.device);
   s.model = s.source->make(run, table, step, s.device);
   s.flops_per_step = flops_of(step, table);

@@ -141,39 +141,5 @@ TEST(Layout, RefusesSharedMemoryBetweenHosts) {
   EXPECT_NO_THROW(refuse_transport(run, 2));
 }
 
-TEST(Layout, TakesOnADeviceWhatCpusDo) {
-  RunFile run;
-  run.data.packing = "documents", run.strategy.context = "ring", run.mesh.ep = 2;
-  EXPECT_NO_THROW(refuse_on_device(run));
-}
-
-// Sums of shards lose what encoding loses; elsewhere it is kept, which CPUs alone can do.
-TEST(Layout, RefusesOnADeviceCodecsThatKeepWhatTheyLose) {
-  RunFile run;
-  for (const std::string codec : {"int8", "int4", "topk"}) {
-    run.strategy.compression = codec;
-    for (const int zero : {0, 1}) {
-      run.strategy.zero = zero;
-      EXPECT_ERROR(refuse_on_device(run), Code::kBadConfig, "strategy.compression = \"" + codec + "\"",
-                   "works on CPUs alone so far", "fix: strategy.compression = \"none\" or \"bf16\"");
-    }
-  }
-  run.strategy.compression = "int8";
-  run.strategy.zero = 0;
-  EXPECT_ERROR(refuse_on_device(run), Code::kBadConfig, "with strategy.zero = 0 works", "or strategy.zero = 2");
-  for (const std::string codec : {"none", "bf16", "int8", "int4"}) {
-    run.strategy.compression = codec;
-    run.strategy.gather_codec = "int8";
-    for (const int zero : {2, 3}) {
-      run.strategy.zero = zero;
-      EXPECT_NO_THROW(refuse_on_device(run)) << codec << " " << zero;
-    }
-  }
-  run.strategy.compression = "topk";
-  EXPECT_ERROR(refuse_on_device(run), Code::kBadConfig, "strategy.compression = \"topk\" works on CPUs alone so far");
-  run.strategy = {.offload = "window", .direct_host = "embedding"};
-  EXPECT_NO_THROW(refuse_on_device(run));
-}
-
 }  // namespace
 }  // namespace herd::spec

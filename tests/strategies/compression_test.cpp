@@ -10,6 +10,7 @@
 
 #include "herd/kernels/encoded_parts.h"
 #include "herd/program/collective_message.h"
+#include "herd/program/memory_bound.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
 #include "tests/golden.h"
@@ -173,6 +174,62 @@ TEST(Compression, EncodesSumsOfContextRanks) {
   }
 }
 
+// Beside a device the host encodes, from copies of few gradients at a time. The device has no more than without the
+// codec.
+TEST(Compression, WithResidualsIsTheHostsBesideADevice) {
+  for (const std::string& codec : kWithResiduals) {
+    spec::RunFile run = compressed_run(2, 0, codec.c_str());
+    const Program on_cpu = steps_of(run, 2)[0];
+    run.device.kind = "cuda";
+    const auto steps = steps_of(run, 2);
+    run.strategy.compression = "none";
+    const auto plain = steps_of(run, 2);
+    using program::Tier;
+    EXPECT_EQ(peak_bound(steps[0], Tier::kDevice, steps).bytes, peak_bound(plain[0], Tier::kDevice, plain).bytes);
+    int64_t encoded = 0, encoded_on_cpu = 0, largest = 0;
+    for (const auto& [value, info] : steps[0].values) {
+      const bool is_kept = value.kind == ValueKind::kResidual || value.codec != Codec::kPlain;
+      EXPECT_TRUE(!is_kept || value.tier == Tier::kHost) << value_name(steps[0].mesh, value);
+      if (is_kept) encoded += info.bytes;
+      if (value.kind == ValueKind::kGradient && value.codec == Codec::kPlain && value.tier == Tier::kHost)
+        largest = std::max(largest, info.bytes);
+    }
+    for (const auto& [value, info] : on_cpu.values)
+      encoded_on_cpu += value.kind == ValueKind::kResidual || value.codec != Codec::kPlain ? info.bytes : 0;
+    EXPECT_EQ(encoded, encoded_on_cpu);
+    const int64_t on_host = peak_bound(steps[0], Tier::kHost, steps).bytes,
+                  before = peak_bound(plain[0], Tier::kHost, plain).bytes;
+    EXPECT_GT(on_host - before - encoded, 0);
+    EXPECT_LT(on_host - before - encoded, 3 * largest);
+  }
+}
+
+TEST(Compression, WithResidualsProvesBesideADevice) {
+  for (const std::string& codec : kWithResiduals) {
+    spec::RunFile run = compressed_run(2, 0, codec.c_str());
+    run.device.kind = "cuda";
+    for (const char* offload : {"none", "states", "nvme", "window"}) {
+      for (const double clip : {0, 1}) {
+        run.strategy.offload = offload, run.optimizer.clip = clip;
+        const auto steps = steps_of(run, 2);
+        EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+        run.strategy.delayed_update = offload == std::string("states") || offload == std::string("nvme");
+        steps_of(run, 2);
+        run.strategy.delayed_update = false;
+      }
+    }
+    run.strategy.offload = "none", run.model.tie_embeddings = true;
+    for (const auto& [pp, tp] : {std::pair(2, 1), std::pair(1, 2), std::pair(2, 2)}) {
+      run.mesh.pp = pp, run.mesh.tp = tp;
+      steps_of(run, 2 * pp * tp);
+    }
+  }
+  spec::RunFile run = compressed_run(2, 0, "topk");
+  run.device.kind = "cuda";
+  testing_support::expect_golden("tests/strategies/golden/compression_topk_device_dp2.txt",
+                                 to_text(steps_of(run, 2)[0]));
+}
+
 // Of a group of m elements, x of them exact, among n ranks: the message, and what stays from step to step.
 TEST(Compression, WithResidualsHasTheBytesOfItsEquation) {
   const int n = 2;
@@ -259,6 +316,34 @@ TEST(Compression, MutantsOfResidualsAreFound) {
     }
     return true;
   });
+}
+
+TEST(Compression, MutantsOfCopiesBesideADeviceAreFound) {
+  spec::RunFile run = compressed_run(2, 0, "int8");
+  run.device.kind = "cuda";
+  const auto steps = steps_of(run, 2);
+  const program::Expectation expected = expectation_of(run, 2);
+  ASSERT_EQ(first_finding(steps, expected), "");
+  std::map<OpKind, int> mutants;
+  for (size_t i = 0; i + 1 < steps[0].ops.size(); ++i) {
+    const Op& op = steps[0].ops[i];
+    const bool recodes = op.kind == OpKind::kEncode || op.kind == OpKind::kDecode;
+    if (!recodes && op.kind != OpKind::kEvict && op.kind != OpKind::kFetch) continue;
+    ++mutants[op.kind];
+    auto without = steps, late = steps;
+    for (Program& step : without) step.ops.erase(step.ops.begin() + static_cast<long>(i));
+    EXPECT_NE(first_finding(without, expected), "") << "left out: " << describe(steps[0], op);
+    if (op.kind == OpKind::kFetch) continue;
+    const auto reads_result = [&](const Op& other) {
+      return other.kind != OpKind::kRelease && std::ranges::count(other.reads, op.writes[0]) > 0;
+    };
+    for (Program& step : late) {
+      const auto reader = std::find_if(step.ops.begin() + static_cast<long>(i) + 1, step.ops.end(), reads_result);
+      std::iter_swap(step.ops.begin() + static_cast<long>(i), reader);
+    }
+    EXPECT_NE(first_finding(late, expected), "") << "after its reader: " << describe(steps[0], op);
+  }
+  EXPECT_EQ(mutants.size(), 4);
 }
 
 TEST(Compression, MutantsAreFound) {

@@ -67,7 +67,9 @@ std::vector<Case> llama() {
       {"llama_packed_tp2", {"data.packing=documents", "mesh.tp=2", "model.kv_heads=2"}, 2},
       {"llama_packed_ring", {"data.packing=documents", "mesh.cp=2", "strategy.context=ring"}, 2},
       {"llama_zero3", {"strategy.zero=3"}, 2},
-      {"llama_int8", {"strategy.zero=3", "strategy.gather_codec=int8", "strategy.compression=int8"}, 2}};
+      {"llama_int8", {"strategy.zero=3", "strategy.gather_codec=int8", "strategy.compression=int8"}, 2},
+      {"llama_topk", {"strategy.gradient_precision=fp32", "strategy.compression=topk"}, 2},
+      {"llama_int4", {"strategy.gradient_precision=fp32", "strategy.compression=int4"}, 2}};
   for (Case& one : cases) one.keys.insert(one.keys.begin(), model.begin(), model.end());
   return cases;
 }

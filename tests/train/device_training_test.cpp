@@ -63,6 +63,18 @@ const std::vector<std::string> kCodecsOfHosts = {"strategy.zero=3", "strategy.se
                                                  "mesh.ranks_per_host=2", "strategy.compression=int4",
                                                  "strategy.gather_codec=int8"};
 
+// Gradients in a codec that keeps what it loses, with what else the run has.
+std::vector<std::string> encoded(const std::string& codec, std::vector<std::string> more = {}) {
+  more.insert(more.end(), {"strategy.compression=" + codec, "train.batch=8", "train.micro_batch=2"});
+  if (codec == "topk") more.push_back("strategy.compression_ratio=0.2");
+  return more;
+}
+
+// The host updates, from gradients that it has encoded, while the next step computes.
+const std::vector<std::string> kDelayed = {"strategy.offload=states", "strategy.delayed_update=true"};
+const std::vector<std::string> kNoNorm = {"optimizer.clip=0", "health.check_finite=false"};
+const std::vector<std::string> kBf16 = {"strategy.precision=bf16", "strategy.gradient_precision=fp32"};
+
 constexpr int kSteps = 4;
 constexpr int kMoreSeeds = 8;
 
@@ -198,6 +210,25 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"packed_ring3", 3, packed(ring(3, llama({})))}),
     [](const auto& one) { return one.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(
+    Encoded, DeviceTraining,
+    testing::Values(Case{"topk", 2, encoded("topk")}, Case{"int8", 2, encoded("int8")},
+                    Case{"int4", 3, encoded("int4", {"strategy.compression_levels=quantiles"})},
+                    Case{"topk_exclude", 3, encoded("topk", {"strategy.compression_exclude=wte* h.0.*"})},
+                    Case{"topk_warmup", 2, encoded("topk", {"strategy.compression_warmup=2"})},
+                    Case{"int4_warmup", 2, encoded("int4", {"strategy.compression_warmup=2", "optimizer.clip=0.1"})},
+                    Case{"topk_bf16", 2, encoded("topk", kBf16)}, Case{"int8_bf16", 2, encoded("int8", kBf16)},
+                    Case{"int8_without_norm", 2, encoded("int8", kNoNorm)},
+                    Case{"topk_without_norm", 2, encoded("topk", kNoNorm)},
+                    Case{"int8_states_on_host", 2, encoded("int8", {"strategy.offload=states"})},
+                    Case{"topk_nvme", 2, encoded("topk", {"strategy.offload=nvme", "strategy.bucket=4096"})},
+                    Case{"int8_window", 2, encoded("int8", {"strategy.offload=window"})},
+                    Case{"topk_delayed", 2, encoded("topk", kDelayed)},
+                    Case{"int8_pp2", 4, encoded("int8", {"mesh.pp=2", "model.tie_embeddings=true"})},
+                    Case{"topk_tp2", 4, encoded("topk", {"mesh.tp=2"})},
+                    Case{"topk_ring2", 2, ring(2, llama({"strategy.compression=topk"}))}),
+    [](const auto& one) { return one.param.name; });
+
 TEST(DeviceSteps, HaveNoMemoryForWeightsThatTheyReadOnTheHost) {
   later::install(/*seed=*/3);
   spec::RunFile run = run_of({"", 1, llama({"strategy.offload=window", "strategy.direct_host=*"})});
@@ -294,11 +325,9 @@ Combination layout_drawn(uint64_t seed) {
   return c;
 }
 
-// Both run what the CPU's one rank is compared with elsewhere; top-k and residuals of int8 are the CPU's, as are
-// servers and priority.
+// Both run what the CPU's one rank is compared with elsewhere; servers and priority are the CPU's.
 spec::RunFile run_drawn(const Combination& c) {
   spec::RunFile run = drawn(c);
-  if (run.strategy.compression == "topk") run.strategy.compression = "bf16", run.strategy.compression_exclude = "none";
   run.strategy.sync = "all_reduce";
   run.strategy.schedule = "fifo";
   if (c.seed % 3 == 0) run.optimizer.momentum_precision = "bf16";
