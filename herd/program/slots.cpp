@@ -97,16 +97,15 @@ class SlotAssignment {
     return !info.persistent && (info.pooled || is_plain_whole(value, ValueKind::kWeight) || received_.contains(value));
   }
 
-  // Gives whole gradients outside the pool a slot each, and shards of weights that come and go.
+  // Gives whole gradients outside pools a slot each, and shards of weights that come and go.
   void give_own_slots() {
     for (auto& [value, info] : step_.values) {
       if (value.kind == ValueKind::kWeight && !value.placement.is_whole() && !info.persistent && !info.pooled &&
           on_device(value))
         info.slot = next_slot_++;
-      const bool is_encoded_on_host =
-          value.tier == Tier::kHost && keeps_residuals(value.codec) && lifetimes_.contains(value);
-      if (value.kind == ValueKind::kGradient && value.placement.is_whole() &&
-          (on_device(value) || is_encoded_on_host) && !is_pooled(value))
+      const bool on_host = value.tier == Tier::kHost && !info.persistent && lifetimes_.contains(value);
+      if (value.kind == ValueKind::kGradient && value.placement.is_whole() && (on_device(value) || on_host) &&
+          !is_pooled(value))
         info.slot = next_slot_++;
     }
   }

@@ -89,7 +89,8 @@ std::vector<Symbol> run_push(const Model& model, OpContext& context, ServedGroup
   const Op& op = context.op;
   const int group = op.reads[0].index;
   // In any codec: the encode has kept what it lost.
-  const bool fits = op.reads.size() == 1 && op.reads[0] == in_codec(gradient(group), op.reads[0].codec) &&
+  const bool fits = op.reads.size() == 1 &&
+                    op.reads[0] == in_tier(in_codec(gradient(group), op.reads[0].codec), op.reads[0].tier) &&
                     op.writes == std::vector<Value>{pushed(group)};
   if (!fits) context.wrong.push_back("must read one whole gradient, and write that it is pushed");
   check_servers(model, context);
@@ -111,7 +112,7 @@ std::vector<Symbol> run_pull(const Model& model, OpContext& context, ServedGroup
   const bool serves = model.expected().mesh.index(op.axis, context.rank) < model.expected().proof.num_servers;
   const size_t values = serves ? 2 : 1;
   const bool fits = op.reads.size() == values && op.writes.size() == values && op.reads[0] == pushed(group) &&
-                    op.writes[0] == weight(group);
+                    op.writes[0] == in_tier(weight(group), op.writes[0].tier);
   const bool keeps = !serves || (fits && op.reads[1].kind == ValueKind::kState && op.reads[1].index == group &&
                                  op.writes[1] == op.reads[1]);
   if (!fits || !keeps) {

@@ -109,7 +109,12 @@ LaneFactory cpu_lanes_of(const program::Program& step) {
 
 LaneFactory lanes_of(const program::Program& step, c10::Device device) {
   if (device.is_cpu()) return cpu_lanes_of(step);
-  return [device](program::Lane lane) {
+  std::set<program::Lane> served;  // their ops read and write the host's memory, so they wait for copies of the device
+  for (const program::Op& op : step.ops) {
+    if (is_served(op)) served.insert(op.lane);
+  }
+  return [device, served](program::Lane lane) {
+    if (served.contains(lane)) return thread_lane("herd-" + std::string(program::lane_name(lane)));
     switch (lane) {
       case program::Lane::kCompute:
         return device_inline_lane(device);

@@ -42,7 +42,8 @@ std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);
 // and for pushes and pulls.
 LaneFactory cpu_lanes_of(const program::Program& step);
 // Returns those of a step on a device: the calling thread's stream for compute, threads with streams of their own for
-// the rest, plain threads for the host's arithmetic and files. On the CPU they are those of cpu_lanes_of().
+// the rest, plain threads for the host's arithmetic, files, pushes and pulls. On the CPU they are those of
+// cpu_lanes_of().
 LaneFactory lanes_of(const program::Program& step, c10::Device device);
 
 // Functions that the threads of lanes call.

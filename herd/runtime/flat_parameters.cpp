@@ -179,6 +179,7 @@ void FlatParameters::make_arenas(const program::Program& step) {
     make({.kind = kind, .tier = program::Tier::kHost}, type_of(first, kind), 0);
   }
   make({ValueKind::kGradient, Codec::kBf16}, at::kBFloat16, kLineBytes);
+  make({ValueKind::kGradient, Codec::kBf16, program::Tier::kHost}, at::kBFloat16, 0);
   make({ValueKind::kWeight, kWeightCodec}, at::kByte, kLineBytes);
   for (const Codec codec : {Codec::kInt8, Codec::kInt4}) make({ValueKind::kGradient, codec}, at::kByte, kLineBytes);
   for (const ValueKind kind : {ValueKind::kState, ValueKind::kActivation})

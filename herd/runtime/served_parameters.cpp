@@ -33,6 +33,7 @@ ServedParameters::ServedParameters(const FlatParameters& parameters, const progr
     : parameters_(parameters),
       options_(options),
       share_(parameters.groups(), step, options, step.rank),
+      tier_(std::ranges::find(step.ops, program::OpKind::kPush, &program::Op::kind)->reads.at(0).tier),
       rank_(step.rank),
       calls_(static_cast<size_t>(share_.keys().size())) {}
 
@@ -53,7 +54,7 @@ void ServedParameters::start(Communicator& comm, const Communicator& world, int6
 
 std::span<float> ServedParameters::memory_of(int64_t key, const program::Value& value) const {
   const kernels::ElementRange range = share_.elements_of(key);
-  return floats_of(parameters_.memory(value), range.end).subspan(static_cast<size_t>(range.begin));
+  return floats_of(parameters_.memory(in_tier(value, tier_)), range.end).subspan(static_cast<size_t>(range.begin));
 }
 
 std::span<const float> ServedParameters::weights_of(int64_t key, int64_t first, int64_t count) const {
@@ -91,7 +92,8 @@ void ServedParameters::push_encoded(int group, int64_t step, const PushMessages&
 }
 
 void ServedParameters::push_bf16(int group, int64_t step) {
-  const at::Tensor encoded = parameters_.memory(in_codec(program::gradient(group), program::Codec::kBf16));
+  const at::Tensor encoded =
+      parameters_.memory(in_tier(in_codec(program::gradient(group), program::Codec::kBf16), tier_));
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(encoded.const_data_ptr()), encoded.nbytes());
   push_encoded(group, step, param_server::cut_message(keys(), key_of(group), num_servers(), bytes));
 }
@@ -120,6 +122,10 @@ void ServedParameters::pull_key(int64_t key) {
 
 void ServedParameters::pull_all() {
   for (int64_t key = 0; key < keys().size(); ++key) pull_key(key);
+  for (int group = 0; tier_ == program::Tier::kHost && group < parameters_.num_groups(); ++group) {
+    if (!share_.has_group(group)) continue;
+    parameters_.memory(program::weight(group)).copy_(parameters_.memory(in_tier(program::weight(group), tier_)));
+  }
 }
 
 int64_t ServedParameters::num_lost() const {

@@ -1,7 +1,8 @@
 // Holds what a rank needs to train with parameter servers (param_server/parameter_server.h), for ops kPush and kPull:
 // a client, and on the first ranks a server in a thread of its own, which updates this rank's share of all elements,
 // unless ranks of their own serve. The values p<group> and s<group> of the Program are the server's memory, on the
-// host. Threads: push() and pull() from any, at once; abort() from any; the rest from one.
+// host. A device's gradients and weights are pushed from, and pulled into, the copies that the Program has on the host.
+// Threads: push() and pull() from any, at once; abort() from any; the rest from one.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,8 @@ class ServedParameters {
              const std::function<void(const std::string& name)>& meet = {});
   void start(Communicator& comm, int64_t updates_before) { start(comm, comm, updates_before); }
   // Pushes a part of the group's gradient, as an op names it, and asks for the weights that come of it, which arrive in
-  // the group's memory from then on. Returns once the gradient's memory may be written to. Throws kBadConfig for a
-  // gradient that is not finite. REQUIRES that nothing reads the group's weights until pull().
+  // the group's memory on the host from then on. Returns once the gradient's memory may be written to. Throws
+  // kBadConfig for a gradient that is not finite. REQUIRES that nothing reads the group's weights until pull().
   void push(int group, int part, int64_t step);
   // The same of an encoded gradient: `messages`, or its bf16 form. REQUIRES check_gradient() before it is encoded.
   void push_encoded(int group, int64_t step, const PushMessages& messages);
@@ -45,7 +46,7 @@ class ServedParameters {
   void check_gradient(int group, int64_t step) const;
   // Returns when the weights of the part have come. Throws as ServerClient, also what became of the push.
   void pull(int group, int part);
-  void pull_all();
+  void pull_all();  // to the device, too
   // Counts the workers that this rank's server has lost; the greatest number where it has no server.
   int64_t num_lost() const;
   // Tells whether ranks may be at different steps; each push is an update then.
@@ -71,7 +72,7 @@ class ServedParameters {
   };
   PushOptions push_options(int64_t step) const;
   // Elements of the key in the memory of its group's weights or gradient.
-  std::span<float> memory_of(int64_t key, const program::Value& value) const;
+  std::span<float> memory_of(int64_t key, const program::Value& value) const;  // on the host beside a device
   void check_finite(int64_t key, int64_t step) const;
   // Asks for the weights that come of a push. Returns once the gradient's memory may be written to.
   void pull_after(int64_t key, ServerCall push);
@@ -80,7 +81,8 @@ class ServedParameters {
   const FlatParameters& parameters_;
   Options options_;
   ServerShare share_;
-  Rank rank_;  // of this one
+  program::Tier tier_;  // of what is pushed and pulled
+  Rank rank_;           // of this one
   int64_t updates_before_ = 0;
   int64_t staleness_ = 0;                    // most of the pulls since the last report
   std::mutex mutex_;                         // guards staleness_

@@ -77,7 +77,10 @@ class ReductionEncoder {
   // Adds a push of what an op before it encodes. Servers decode it.
   void add_push(Op op) {
     if (!is_exact(op.reads[0])) {
-      add_encode(op.reads, step_.mesh.size(op.axis));
+      add_encode(codec_.tier == Tier::kDevice ? Lane::kCompute : Lane::kHost, op.reads, op.reads,
+                 step_.mesh.size(op.axis));
+      // In steps of the warm-up the push works on what is not encoded, which is to have no other in its place.
+      if (codec_.warmup_steps > 0) step_.values.at(op.reads[0]).pooled = false;
       op.reads = declare_encoded(op.reads, step_.mesh.size(op.axis));
     }
     ops_.push_back(std::move(op));
@@ -145,6 +148,7 @@ class ReductionEncoder {
     for (Value& value : values) {
       program::ValueInfo info = step_.values.at(value);
       info.bytes = bytes_of(value, num_ranks).message;
+      info.pooled = false;
       value = encoded_form(value);
       step_.values[value] = info;
     }

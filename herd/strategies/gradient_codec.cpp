@@ -43,7 +43,8 @@ GradientCodec gradient_codec(const spec::RunFile& run, const std::vector<spec::P
   if (strategy.compression == "none") return {};
   const auto form = program::parse_codec(strategy.compression);
   HERD_CHECK(form.has_value(), "a codec of strategy.compression: " + strategy.compression);
-  const bool beside_device = spec::kernels_of(run) == spec::Kernels::kDevice && program::keeps_residuals(*form);
+  const bool is_hosts = program::keeps_residuals(*form) || strategy.sync != "all_reduce";
+  const bool beside_device = spec::kernels_of(run) == spec::Kernels::kDevice && is_hosts;
   spec::check_patterns("strategy.compression_exclude", groups, strategy.compression_exclude);
   return {.form = *form,
           .settings = {.kind = kind_of(*form, strategy.compression_levels == "quantiles"),

@@ -19,7 +19,7 @@ struct GradientCodec {
   kernels::CodecSettings settings = {};
   std::string exclude = "none";  // patterns of parameters
   int64_t warmup_steps = 0;      // first steps in which gradients are summed as they are
-  // Where they are encoded: on the host beside a device, if the codec keeps what it loses.
+  // Where they are encoded: on the host beside a device, if the codec keeps what it loses or they are pushed.
   program::Tier tier = program::Tier::kDevice;
 
   // Tells whether the codec keeps what it loses for the next step. bf16, which loses little, does not.

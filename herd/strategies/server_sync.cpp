@@ -9,12 +9,15 @@
 #include "herd/base/units.h"
 #include "herd/program/build.h"
 #include "herd/program/program_names.h"
+#include "herd/spec/build_model_table.h"
 
 namespace herd::strategies {
 
+using program::Lane;
 using program::Op;
 using program::OpKind;
 using program::Program;
+using program::Tier;
 using program::Value;
 using program::ValueKind;
 
@@ -56,8 +59,6 @@ void check_run(const StepContext& step) {
          "mesh.pp = 1");
   refuse(step.layout.cp > 1, "mesh.cp = " + text(step.layout.cp),
          "ranks that share tokens would push parts of gradients", "mesh.cp = 1");
-  refuse(run.device.kind != "cpu" && run.device.kind != "auto", "device.kind = \"" + run.device.kind + "\"",
-         "gradients are pushed from the host's memory", "device.kind = \"cpu\"");
   refuse(run.strategy.servers > step.layout.data_ranks(), "strategy.servers = " + text(run.strategy.servers),
          "data ranks serve, and there are " + text(step.layout.data_ranks()), "strategy.servers = 0");
   refuse(run.strategy.precision != "fp32", "strategy.precision = \"" + run.strategy.precision + "\"",
@@ -122,35 +123,43 @@ Program ServerSync::rewrite(Program step) const {
       if (at != i) continue;
       // So the weights may come at any time from the push on.
       const Op& use = step.ops[i];
-      HERD_CHECK(use.lane == program::Lane::kCompute &&
+      HERD_CHECK(use.lane == Lane::kCompute &&
                      std::find(use.writes.begin(), use.writes.end(), program::gradient(group)) != use.writes.end(),
                  "no op uses a group's weights once its gradient is complete");
       const Value gradient = program::gradient(group), pushed = program::pushed(group), weight = program::weight(group);
-      const int64_t gradient_bytes = step.values.at(gradient).bytes;
+      const Value sent = in_tier(gradient, tier_), received = in_tier(weight, tier_);
+      const int64_t gradient_bytes = step.values.at(gradient).bytes, weight_bytes = step.values.at(weight).bytes;
+      if (tier_ == Tier::kHost) {
+        step.values[sent] = {.bytes = gradient_bytes, .pooled = true};
+        step.values[received] = {.bytes = weight_bytes, .persistent = true};  // it comes at any time from the push on
+        ops.push_back({.kind = OpKind::kEvict, .lane = Lane::kCopyOut, .reads = {gradient}, .writes = {sent}});
+      }
       step.values[pushed] = {.bytes = serves ? part_of(ranks * gradient_bytes) : 0, .persistent = true};
       ops.push_back({.kind = OpKind::kPush,
-                     .lane = program::Lane::kReduce,
-                     .reads = {gradient},
+                     .lane = Lane::kReduce,
+                     .reads = {sent},
                      .writes = {pushed},
                      .axis = axis_,
                      .servers = servers_.dedicated});
       Op pull{.kind = OpKind::kPull,
-              .lane = program::Lane::kGather,
+              .lane = Lane::kGather,
               .reads = {pushed},
-              .writes = {weight},
+              .writes = {received},
               .axis = axis_,
               .staleness = staleness_,
               .servers = servers_.dedicated};
       auto kept = step.values.extract(program::state(group));
       if (serves) {
-        const Value state = in_tier(placed(kept.key(), program::kWhole.shard_on(axis_)), program::Tier::kHost);
+        const Value state = in_tier(placed(kept.key(), program::kWhole.shard_on(axis_)), Tier::kHost);
         kept.key() = state;
-        kept.mapped().bytes = part_of(kept.mapped().bytes + step.values.at(weight).bytes);  // the servers' weights, too
+        kept.mapped().bytes = part_of(kept.mapped().bytes + weight_bytes);  // the servers' weights, too
         step.values.insert(std::move(kept));
         pull.reads.push_back(state);
         pull.writes.push_back(state);
       }
       ops.push_back(std::move(pull));
+      if (tier_ == Tier::kHost)
+        ops.push_back({.kind = OpKind::kFetch, .lane = Lane::kCopyIn, .reads = {received}, .writes = {weight}});
     }
   }
   step.ops = std::move(ops);
@@ -178,8 +187,10 @@ Technique server_sync_row() {
             if (!uses_servers(step.run, step.layout)) return nullptr;
             check_run(step);
             check_server_memory(step);
+            const bool beside_device = spec::kernels_of(step.run) == spec::Kernels::kDevice;
             return std::make_unique<ServerSync>(step.layout.data_axis, servers_of(step),
-                                                staleness(step.run, step.layout));
+                                                staleness(step.run, step.layout),
+                                                beside_device ? Tier::kHost : Tier::kDevice);
           },
           .extend_proof =
               [](const StepContext& step, program::Proof& proof) {

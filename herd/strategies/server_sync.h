@@ -8,6 +8,8 @@
 //   these are the 2(n-1)/n * M of an all-reduce.
 //   Encoded gradients (compression.h) take fewer bytes on their way; the servers decode each, and sum in fp32.
 //   On the host a server keeps 1/k of the weights and states, and 1/k of each rank's gradient.
+//   Beside a device a gradient is copied to the host before its push, and weights from it after their pull: M bytes of
+//   the host's memory for weights, and room for a few gradients.
 // Source: Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server", OSDI; staleness: Ho et al.
 // 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS.
 #pragma once
@@ -22,8 +24,10 @@ class ServerSync final : public Strategy {
     int on_axis = 0;    // ranks of the axis that serve, the first ones
     int dedicated = 0;  // ranks of their own, in place of those
   };
-  // `staleness` is in steps, or program::kNoBound.
-  ServerSync(int axis, Servers servers, int staleness = 0) : axis_(axis), servers_(servers), staleness_(staleness) {}
+  // `staleness` is in steps, or program::kNoBound. `tier` is what ranks push from and pull into: the host's memory
+  // beside a device.
+  ServerSync(int axis, Servers servers, int staleness = 0, program::Tier tier = program::Tier::kDevice)
+      : axis_(axis), servers_(servers), staleness_(staleness), tier_(tier) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
@@ -31,6 +35,7 @@ class ServerSync final : public Strategy {
   int axis_;
   Servers servers_;
   int staleness_;
+  program::Tier tier_;
 };
 
 // Counts the ranks that serve, on the data axis or of their own. REQUIRES uses_servers(run, layout).

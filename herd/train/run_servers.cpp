@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 
-#include "herd/base/error.h"
 #include "herd/strategies/gradient_codec.h"
 #include "herd/strategies/server_sync.h"
 #include "herd/train/run_codec.h"
@@ -65,11 +64,6 @@ std::unique_ptr<runtime::ServedParameters> served_parameters(const spec::RunFile
                                                              const program::Program& step,
                                                              const optim::LearningRate& rate) {
   if (!strategies::uses_servers(run, layout)) return nullptr;
-  if (!parameters.device().is_cpu())
-    throw Error(Code::kBadConfig, "strategy.sync = \"" + run.strategy.sync +
-                                      "\" does not go with a rank that computes on " + parameters.device().str() +
-                                      ": gradients are pushed from the host's memory\n  fix: device.kind = \"cpu\", or "
-                                      "strategy.sync = \"all_reduce\"");
   return std::make_unique<runtime::ServedParameters>(parameters, step,
                                                      served_options(run, table, layout, parameters.groups(), rate));
 }

@@ -69,6 +69,7 @@ std::vector<Case> llama() {
       {"llama_zero3", {"strategy.zero=3"}, 2},
       {"llama_int8", {"strategy.zero=3", "strategy.gather_codec=int8", "strategy.compression=int8"}, 2},
       {"llama_topk", {"strategy.gradient_precision=fp32", "strategy.compression=topk"}, 2},
+      {"llama_served", {"strategy.precision=fp32", "strategy.sync=server", "optimizer.clip=0"}, 2},
       {"llama_int4", {"strategy.gradient_precision=fp32", "strategy.compression=int4"}, 2}};
   for (Case& one : cases) one.keys.insert(one.keys.begin(), model.begin(), model.end());
   return cases;

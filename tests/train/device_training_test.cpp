@@ -133,6 +133,8 @@ void expect_trains_as_the_cpu(spec::RunFile run, int ranks, const std::vector<in
   const bool has_16_bits = run.strategy.precision != "fp32" || run.strategy.compression == "bf16";
   const double of_losses = has_16_bits ? 2e-3 : loses_in_int8(run) ? 1e-5 : 1e-6;
   const double of_norms = has_16_bits ? 3e-2 : 10 * of_losses;
+  const spec::Layout layout =
+      strategies::trainable_layout(run, ranks + static_cast<int>(run.strategy.dedicated_servers));
   CpuRuns cpu_runs(run, ranks, hosts);
   run.device.kind = "extension";
   for (const uint64_t seed : device_seeds()) {
@@ -142,7 +144,7 @@ void expect_trains_as_the_cpu(spec::RunFile run, int ranks, const std::vector<in
     EXPECT_EQ(overflows(device), overflows(cpu));
     for (size_t s = 0; s < cpu.losses.size(); ++s) {
       EXPECT_NEAR(device.losses[s], cpu.losses[s], of_losses * cpu.losses[s]) << "step " << s;
-      if (strategies::needs_norm(run, strategies::trainable_layout(run, ranks)) && std::isfinite(cpu.norms[s])) {
+      if (strategies::needs_norm(run, layout) && std::isfinite(cpu.norms[s])) {
         EXPECT_NEAR(device.norms[s], cpu.norms[s], of_norms * cpu.norms[s]) << "step " << s;
       }
     }
@@ -208,6 +210,22 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ring3", 3, ring(3, llama({"strategy.zero=3"}))},
         Case{"ring3_bf16", 3, ring(3, llama({"strategy.precision=bf16"}))},
         Case{"packed_ring3", 3, packed(ring(3, llama({})))}),
+    [](const auto& one) { return one.param.name; });
+
+// Servers that ranks push to, with what else the run has.
+std::vector<std::string> served(std::vector<std::string> more = {}) {
+  more.insert(more.end(), {"strategy.sync=server", "optimizer.clip=0", "train.batch=12", "train.micro_batch=2"});
+  return more;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Served, DeviceTraining,
+    testing::Values(Case{"all_ranks_serve", 2, served()}, Case{"one_serves", 3, served({"strategy.servers=1"})},
+                    Case{"dedicated", 3, served({"strategy.dedicated_servers=1"})},
+                    Case{"together", 2, served({"strategy.sync=server_async", "strategy.staleness=0"})},
+                    Case{"bf16", 2, served({"strategy.compression=bf16"})},
+                    Case{"int8_warmup", 2, served({"strategy.compression=int8", "strategy.compression_warmup=2"})},
+                    Case{"topk", 3, served({"strategy.compression=topk", "strategy.compression_exclude=wte*"})}),
     [](const auto& one) { return one.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -325,10 +343,9 @@ Combination layout_drawn(uint64_t seed) {
   return c;
 }
 
-// Both run what the CPU's one rank is compared with elsewhere; servers and priority are the CPU's.
+// Both run what the CPU's one rank is compared with elsewhere; priority is the CPU's.
 spec::RunFile run_drawn(const Combination& c) {
   spec::RunFile run = drawn(c);
-  run.strategy.sync = "all_reduce";
   run.strategy.schedule = "fifo";
   if (c.seed % 3 == 0) run.optimizer.momentum_precision = "bf16";
   return run;
