@@ -179,6 +179,7 @@ TEST(Compression, EncodesSumsOfContextRanks) {
 TEST(Compression, WithResidualsIsTheHostsBesideADevice) {
   for (const std::string& codec : kWithResiduals) {
     spec::RunFile run = compressed_run(2, 0, codec.c_str());
+    run.model.layers = 8;
     const Program on_cpu = steps_of(run, 2)[0];
     run.device.kind = "cuda";
     const auto steps = steps_of(run, 2);
@@ -200,7 +201,7 @@ TEST(Compression, WithResidualsIsTheHostsBesideADevice) {
     const int64_t on_host = peak_bound(steps[0], Tier::kHost, steps).bytes,
                   before = peak_bound(plain[0], Tier::kHost, plain).bytes;
     EXPECT_GT(on_host - before - encoded, 0);
-    EXPECT_LT(on_host - before - encoded, 3 * largest);
+    EXPECT_LT(on_host - before - encoded, 4 * largest);
   }
 }
 
