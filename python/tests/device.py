@@ -123,11 +123,29 @@ def inputs_live_until_the_operation_is_done(rank, ranks):
                     equal(part, 10 * number + source)
 
 
+def memory_of_another_stream_lives_until_results_are_copied(rank, ranks):
+    """The program polls for the end, then drops the tensor, of whose stream the copy to it is not."""
+    for number in range(20):
+        shape = (300 + 64 * number, 2)  # no other free memory has this size
+        x = filled(rank, *shape)
+        torch.accelerator.synchronize()
+        with torch.Stream(device=DEVICE):
+            work = dist.all_reduce(x[:, 0], async_op=True)
+            while not work.is_completed():
+                pass
+        del x, work
+        torch.accelerator.current_stream().synchronize()  # the memory would be free now
+        y = filled(7, *shape)
+        torch.accelerator.synchronize()
+        equal(y, 7)
+
+
 def callbacks_of_futures_come_after(rank, ranks):
     for kind in list(with_gaps(0)) * 10:
-        x = with_gaps(rank + 1)[kind]
-        busy()
-        future = dist.all_reduce(x, async_op=True).get_future()
+        with torch.Stream(device=DEVICE):
+            x = with_gaps(rank + 1)[kind]
+            busy()
+            future = dist.all_reduce(x, async_op=True).get_future()
         doubled = future.then(lambda f: f.value()[0] * 2)
         again = doubled.then(lambda f: _reduced(f.value() + 1))  # PowerSGD issues and waits in a callback, too
         y, z = doubled.wait(), again.wait()
@@ -293,7 +311,8 @@ options = argparse.Namespace(library="", cases=150, seed=1)
 CHECKS = {
     check.__name__: check
     for check in [
-        a_wait_holds_the_current_stream, inputs_live_until_the_operation_is_done, callbacks_of_futures_come_after,
+        a_wait_holds_the_current_stream, inputs_live_until_the_operation_is_done,
+        memory_of_another_stream_lives_until_results_are_copied, callbacks_of_futures_come_after,
         an_issue_does_not_wait, messages_are_exchanged, both_devices_share_a_group, objects_travel_on_the_device,
         collectives.every_type_is_reduced_or_refused, collectives.random_collectives, ddp_is_that_of_the_cpu,
         fsdp2_is_that_of_the_cpu, tensor_parallel_is_that_of_the_cpu, device_that_has_no_driver_is_refused,
