@@ -79,13 +79,15 @@ Converted convert(const ConvertOptions& options, FileSystem& files) {
   }
   const auto source = open_weights(options.source);
   if (source->run().model.kind == "chain") {
-    throw Error(Code::kBadConfig, options.source.string() +
-                                      " holds a chain, whose blocks are known to its program alone"
-                                      "\n  fix: herd checkpoint reshard, or model.weights in a run of that program");
+    throw Error(Code::kBadConfig,
+                options.source.string() +
+                    " holds a chain, whose blocks are known to its program alone"
+                    "\n  fix: herd checkpoint reshard --ranks 1, or model.weights in a run of that program");
   }
   std::error_code ignored;
-  if (std::filesystem::equivalent(options.source, options.out, ignored)) {
-    throw Error(Code::kBadConfig, "--out is the folder that is converted, " + options.source.string() +
+  if (std::filesystem::equivalent(source->path(), options.out, ignored) ||
+      std::filesystem::equivalent(options.source, options.out, ignored)) {
+    throw Error(Code::kBadConfig, "--out is the folder that is converted, " + options.out.string() +
                                       ", whose weights would be lost\n  fix: --out of another folder");
   }
   AtomicFolder folder(options.out, options.replace, files);

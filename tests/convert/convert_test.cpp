@@ -131,6 +131,10 @@ TEST(Convert, KeepsTheTokenizerOfAModelThatItReplaces_AndConvertsNoFolderIntoIts
   EXPECT_ERROR(convert({.source = root / "gpt2", .out = root / "gpt2/../gpt2", .replace = Replace::kModels}),
                Code::kBadConfig, "--out is the folder that is converted", "fix:");
   EXPECT_EQ(read_text(root / "gpt2/model.safetensors"), weights);
+  const auto whole = contents_of(checkpoint);
+  EXPECT_ERROR(convert({.source = root / "runs", .out = checkpoint, .replace = Replace::kModels}), Code::kBadConfig,
+               "--out is the folder that is converted", "fix:");
+  EXPECT_EQ(contents_of(checkpoint), whole) << "of a folder of checkpoints, the newest is converted";
   convert({.source = checkpoint, .out = root / "gpt2", .to = Format::kGpt2, .replace = Replace::kModels},
           unsynced_files());
   EXPECT_EQ(read_text(root / "gpt2/tokenizer.json"), "mine");
