@@ -89,9 +89,17 @@ std::vector<std::vector<ShardPiece>> shards_of(const Manifest& manifest, int ran
                 "no run has " + std::to_string(ranks) + " ranks\n  fix: --ranks 1 to " + std::to_string(kMostRanks));
   }
   std::vector<std::vector<ShardPiece>> shards(static_cast<size_t>(ranks));
-  if (ranks == 1 && manifest.config.empty()) {
+  const bool is_chain = !manifest.config.empty() && run_of(manifest).model.kind == "chain";
+  if (ranks == 1 && (manifest.config.empty() || is_chain)) {
     for (const auto& [name, tensor] : manifest.tensors) add_whole(name, tensor, shards[0]);
     return shards;
+  }
+  if (is_chain) {
+    throw Error(
+        Code::kBadConfig,
+        "the checkpoint holds a chain, whose blocks are known to its program alone, so how ranks would share "
+        "its tensors is not known\n  fix: --ranks 1, which puts all into one file; runs of that program load it "
+        "at any number of ranks");
   }
   const spec::RunFile run = run_of(manifest);
   const spec::ModelTable table = spec::model_table(run, 1);

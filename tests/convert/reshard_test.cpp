@@ -59,6 +59,20 @@ TEST(Reshard, PutsACheckpointWithoutARunFileIntoOneFileOnly) {
   EXPECT_EQ(bytes_of(root / "out", "count"), bytes_of(folder, "count"));
 }
 
+TEST(Reshard, PutsAChainIntoOneFileOnly) {
+  TemporaryFolder root;
+  const auto folder = save_numbers(root / "runs", 3);
+  Manifest of_chain = read_manifest(folder);
+  spec::RunFile run;
+  run.model.kind = "chain";
+  of_chain.config = spec::to_toml(run);
+  write_manifest(folder, of_chain, unsynced_files());
+  EXPECT_ERROR(reshard({.source = folder, .out = root / "out", .ranks = 2}, unsynced_files()), Code::kBadConfig,
+               "holds a chain", "fix: --ranks 1");
+  EXPECT_EQ(reshard({.source = folder, .out = root / "out", .ranks = 1}, unsynced_files()).files, 1);
+  EXPECT_EQ(load_numbers(root / "out"), load_numbers(folder));
+}
+
 TEST(Reshard, RefusesLayoutsThatThereCanNotBe) {
   TemporaryFolder root;
   const auto folder = save_model(root / "runs", small_run());
