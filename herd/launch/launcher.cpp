@@ -147,6 +147,7 @@ class Job {
   std::optional<int64_t> oom_before_;
   Clock::time_point failed_at_;
   int stop_signal_ = 0;
+  int log_failure_ = 0;  // why a rank's log lacks lines, an errno
   StopRequest stop_;
   std::optional<Clock::time_point> terminate_at_, kill_at_;
 };
@@ -366,7 +367,10 @@ int Job::attempt(int attempt_number) {
   guardian_.kill_members();
   if (stop_signal_) say(how_it_stopped());
   for (LocalRank& rank : ranks_) {
-    for (OutputStream& stream : rank.streams) stream.finish();
+    for (OutputStream& stream : rank.streams) {
+      stream.finish();
+      if (stream.log_failure() != 0) log_failure_ = stream.log_failure();
+    }
     if (rank.log >= 0) close(rank.log);
   }
   ranks_.clear();
@@ -378,9 +382,12 @@ bool Job::may_restart(int num_restarts) const { return num_restarts < options_.m
 
 int Job::finish_output(int status) {
   const int failure = console_.finish_output();
-  if (failure == 0) return status;
+  if (log_failure_ != 0)
+    say("lines are missing in the logs beside " + folder_.log_path(options_.node_rank * options_.ranks_per_node, 0) +
+        ", which can't be written: " + std::strerror(log_failure_));
+  if (failure == 0) return status == 0 && log_failure_ != 0 ? 1 : status;
   say("lines of the ranks are lost: the standard output can't be written: " + std::string(std::strerror(failure)) +
-      (folder_.logs()
+      (folder_.logs() && log_failure_ == 0
            ? "; the logs beside " + folder_.log_path(options_.node_rank * options_.ranks_per_node, 0) + " have them"
            : ""));
   return status == 0 ? 1 : status;

@@ -8,7 +8,7 @@
 
 namespace herd::launch {
 
-void write_all(int fd, const std::string& text) {
+int write_all(int fd, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
     const ssize_t wrote = write(fd, text.data() + done, text.size() - done);
     if (wrote > 0)
@@ -17,9 +17,10 @@ void write_all(int fd, const std::string& text) {
       pollfd writable = {fd, POLLOUT, 0};
       poll(&writable, 1, 100);
     } else if (errno != EINTR) {
-      return;  // nobody reads any more
+      return errno;
     }
   }
+  return 0;
 }
 
 OutputStream::OutputStream(int from_fd, Console& console, int console_stream, std::string prefix, int log_fd)
@@ -35,6 +36,7 @@ OutputStream::OutputStream(OutputStream&& other) noexcept
       console_stream_(other.console_stream_),
       prefix_(std::move(other.prefix_)),
       log_fd_(other.log_fd_),
+      log_failure_(other.log_failure_),
       pending_(std::move(other.pending_)) {}
 
 OutputStream::~OutputStream() {
@@ -53,7 +55,7 @@ void OutputStream::copy_available() {
       break;
     }
     const std::string text(bytes, static_cast<size_t>(count));
-    if (log_fd_ >= 0) write_all(log_fd_, text);
+    if (const int failure = log_fd_ >= 0 ? write_all(log_fd_, text) : 0; failure != 0) log_failure_ = failure;
     pending_ += text;
     write_lines(false);
   }

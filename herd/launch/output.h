@@ -23,6 +23,8 @@ class OutputStream {
   bool can_write() const { return console_->wants_more(console_stream_); }
   void copy_available();  // copies what is there, 1 MiB at most
   void finish();          // copies what is there, ends the last line, closes
+  // Returns why the log lacks something that was printed, an errno; 0 where it has all.
+  int log_failure() const { return log_failure_; }
 
  private:
   void write_lines(bool with_unfinished_line);
@@ -31,10 +33,11 @@ class OutputStream {
   int console_stream_;
   std::string prefix_;
   int log_fd_;
+  int log_failure_ = 0;
   std::string pending_;  // the line that has no end yet
 };
 
-// Writes all of `text`, and waits where the descriptor is full. An error ends it in silence: nobody reads any more.
-void write_all(int fd, const std::string& text);
+// Writes all of `text`, and waits where the descriptor is full. Returns 0, or the errno that ended it.
+int write_all(int fd, const std::string& text);
 
 }  // namespace herd::launch

@@ -307,6 +307,17 @@ TEST(HerdRun, AFullStandardOutputIsAnErrorAtTheEnd) {
   EXPECT_THAT(read.output(), AllOf(HasSubstr("a\n"), HasSubstr("status 0"), Not(HasSubstr("lost"))));
 }
 
+TEST(HerdRun, AFullLogIsAnErrorAtTheEnd) {
+  TemporaryFolder folder;
+  const std::string job_of = kHerd + " run -n 2 --log-dir " + folder.path().string();
+  ChildProcess job(
+      {"sh", "-c",  // files of at most 2 KiB: writing more fails as on a full disk
+       "trap '' XFSZ; ulimit -f 4; exec " + job_of + " sh -c 'for line in $(seq 1000); do echo $line; done'"});
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.output(), AllOf(HasSubstr("[1] 1000\n"), HasSubstr("lines are missing in the logs beside "),
+                                  HasSubstr("rank0.log, which can't be written: File too large")));
+}
+
 TEST(HerdRun, DoesNotHangWhenARankDiesBeforeItConnects) {
   const auto started = Clock::now();
   ChildProcess job(herd_run({"-n", "3"}, {kRank, "dies-before-it-connects"}));
