@@ -11,7 +11,7 @@ namespace herd::models {
 
 int64_t pick_token(const at::Tensor& logits, const GenerateOptions& options, double u) {
   const float* values = logits.const_data_ptr<float>();
-  const int64_t vocabulary = logits.numel();
+  const int64_t vocabulary = options.vocabulary == 0 ? logits.numel() : std::min(options.vocabulary, logits.numel());
   if (options.temperature == 0) return std::max_element(values, values + vocabulary) - values;
   std::vector<int64_t> order(static_cast<size_t>(vocabulary));
   std::iota(order.begin(), order.end(), 0);

@@ -101,6 +101,7 @@ void generate_text(Generation& generation, const Tokenizer& tokenizer, const con
   TextStream stream(tokenizer);
   show(stream.add(std::vector<int>(prompt.begin(), prompt.end())));
   models::GenerateOptions sample = options.sampling;
+  sample.vocabulary = tokenizer.vocabulary();  // that of a model may be larger
   sample.on_token = [&](int64_t id) {
     if (id == tokenizer.end_of_text() || ends.is_end(id)) return false;
     show(stream.add(static_cast<int>(id)));

@@ -22,6 +22,18 @@ TEST(PickToken, FollowsTheDistribution_AndItsCuts) {
   EXPECT_EQ(pick_token(logits, options, 0.999), 1);
 }
 
+TEST(PickToken, DrawsFromTheTokensThatHaveAText) {
+  const at::Tensor logits = at::log(at::tensor({0.1, 0.3, 0.6}, at::kFloat));
+  GenerateOptions options{.temperature = 0, .vocabulary = 2};
+  EXPECT_EQ(pick_token(logits, options, 0.5), 1);
+  options.temperature = 1;
+  EXPECT_EQ(pick_token(logits, options, 0.74), 1);
+  EXPECT_EQ(pick_token(logits, options, 0.76), 0);
+  EXPECT_EQ(pick_token(logits, options, 0.999), 0);
+  options.vocabulary = 4;
+  EXPECT_EQ(pick_token(logits, options, 0.5), 2);
+}
+
 TEST(DrawnForToken, IsKeyedBySeedAndNumber_AndLiesInTheUnitInterval) {
   std::set<double> all;
   for (uint64_t seed = 1; seed <= 3; ++seed) {
