@@ -174,7 +174,13 @@ class Candidates {
   std::optional<Candidate> build_candidate(spec::RunFile changed) const {
     // A run that this version can train gets no variant that it can't.
     if (not_built(run_).empty() && !not_built(changed).empty()) return std::nullopt;
-    Candidate out{.run = changed, .changes = differences(run_, changed), .layout = spec::resolve_mesh(changed, ranks_)};
+    Candidate out{.run = changed, .changes = differences(run_, changed), .layout = {}};
+    try {
+      out.layout = spec::resolve_mesh(changed, ranks_);
+    } catch (const Error& error) {
+      if (error.code() != Code::kBadConfig || out.changes.empty()) throw;
+      return std::nullopt;  // a step of more micro-batches than one may have
+    }
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
     const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
     for (const UnsetNumber& one : unset_numbers(changed, out.layout)) {
