@@ -26,6 +26,12 @@ bool spends_device_memory(const spec::RunFile& run, const spec::Layout& layout) 
   return zero_stage(run, layout) == 3 && !has_window(run);
 }
 
+// Groups that are kept whole are gathered exact (gather_codec.h). So with a codec "auto" keeps none: how fast the
+// machine is would change the losses.
+bool may_keep_whole(const spec::RunFile& run, const spec::Layout& layout) {
+  return spends_device_memory(run, layout) && run.strategy.gather_codec == "none";
+}
+
 }  // namespace
 
 std::set<int> kept_whole(const std::map<int, int>& gathers, int64_t count) {
@@ -101,7 +107,7 @@ Technique zero3_row() {
                             .value_if_inapplicable = kDefaultAhead,
                             .max_value = [](const spec::ModelTable&) { return kMostAhead; }},
                            {.key = "strategy.keep_whole",
-                            .applies = spends_device_memory,
+                            .applies = may_keep_whole,
                             .max_value =
                                 [](const spec::ModelTable& model) { return static_cast<int64_t>(model.groups.size()); },
                             .no_memory_without_budget = true}},
