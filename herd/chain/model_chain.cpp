@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <mutex>
 
 #include "herd/base/error.h"
 
@@ -21,6 +22,28 @@ std::pair<std::string, int> parse_reference(const std::string& text) {
   return {text.substr(0, colon), number};
 }
 
+using Make = std::function<std::shared_ptr<torch::nn::Module>()>;
+
+// Returns `make`, but for a module that it gave before and that is still there: two blocks, or the trace and the run,
+// would own its parameters.
+Make new_each_time(const std::string& block, Make make) {
+  struct Last {
+    std::mutex mutex;
+    std::weak_ptr<torch::nn::Module> module;
+  };
+  return [block, make = std::move(make), last = std::make_shared<Last>()] {
+    std::shared_ptr<torch::nn::Module> module = make();
+    std::lock_guard lock(last->mutex);
+    if (module != nullptr && module == last->module.lock()) {
+      throw Error(Code::kBadConfig, "the factory of block \"" + block +
+                                        "\" gives the same module again, whose parameters herd has taken already"
+                                        "\n  fix: a factory that builds its module inside, and anew in each call");
+    }
+    last->module = module;
+    return module;
+  };
+}
+
 }  // namespace
 
 const Chain::Block* Chain::find(const std::string& name) const {
@@ -36,6 +59,7 @@ Chain& Chain::append(Block block) {
                                       "\"\n  fix: another name");
   if (find(block.name) != nullptr)
     throw Error(Code::kBadConfig, "two blocks are named \"" + block.name + "\"\n  fix: another name for one of them");
+  if (block.make && block.module == block.name) block.make = new_each_time(block.name, std::move(block.make));
   blocks_.push_back(std::move(block));
   return *this;
 }

@@ -9,6 +9,7 @@
 namespace herd {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -53,6 +54,16 @@ TEST(Chain, SharesTheModuleOfAnEarlierBlock) {
           "head", {}, "words", [](torch::nn::LinearImpl& m, const Tensors& x) { return x[0].matmul(m.weight); });
   EXPECT_EQ(chain.blocks()[1].module, "words");
   EXPECT_NE(chain.blocks()[1].make(), nullptr);
+}
+
+TEST(Chain, RefusesAFactoryThatGivesOneModuleTwice) {
+  Chain chain;
+  const torch::nn::Linear made_outside(4, 4);
+  chain.add("outside", {"x"}, [made_outside] { return made_outside; }).add("inside", {}, linear);
+  const auto first = chain.blocks()[0].make(), other = chain.blocks()[1].make();
+  EXPECT_THAT(error_of([&] { chain.blocks()[0].make(); }),
+              AllOf(HasSubstr("block \"outside\" gives the same module again"), HasSubstr("fix: ")));
+  EXPECT_NE(chain.blocks()[1].make(), other);
 }
 
 TEST(Chain, RefusesNamesThatAreTakenOrNone_AndBlocksThatComeLater) {
