@@ -105,7 +105,9 @@ int run_command(int argc, char** argv) {
     const int status = app.exit(wrong, out, problems);
     std::fputs(herd::launch::fitted(herd::printable_lines(out.str()), width).c_str(), stdout);
     herd::launch::print_error(herd::printable_lines(problems.str()));
-    for (int i = 1; i < argc && status != 0; ++i) {
+    // An option whose value is wrong is one of the command's own.
+    const bool may_be_foreign = wrong.get_name() != "ValidationError" && wrong.get_name() != "ConversionError";
+    for (int i = 1; i < argc && status != 0 && may_be_foreign; ++i) {
       const std::string word = std::string(argv[i]).substr(0, std::string(argv[i]).find('='));
       const std::string ours = word.starts_with("--") ? herd::spec::key_for_foreign(word) : "";
       if (!ours.empty())

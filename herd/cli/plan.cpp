@@ -162,8 +162,10 @@ void add_plan_command(CLI::App& app) {
   command->footer(kPlanHelp);
   command->add_option("file", options->file, "run file, or the name of a known model");
   command->add_option("overrides", options->overrides, "section.key=value, as for herd train");
-  command->add_option("--ranks", options->ranks,
-                      "processes that train together; default: what [mesh] states, and more if that does not fit");
+  command
+      ->add_option("--ranks", options->ranks,
+                   "processes that train together; default: what [mesh] states, and more if that does not fit")
+      ->check(CLI::Range(1, 1'000'000));
   command->add_option(
       "--cluster", options->cluster,
       "file or name of the machines (docs/formats/cluster.md), or of a device, h200 or h200:100gbit; default: "

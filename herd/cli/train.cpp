@@ -36,7 +36,7 @@ void add_train_command(CLI::App& app) {
   train
       ->add_option("-n,--ranks", options->ranks,
                    "ranks on this machine; default: what [mesh] asks for, dp = 1 unless stated")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1'000'000));
   train
       ->add_option("--nnodes", options->num_nodes, "nodes of the job, each with a herd train of its own (see herd run)")
       ->capture_default_str();

@@ -9,6 +9,7 @@
 namespace herd::launch {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing_support::kHerd;
@@ -55,6 +56,24 @@ TEST(HerdHelp, AnswersOptionsOfOtherSystemsWithTheKey) {
   ChildProcess wrong({kHerd, "train", "run.toml", "--learning-rate=3"});
   EXPECT_EQ(wrong.wait(), 2);
   EXPECT_THAT(wrong.output(), HasSubstr("--learning-rate: herd has optimizer.lr, as section.key=value"));
+  ChildProcess value({kHerd, "checkpoint", "convert", "x", "--out", "y", "--dtype", "int8"});
+  EXPECT_EQ(value.wait(), 2);
+  EXPECT_THAT(value.output(),
+              AllOf(HasSubstr("--dtype: int8 not in {fp32,bf16,fp16}"), Not(HasSubstr("section.key=value"))));
+}
+
+TEST(HerdHelp, NamesTheRangeOfRanks) {
+  for (const char* ranks : {"0", "-3"}) {
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"train", "run.toml"}, {"plan", "gpt2"}, {"show", "layer", "gpt2"}}) {
+      std::vector<std::string> words = {kHerd};
+      words.insert(words.end(), command.begin(), command.end());
+      words.insert(words.end(), {"--ranks", ranks});
+      ChildProcess wrong(words);
+      EXPECT_EQ(wrong.wait(), 2);
+      EXPECT_THAT(wrong.output(), HasSubstr("not in range 1 to 1000000")) << command[0];
+    }
+  }
 }
 
 TEST(HerdHelp, ListsAFirstSession) {
