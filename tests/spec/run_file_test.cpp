@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -324,6 +325,20 @@ TEST(RunFile, IsARun_WhenTheFileIsEmpty) {
   const auto path = std::filesystem::temp_directory_path() / ("empty-" + std::to_string(getpid()) + ".toml");
   std::ofstream(path).close();
   EXPECT_EQ(parse_run_file(path.string()), parse_run_text("", "run.toml"));
+  std::filesystem::remove(path);
+}
+
+// The launcher would take what is in it, and ranks an empty run file.
+TEST(RunFile, IsNoPipe) {
+  const auto path = std::filesystem::temp_directory_path() / ("herd_run_pipe_" + std::to_string(getpid()));
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  try {
+    parse_run_file(path.string());
+    ADD_FAILURE() << "a pipe is read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kBadConfig);
+    EXPECT_THAT(error.message(), testing::AllOf(testing::HasSubstr("is a pipe"), testing::HasSubstr("fix: a file")));
+  }
   std::filesystem::remove(path);
 }
 
