@@ -18,10 +18,10 @@
 // layout. It may give more, which report() names.
 //   Losses of all layouts agree where modules draw nothing: a module's own dropout draws other numbers in another
 // layout, and the same ones when a block is recomputed or a run resumed.
-//   A factory may be called several times and on any rank. It must build the same module anew each time, or the run
-//   ends
-// with kBadConfig; torch's generator is seeded by the name of the block, so that initial weights don't depend on the
-// layout. Threads: one at a time.
+//   A factory may be called several times and on any rank. It must build the same module anew each time: the run ends
+// with kBadConfig where it gives one twice. torch's generator is seeded by the name of the block, so that initial
+// weights don't depend on the layout.
+// Threads: one at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
