@@ -110,10 +110,12 @@ void add_parity_command(CLI::App& app) {
   parity->add_option("--program", options->program,
                      "the program of a model of your own, as \"./own_model\", which gets FILE and the overrides");
   parity->add_option("--tolerance", options->loss_tolerance, "largest relative difference of a step's loss")
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   parity
       ->add_option("--weight-tolerance", options->weight_tolerance,
                    "largest difference of a final weight, relative to its tensor")
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   parity->add_flag("--keep", options->keep, "keep the folder with both runs");
   parity->callback([options] {

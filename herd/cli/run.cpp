@@ -74,6 +74,7 @@ void add_run_command(CLI::App& app) {
                   "machines that algorithms are chosen for: a file (docs/formats/topology.md), torus:4x4, mesh:4x4, "
                   "hosts:4x8 or racks:2x4x8; else what is found (or HERD_TOPOLOGY)");
   run->add_option("--grace", options->grace_s, "seconds from SIGINT, SIGTERM, SIGHUP or SIGUSR1 to SIGKILL")
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   run->add_option("--most-ranks", options->most_ranks,
                   "ranks that this node may start; default: as many as it has descriptors, memory and cores for");

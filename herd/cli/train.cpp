@@ -53,6 +53,7 @@ void add_train_command(CLI::App& app) {
   train
       ->add_option("--grace", options->grace_s,
                    "seconds that a step and its save have after a signal that asks for a stop, before SIGKILL")
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   train->footer([] { return spec::run_keys_help(); });
   train->callback([options] {

@@ -126,6 +126,14 @@ void check_same_type(const at::Tensor& a, const at::Tensor& b) {
                                                   c10::toString(b.scalar_type()));
 }
 
+// Each rank checks its own tensors alone. So what is uneven, which some ranks' own part would fit, all refuse.
+void check_whole(const at::Tensor& whole, const at::Tensor& part, int ranks, const char* what) {
+  require(whole.numel() == ranks * part.numel(),
+          std::string(what) + ": the whole has as many elements as the parts of all " + std::to_string(ranks) +
+              " ranks, but a part has " + std::to_string(part.numel()) + " and the whole " +
+              std::to_string(whole.numel()) + "\n  fix: tensors of one size on all ranks, or the form with lists");
+}
+
 // Returns the elements of each part as herd counts them; empty where all parts have the same.
 std::vector<int64_t> counts_of(const Tensors& parts) {
   std::vector<int64_t> counts;
@@ -528,6 +536,7 @@ HerdBackend::WorkPtr HerdBackend::_allgather_base(at::Tensor& output, at::Tensor
   return issue({OpType::_ALLGATHER_BASE, "herd:_all_gather_base", {output}, {{input}}, is_asynchronous(options)},
                [&](Communicator& comm, Operation& operation, bool later) {
                  check_same_type(input, output);
+                 check_whole(output, input, size_, "all_gather_into_tensor");
                  const at::Tensor in = input_of(input), out = output_of(output, !later);
                  operation.held = {in, out, output};
                  copy_at_end(operation, out, output);
@@ -577,6 +586,7 @@ HerdBackend::WorkPtr HerdBackend::allgather_into_tensor_coalesced(Tensors& outpu
                       Tensors ins, outs;
                       for (size_t i = 0; i < inputs.size(); ++i) {
                         check_same_type(inputs[i], outputs[i]);
+                        check_whole(outputs[i], inputs[i], size_, "all_gather_into_tensor");
                         ins.push_back(input_of(inputs[i]));
                         outs.push_back(output_of(outputs[i]));
                         copy_at_end(operation, outs[i], outputs[i]);
@@ -683,6 +693,7 @@ HerdBackend::WorkPtr HerdBackend::_reduce_scatter_base(at::Tensor& output, at::T
       {OpType::_REDUCE_SCATTER_BASE, "herd:_reduce_scatter_base", {output}, {{input}}, is_asynchronous(options)},
       [&](Communicator& comm, Operation& operation, bool later) {
         check_same_type(input, output);
+        check_whole(input, output, size_, "reduce_scatter_tensor");
         const at::Tensor in = input_of(input), out = output_of(output, !later);
         operation.held = {in, out};
         copy_at_end(operation, out, output);
@@ -708,6 +719,7 @@ HerdBackend::WorkPtr HerdBackend::reduce_scatter_tensor_coalesced(Tensors& outpu
         Tensors ins, outs;
         for (size_t i = 0; i < inputs.size(); ++i) {
           check_same_type(inputs[i], outputs[i]);
+          check_whole(inputs[i], outputs[i], size_, "reduce_scatter_tensor");
           ins.push_back(input_of(inputs[i]));
           outs.push_back(output_of(outputs[i]));
           copy_at_end(operation, outs[i], outputs[i]);

@@ -375,6 +375,24 @@ def every_type_is_reduced_or_refused(rank, ranks):
         raise AssertionError(f"{op} of {x.dtype} was accepted")
 
 
+def a_whole_that_the_ranks_do_not_divide_is_refused_by_all(rank, ranks):
+    """Some ranks' own part would fit: one that took it would wait for the others."""
+    whole = torch.zeros(2 * ranks + 1)
+    for call in [lambda: dist.all_gather_into_tensor(whole, torch.ones(2)),
+                 lambda: dist.reduce_scatter_tensor(torch.ones(2), whole)]:  # fmt: skip
+        if ranks == 1:
+            continue
+        try:
+            call()
+        except (dist.DistBackendError, ValueError, RuntimeError) as error:
+            assert f"parts of all {ranks} ranks" in str(error) and "fix:" in str(error), error
+        else:
+            raise AssertionError("it was accepted")
+    x = torch.ones(3)
+    dist.all_reduce(x)  # the group goes on
+    same(x, torch.full((3,), float(ranks)))
+
+
 def a_receive_from_any_rank_says_from_which(rank, ranks):
     if rank == 0:
         seen = set()
@@ -610,7 +628,8 @@ def monitored_barriers_pass(rank, ranks):
 CHECKS = {
     check.__name__: check
     for check in [
-        every_type_is_reduced_or_refused, a_receive_from_any_rank_says_from_which, futures_may_issue_and_wait,
+        every_type_is_reduced_or_refused, a_receive_from_any_rank_says_from_which,
+        a_whole_that_the_ranks_do_not_divide_is_refused_by_all, futures_may_issue_and_wait,
         the_profiler_sees_operations, a_premultiplied_sum_takes_a_tensor, coalesced_gathers_are_those_of_gloo,
         threads_issue_into_their_groups_and_one_for_all, a_wait_ends_in_time_and_the_operation_goes_on,
         other_threads_run_meanwhile, members_make_groups_among_themselves, sparse_gradients_are_summed, objects_travel,

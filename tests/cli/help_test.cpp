@@ -76,6 +76,19 @@ TEST(HerdHelp, NamesTheRangeOfRanks) {
   }
 }
 
+TEST(HerdHelp, RefusesNegativeSecondsAndTolerances) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"run", "--grace", "-5", "--", "true"},
+                                                {"train", "run.toml", "--grace", "-5"},
+                                                {"parity", "run.toml", "--a", "", "--b", "", "--tolerance", "-1"},
+                                                {"parity", "run.toml", "--a", "", "--b", "", "--weight-tolerance", "-1"}}) {
+    std::vector<std::string> command = {kHerd};
+    command.insert(command.end(), words.begin(), words.end());
+    ChildProcess wrong(command);
+    EXPECT_EQ(wrong.wait(), 2) << words[0];
+    EXPECT_THAT(wrong.output(), HasSubstr("not in range")) << words[0];
+  }
+}
+
 TEST(HerdHelp, ListsAFirstSession) {
   ChildProcess help({kHerd, "--help"}), of_one({kHerd, "explain", "--help"});
   EXPECT_EQ(help.wait(), 0);
