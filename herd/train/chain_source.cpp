@@ -54,11 +54,15 @@ class ChainReader {
   Tensors read(const std::vector<int64_t>& samples, at::ScalarType compute_type, int64_t& count,
                int64_t& tokens) const {
     const Batch batch = batch_of(samples);
+    if (batch.count < -1)
+      refuse("Batch::count is " + number(batch.count), "how many losses count, or -1 for one a sample");
     count = batch.count < 0 ? static_cast<int64_t>(samples.size()) : batch.count;
     Tensors out;
     for (const std::string& name : names_) {
       const auto found = std::ranges::find(batch.tensors, name, &std::pair<std::string, at::Tensor>::first);
       if (found == batch.tensors.end() || !found->second.defined()) refuse_missing(name, batch);
+      if (std::ranges::count(batch.tensors, name, &std::pair<std::string, at::Tensor>::first) > 1)
+        refuse("the batch has two tensors named \"" + name + "\"", "another name for one of them");
       const at::Tensor& tensor = found->second;
       if (tensor.dim() == 0 || tensor.size(0) != static_cast<int64_t>(samples.size()))
         throw Error(Code::kBadConfig,
@@ -222,6 +226,14 @@ class ChainSamples final : public Samples {
 };
 
 // Checks what a chain cannot be trained with.
+void check(const ChainData& data) {
+  for (const auto& [name, value] : {std::pair("samples", data.samples),
+                                    {"validation_samples", data.validation_samples},
+                                    {"read_ahead", int64_t{data.read_ahead}}}) {
+    if (value < 0) refuse(std::string("ChainData::") + name + " is " + number(value), "0 or more");
+  }
+}
+
 void check(const spec::RunFile& run) {
   spec::RunFile::Model given = run.model, none;
   given.frozen = none.frozen, given.weights = none.weights, given.kind = none.kind;
@@ -256,6 +268,7 @@ class ChainSource final : public ModelSource {
   ChainSource(const Chain& chain, const ChainData& data) : chain_(chain), data_(data) {}
 
   spec::RunFile complete(spec::RunFile run, Communicator& comm) const override {
+    check(data_);
     check(run);
     run.model.kind = "chain";
     run.model.context = 1;

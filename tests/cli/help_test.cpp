@@ -77,10 +77,11 @@ TEST(HerdHelp, NamesTheRangeOfRanks) {
 }
 
 TEST(HerdHelp, RefusesNegativeSecondsAndTolerances) {
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"run", "--grace", "-5", "--", "true"},
-                                                {"train", "run.toml", "--grace", "-5"},
-                                                {"parity", "run.toml", "--a", "", "--b", "", "--tolerance", "-1"},
-                                                {"parity", "run.toml", "--a", "", "--b", "", "--weight-tolerance", "-1"}}) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"run", "--grace", "-5", "--", "true"},
+        {"train", "run.toml", "--grace", "-5"},
+        {"parity", "run.toml", "--a", "", "--b", "", "--tolerance", "-1"},
+        {"parity", "run.toml", "--a", "", "--b", "", "--weight-tolerance", "-1"}}) {
     std::vector<std::string> command = {kHerd};
     command.insert(command.end(), words.begin(), words.end());
     ChildProcess wrong(command);

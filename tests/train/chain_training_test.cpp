@@ -430,6 +430,25 @@ TEST(ChainSource, RefusesRowsThatNobodyAskedFor) {
       testing::AllOf(testing::HasSubstr("block \"left\" reads, has 5 rows for"), testing::HasSubstr("fix: a row for")));
 }
 
+TEST(ChainSource, RefusesNegativeCounts_AndTwoTensorsOfOneName) {
+  ChainData negative = data_of();
+  negative.samples = -3;
+  EXPECT_THAT(refusal(branched_chain(), negative, run_file()),
+              testing::HasSubstr("ChainData::samples is -3\n  fix: 0"));
+  const auto changed = [](const auto& change) {
+    return ChainData{.read = [change](const std::vector<int64_t>& samples) {
+      Batch batch = data_of().read(samples);
+      change(batch);
+      return batch;
+    }};
+  };
+  EXPECT_THAT(refusal(branched_chain(), changed([](Batch& batch) { batch.count = -3; }), run_file()),
+              testing::HasSubstr("Batch::count is -3"));
+  EXPECT_THAT(
+      refusal(branched_chain(), changed([](Batch& batch) { batch.tensors.push_back(batch.tensors[0]); }), run_file()),
+      testing::HasSubstr("two tensors named \"points\""));
+}
+
 TEST(ChainSource, NamesBothCounts_WhereTheBatchStatesAnotherThanTheLossCounts) {
   check_counted(7, 1.0 / 7);
   try {
