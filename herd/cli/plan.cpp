@@ -23,6 +23,7 @@
 #include "herd/spec/build_model_table.h"
 #include "herd/storage/file_kind.h"
 #include "herd/strategies/priority.h"
+#include "herd/topology/topology.h"
 
 namespace herd::cli {
 namespace {
@@ -165,7 +166,7 @@ void add_plan_command(CLI::App& app) {
   command
       ->add_option("--ranks", options->ranks,
                    "processes that train together; default: what [mesh] states, and more if that does not fit")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(CLI::Range(1, kMaxRanks));
   command->add_option(
       "--cluster", options->cluster,
       "file or name of the machines (docs/formats/cluster.md), or of a device, h200 or h200:100gbit; default: "

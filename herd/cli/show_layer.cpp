@@ -10,6 +10,7 @@
 #include "herd/cli/write_file.h"
 #include "herd/draw/page.h"
 #include "herd/planner/layer_tensors.h"
+#include "herd/topology/topology.h"
 
 namespace herd::cli {
 
@@ -33,7 +34,7 @@ void add_show_layer_command(CLI::App& show) {
   command->add_option("file", options->file, "run file, or the name of a known model")->required();
   command->add_option("overrides", options->overrides, "section.key=value, as for herd train");
   command->add_option("--ranks", options->ranks, "processes that train together; default: what [mesh] states")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(CLI::Range(1, kMaxRanks));
   command->add_flag("--text", options->text, "a table; the default");
   command->add_option("--svg", options->svg, "write it as a picture");
   command->add_option("--html", options->html, "write it as a page");

@@ -25,6 +25,7 @@
 #include "herd/strategies/techniques.h"
 #include "herd/topology/load_topology.h"
 #include "herd/topology/presets.h"
+#include "herd/topology/topology.h"
 
 namespace herd::cli {
 
@@ -36,7 +37,7 @@ void add_train_command(CLI::App& app) {
   train
       ->add_option("-n,--ranks", options->ranks,
                    "ranks on this machine; default: what [mesh] asks for, dp = 1 unless stated")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(CLI::Range(1, kMaxRanks));
   train
       ->add_option("--nnodes", options->num_nodes, "nodes of the job, each with a herd train of its own (see herd run)")
       ->capture_default_str();

@@ -175,27 +175,22 @@ class Candidates {
     // A run that this version can train gets no variant that it can't.
     if (not_built(run_).empty() && !not_built(changed).empty()) return std::nullopt;
     Candidate out{.run = changed, .changes = differences(run_, changed), .layout = {}};
-    try {
-      out.layout = spec::resolve_mesh(changed, ranks_);
-    } catch (const Error& error) {
-      if (error.code() != Code::kBadConfig || out.changes.empty()) throw;
-      return std::nullopt;  // a step of more micro-batches than one may have
-    }
-    if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
-    const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
-    for (const UnsetNumber& one : unset_numbers(changed, out.layout)) {
-      const bool saves = one.number->saves_host_memory;
-      if (one.number->values == nullptr && (one.applies || !saves))
-        set_value(*one.key, changed, saves ? one.number->max_value(model) : static_cast<int64_t>(one.key->min));
-    }
     std::vector<program::Program> steps;
     try {
+      out.layout = spec::resolve_mesh(changed, ranks_);
+      if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
+      const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
+      for (const UnsetNumber& one : unset_numbers(changed, out.layout)) {
+        const bool saves = one.number->saves_host_memory;
+        if (one.number->values == nullptr && (one.applies || !saves))
+          set_value(*one.key, changed, saves ? one.number->max_value(model) : static_cast<int64_t>(one.key->min));
+      }
       out.layout = with_stage_cut(changed, model, std::move(out.layout), cluster_.device.kernels());
       steps = steps_of_stages(changed, model, out.layout);
     } catch (const Error& error) {
       const bool of_run = out.changes.empty();
       if (error.code() != Code::kBadConfig || of_run) throw;
-      return std::nullopt;  // the change conflicts with another setting of the run
+      return std::nullopt;  // the change conflicts with another setting, or makes too many micro-batches
     }
     out.device = max_bytes(steps, program::Tier::kDevice);
     out.host = max_bytes(steps, program::Tier::kHost);

@@ -373,8 +373,8 @@ void LayerMemory::route_backward(HeldBytes& held, Halves halves) const {
 void LayerMemory::own_experts_forward(HeldBytes& held) const {
   held.take(order_of_rows());
   run_experts(held);
-  const int64_t in_order_of_coming = rows_of_experts() * s_.D * s_.element;
-  held.take_briefly(std::max(in_order_of_coming, sums_of_tokens(rows_of_experts())));
+  const int64_t of_rows = rows_of_experts();
+  held.take_briefly(std::max(of_rows * s_.D * s_.element, sums_of_tokens(of_rows)));  // in the order in which they came
 }
 
 void LayerMemory::own_experts_backward(HeldBytes& held, Halves halves) const {

@@ -266,10 +266,8 @@ RunFile parse_run_text(std::string_view toml, const std::string& name, std::span
 RunFile parse_run_file(const std::string& path, std::span<const std::string> overrides, const FindModel& find_model) {
   std::error_code ignored;
   if (std::filesystem::is_fifo(path, ignored)) {  // a rank would read an empty run file, which is one, too
-    throw Error(Code::kBadConfig,
-                "the run file \"" + path +
-                    "\" is a pipe, and the launcher and every rank read it\n  fix: a file in place of "
-                    "the pipe");
+    throw Error(Code::kBadConfig, "the run file \"" + path + "\" is a pipe, and the launcher and every rank read it" +
+                                      "\n  fix: a file in place of the pipe");
   }
   std::ifstream file(path, std::ios::binary);
   const bool readable = file && !std::filesystem::is_directory(path, ignored);

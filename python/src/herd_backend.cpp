@@ -126,7 +126,8 @@ void check_same_type(const at::Tensor& a, const at::Tensor& b) {
                                                   c10::toString(b.scalar_type()));
 }
 
-// Each rank checks its own tensors alone. So what is uneven, which some ranks' own part would fit, all refuse.
+// A rank sees its own tensors alone. A whole that ranks can't divide evenly would fit the parts of some, which then
+// wait for the others, so all refuse it.
 void check_whole(const at::Tensor& whole, const at::Tensor& part, int ranks, const char* what) {
   require(whole.numel() == ranks * part.numel(),
           std::string(what) + ": the whole has as many elements as the parts of all " + std::to_string(ranks) +

@@ -53,7 +53,7 @@ Device device_with_driver(const at::Tensor& tensor) {
     const std::string reason = error.message().substr(0, error.message().find('\n'));
     const std::string name = c10::DeviceTypeName(tensor.device().type(), /*lower_case=*/true);
     refuse("a tensor on " + tensor.device().str() +
-           ": it takes those on the CPU and on devices that herd has a driver " + "for, and " + reason +
+           ": it takes those on the CPU and on devices that herd has a driver for, and " + reason +
            "\n  fix: tensor.cpu(), or another backend for the device: init_process_group(\"cpu:herd," + name + ":" +
            (tensor.is_cuda() ? "nccl" : "...") + "\")");
   }
