@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <utility>
 
 #include "herd/base/descriptor.h"
@@ -28,6 +29,7 @@
 #include "herd/launch/guardian.h"
 #include "herd/launch/keys.h"
 #include "herd/launch/output.h"
+#include "herd/launch/rank_log.h"
 #include "herd/launch/rank_process.h"
 #include "herd/launch/stop_request.h"
 #include "herd/net/address.h"
@@ -105,8 +107,8 @@ class Job {
  private:
   struct LocalRank {
     RankProcess process;
+    std::unique_ptr<RankLog> log;
     std::vector<OutputStream> streams;
-    int log = -1;
   };
   int run_attempts();
   int attempt(int attempt_number);
@@ -147,7 +149,8 @@ class Job {
   std::optional<int64_t> oom_before_;
   Clock::time_point failed_at_;
   int stop_signal_ = 0;
-  int log_failure_ = 0;  // why a rank's log lacks lines, an errno
+  bool logs_are_behind_ = false;  // so it was said
+  int log_failure_ = 0;           // why a rank's log lacks lines, an errno
   StopRequest stop_;
   std::optional<Clock::time_point> terminate_at_, kill_at_;
 };
@@ -196,10 +199,10 @@ void Job::start_ranks(int attempt_number) {
     std::error_code ignored;
     std::filesystem::remove(folder_.memory_table(rank), ignored);
     LocalRank local;
-    local.log = folder_.open_log(rank, attempt_number);
+    local.log = std::make_unique<RankLog>(folder_.open_log(rank, attempt_number));
     local.process = start_rank(rank, options_.command, variables(local_rank, attempt_number), guardian_.group());
-    local.streams.emplace_back(local.process.output, console_, STDOUT_FILENO, prefix, local.log);
-    local.streams.emplace_back(local.process.errors, console_, STDERR_FILENO, prefix, local.log);
+    local.streams.emplace_back(local.process.output, console_, STDOUT_FILENO, prefix, *local.log);
+    local.streams.emplace_back(local.process.errors, console_, STDERR_FILENO, prefix, *local.log);
     ranks_.push_back(std::move(local));
   }
 }
@@ -215,6 +218,10 @@ void Job::wait_and_pump() {
   for (LocalRank& rank : ranks_) {
     for (OutputStream& stream : rank.streams) {
       if (pumps(stream)) stream.copy_available();
+    }
+    if (const int failure = rank.log->failure(); failure != 0 && !std::exchange(logs_are_behind_, true)) {
+      say("the log " + folder_.log_path(rank.process.rank, attempt_number_) +
+          " can't be written: " + std::strerror(failure) + "; the job goes on, and what is printed is tried again");
     }
   }
 }
@@ -367,11 +374,8 @@ int Job::attempt(int attempt_number) {
   guardian_.kill_members();
   if (stop_signal_) say(how_it_stopped());
   for (LocalRank& rank : ranks_) {
-    for (OutputStream& stream : rank.streams) {
-      stream.finish();
-      if (stream.log_failure() != 0) log_failure_ = stream.log_failure();
-    }
-    if (rank.log >= 0) close(rank.log);
+    for (OutputStream& stream : rank.streams) stream.finish();
+    if (const int failure = rank.log->finish(); failure != 0) log_failure_ = failure;
   }
   ranks_.clear();
   if (!cause_.empty()) print_report(attempt_number);

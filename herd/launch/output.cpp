@@ -1,6 +1,5 @@
 #include "herd/launch/output.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,35 +7,15 @@
 
 namespace herd::launch {
 
-int write_all(int fd, const std::string& text) {
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t wrote = write(fd, text.data() + done, text.size() - done);
-    if (wrote > 0)
-      done += static_cast<size_t>(wrote);
-    else if (wrote < 0 && errno == EAGAIN) {
-      pollfd writable = {fd, POLLOUT, 0};
-      poll(&writable, 1, 100);
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
-}
-
-OutputStream::OutputStream(int from_fd, Console& console, int console_stream, std::string prefix, int log_fd)
-    : from_fd_(from_fd),
-      console_(&console),
-      console_stream_(console_stream),
-      prefix_(std::move(prefix)),
-      log_fd_(log_fd) {}
+OutputStream::OutputStream(int from_fd, Console& console, int console_stream, std::string prefix, RankLog& log)
+    : from_fd_(from_fd), console_(&console), console_stream_(console_stream), prefix_(std::move(prefix)), log_(&log) {}
 
 OutputStream::OutputStream(OutputStream&& other) noexcept
     : from_fd_(std::exchange(other.from_fd_, -1)),
       console_(other.console_),
       console_stream_(other.console_stream_),
       prefix_(std::move(other.prefix_)),
-      log_fd_(other.log_fd_),
-      log_failure_(other.log_failure_),
+      log_(other.log_),
       pending_(std::move(other.pending_)) {}
 
 OutputStream::~OutputStream() {
@@ -55,7 +34,7 @@ void OutputStream::copy_available() {
       break;
     }
     const std::string text(bytes, static_cast<size_t>(count));
-    if (const int failure = log_fd_ >= 0 ? write_all(log_fd_, text) : 0; failure != 0) log_failure_ = failure;
+    log_->append(text);
     pending_ += text;
     write_lines(false);
   }

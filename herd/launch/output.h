@@ -5,6 +5,7 @@
 #include <string>
 
 #include "herd/launch/console.h"
+#include "herd/launch/rank_log.h"
 
 namespace herd::launch {
 
@@ -12,8 +13,8 @@ namespace herd::launch {
 class OutputStream {
  public:
   // Copies from the descriptor `from_fd`, which is non-blocking and closed at its end, to a stream of the console,
-  // which it borrows. prefix "" = none; log_fd -1 = none (borrowed).
-  OutputStream(int from_fd, Console& console, int console_stream, std::string prefix, int log_fd);
+  // and to the rank's log, both borrowed. prefix "" = none.
+  OutputStream(int from_fd, Console& console, int console_stream, std::string prefix, RankLog& log);
   ~OutputStream();
   OutputStream(OutputStream&&) noexcept;
   OutputStream& operator=(OutputStream&&) = delete;
@@ -23,8 +24,6 @@ class OutputStream {
   bool can_write() const { return console_->wants_more(console_stream_); }
   void copy_available();  // copies what is there, 1 MiB at most
   void finish();          // copies what is there, ends the last line, closes
-  // Returns why the log lacks something that was printed, an errno; 0 where it has all.
-  int log_failure() const { return log_failure_; }
 
  private:
   void write_lines(bool with_unfinished_line);
@@ -32,12 +31,8 @@ class OutputStream {
   Console* console_;
   int console_stream_;
   std::string prefix_;
-  int log_fd_;
-  int log_failure_ = 0;
+  RankLog* log_;
   std::string pending_;  // the line that has no end yet
 };
-
-// Writes all of `text`, and waits where the descriptor is full. Returns 0, or the errno that ended it.
-int write_all(int fd, const std::string& text);
 
 }  // namespace herd::launch
