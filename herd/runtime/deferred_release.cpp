@@ -6,22 +6,37 @@
 
 namespace herd::runtime {
 
+bool DeferredRelease::release() {
+  if (done()) return true;
+  const std::lock_guard lock(mutex_);
+  if (job_ && std::all_of(after_.begin(), after_.end(), [](const EventPtr& event) { return event->held(); })) run_job();
+  return !job_;
+}
+
 bool DeferredRelease::done() const {
   const std::lock_guard lock(mutex_);
-  if (!job_) return true;
   if (!std::all_of(after_.begin(), after_.end(), [](const EventPtr& event) { return event->done(); })) return false;
   try {
     for (const EventPtr& event : after_) {
       event->wait();  // throws the error of the event
       ended_at_ = std::max(ended_at_, event->ended_at());
     }
-    job_();
+    if (job_) run_job();
   } catch (...) {
     error_ = std::current_exception();
   }
   job_ = nullptr;
   after_.clear();
   return true;
+}
+
+void DeferredRelease::run_job() const {
+  try {
+    job_();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  job_ = nullptr;
 }
 
 void DeferredRelease::wait() {

@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -25,9 +26,11 @@ std::unique_ptr<c10::Event> record(const c10::Stream& stream) {
   return event;
 }
 
-// Relates the device's clock to the host's.
+// Relates the device's clock to the host's, and knows the stream that computes: the current one of the thread that
+// makes a lane.
 struct Origin {
-  explicit Origin(const c10::Stream& stream) : event(record(stream)) {
+  explicit Origin(const c10::Stream& stream)
+      : compute_stream(current_stream_of(stream.device())), event(record(stream)) {
     event->synchronize();
     at = Clock::now();
   }
@@ -35,6 +38,7 @@ struct Origin {
     const std::chrono::duration<double, std::milli> elapsed(event->elapsedTime(later));
     return at + std::chrono::duration_cast<Clock::duration>(elapsed);
   }
+  const c10::Stream compute_stream;
   std::unique_ptr<c10::Event> event;
   Clock::time_point at;
 };
@@ -63,8 +67,11 @@ class DeviceJobEvent final : public Event {
     await_return();
     if (const auto earlier = previous(); earlier && !earlier->done()) earlier->hold();
     if (operation_) operation_->hold();
-    end_->block(current_stream_of(c10::Device(end_->device_type(), end_->device_index())));
+    const c10::Stream stream = current_stream_of(c10::Device(end_->device_type(), end_->device_index()));
+    end_->block(stream);
+    if (stream == origin_->compute_stream) note_held();
   }
+  bool held() const override { return is_held_ || (done() && !returned_with_error()); }
   std::optional<Clock::time_point> began_at() const override { return time_of(begin_); }
   Clock::time_point ended_at() const override {
     const auto at = time_of(end_);
@@ -101,6 +108,7 @@ class DeviceJobEvent final : public Event {
     }
     const std::lock_guard lock(mutex_);
     begin_ = std::move(begin), end_ = std::move(end);
+    is_held_ = !error && !operation && !previous_ && current_stream_of(device) == origin_->compute_stream;
     operation_ = std::move(operation);
     error_ = error;
     returned_at_ = Clock::now();
@@ -109,6 +117,12 @@ class DeviceJobEvent final : public Event {
   }
 
  private:
+  // The stream that computes waits for this job, and so for those before it.
+  void note_held() {
+    std::shared_ptr<DeviceJobEvent> earlier;
+    for (DeviceJobEvent* event = this; event != nullptr && !event->is_held_.exchange(true); event = earlier.get())
+      earlier = event->previous();
+  }
   void await_return() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return returned_; });
@@ -125,6 +139,7 @@ class DeviceJobEvent final : public Event {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::atomic<bool> is_held_ = false;
   bool returned_ = false;  // what follows, but for previous_, is written before it and not after
   std::unique_ptr<c10::Event> begin_, end_;
   EventPtr operation_;

@@ -180,10 +180,11 @@ struct Executor::State {
     return events;
   }
 
-  // Runs the deferred releases whose ops have ended. Returns whether others are left.
+  // Runs the deferred releases whose ops have ended, as the stream that computes sees it. Returns whether others are
+  // left.
   bool run_deferred_releases() {
     const std::lock_guard lock(deferred_releases_mutex);
-    std::erase_if(deferred_releases, [](const auto& deferred_release) { return deferred_release->done(); });
+    std::erase_if(deferred_releases, [](const auto& deferred_release) { return deferred_release->release(); });
     return !deferred_releases.empty();
   }
 
@@ -199,7 +200,7 @@ struct Executor::State {
       op_state.last_run = runs;
       {
         const std::lock_guard lock(deferred_releases_mutex);
-        if (!deferred_release->done()) deferred_releases.push_back(deferred_release);
+        if (!deferred_release->release()) deferred_releases.push_back(deferred_release);
       }
       hand_over_deferred_releases_of(op_state, step);
     }

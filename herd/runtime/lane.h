@@ -30,6 +30,9 @@ class Event {
   // Lets what this thread enqueues on its current stream from here on wait for the end of the job. Only the start of
   // the job is waited for where that is on a device too; else it is wait().
   virtual void hold() { wait(); }
+  // Tells whether the stream that computes waits for the end of the job, or is past it: what that stream does from here
+  // on comes after it. False where the job failed.
+  virtual bool held() const { return done(); }
   // Returns when the job itself began, where the device has noted it. REQUIRES done().
   virtual std::optional<Clock::time_point> began_at() const { return std::nullopt; }
   // Returns when the job itself ended, whenever that was observed, and however long jobs before it took. REQUIRES

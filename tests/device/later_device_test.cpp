@@ -12,6 +12,7 @@
 #include "herd/base/error.h"
 #include "herd/bridge/device_stream.h"
 #include "herd/kernels/device_kernels.h"
+#include "herd/runtime/device_lane.h"
 
 namespace herd::later {
 namespace {
@@ -183,6 +184,35 @@ TEST_F(LaterDevice, DrivesStreamsOfHerd) {
   EXPECT_THROW(driver.copy(&pageable, tensor.data_ptr(), 4, 0, stream), Error);
   driver.destroy_stream(0, stream);
   driver.free_host(host);
+}
+
+TEST_F(LaterDevice, RunsLanesOfHerd_WhoseJobsAreHeldOnceTheComputingStreamWaits) {
+  const auto compute = runtime::device_inline_lane(device());
+  const auto copies = runtime::device_thread_lane("copies", device());
+  const at::Tensor values = at::zeros({3}, options);
+  const auto adds = [&]() -> runtime::EventPtr {
+    values.add_(1);
+    return nullptr;
+  };
+  const runtime::EventPtr computed = compute->submit({}, adds);
+  EXPECT_TRUE(computed->held());
+  EXPECT_FALSE(computed->done());
+  const runtime::EventPtr first = copies->submit({computed}, adds), second = copies->submit({}, adds);
+  copies->drain();
+  const runtime::EventPtr third = copies->submit({compute->submit({}, adds)}, adds),
+                          last = copies->submit({third}, adds);
+  EXPECT_FALSE(third->held());
+  compute->submit({third}, adds);
+  EXPECT_TRUE(third->held());
+  EXPECT_FALSE(third->done());
+  EXPECT_FALSE(last->held()) << "the computing stream waits for the job before it";
+  last->wait();
+  EXPECT_TRUE(first->held() && second->held() && last->held());
+  compute->drain();
+  EXPECT_EQ(values.sum().item<float>(), 3 * 7);
+  const runtime::EventPtr fails = copies->submit({}, []() -> runtime::EventPtr { throw Error(Code::kBug, "lost"); });
+  EXPECT_THROW(fails->wait(), Error);
+  EXPECT_FALSE(fails->held());
 }
 
 TEST_F(LaterDevice, RunsKernelsOfHerdOnStreams) {

@@ -18,7 +18,9 @@ class Promised final : public Event {
   void fail() { promise_.set_exception(std::make_exception_ptr(std::runtime_error("lost"))); }
   bool done() const override { return future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
   void wait() override { future_.get(); }
+  bool held() const override { return is_held || done(); }
   Clock::time_point ended_at() const override { return Clock::now(); }
+  bool is_held = false;
 
  private:
   std::promise<void> promise_;
@@ -88,6 +90,39 @@ TEST(DeferredRelease, FailsWhoeverWaits_WhereAnEventHasFailedAndIsNotDone) {
   EXPECT_THROW(completion.wait(), std::runtime_error);
   EXPECT_FALSE(completion.done());
   EXPECT_FALSE(ran);
+}
+
+// Others may use the same memory in another order than the computing stream's, so to them it is done later.
+TEST(DeferredRelease, RunsOnceTheComputingStreamWaitsForAllEvents_AndIsDoneWithThem) {
+  const auto first = std::make_shared<Promised>(), second = std::make_shared<Promised>();
+  int runs = 0;
+  DeferredRelease completion({first, second}, [&]() -> EventPtr {
+    ++runs;
+    return nullptr;
+  });
+  first->is_held = true;
+  EXPECT_FALSE(completion.release());
+  second->is_held = true;
+  EXPECT_FALSE(completion.done());
+  EXPECT_EQ(runs, 0) << "nobody has asked for it";
+  EXPECT_TRUE(completion.release());
+  EXPECT_TRUE(completion.release());
+  EXPECT_FALSE(completion.done());
+  first->end();
+  second->end();
+  EXPECT_TRUE(completion.done());
+  completion.wait();
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(DeferredRelease, FailsWithAnEventThatFailsAfterItRan) {
+  const auto event = std::make_shared<Promised>();
+  DeferredRelease completion({event}, [&]() -> EventPtr { return nullptr; });
+  event->is_held = true;
+  EXPECT_TRUE(completion.release());
+  event->fail();
+  EXPECT_TRUE(completion.done());
+  EXPECT_THROW(completion.wait(), std::runtime_error);
 }
 
 }  // namespace

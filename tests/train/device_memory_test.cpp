@@ -85,7 +85,12 @@ std::vector<Case> mixtures() {
                              {"experts_again", {"strategy.recompute=full", "strategy.precision=bf16"}},
                              // Every token chooses all experts, so each rank gets as many rows as it can.
                              {"experts_of_ranks", {"model.experts=2", "mesh.ep=2"}, 2},
-                             {"experts_of_ranks_bf16", {"model.experts=2", "mesh.ep=2", "strategy.precision=bf16"}, 2}};
+                             {"experts_of_ranks_bf16", {"model.experts=2", "mesh.ep=2", "strategy.precision=bf16"}, 2},
+                             // What is exchanged is most of what a step holds.
+                             {"small_experts_of_ranks",
+                              {"model.experts=8", "model.top_k=8", "model.expert_ffn=2", "model.shared_experts=0",
+                               "model.vocab=20", "mesh.ep=2"},
+                              2}};
   for (Case& one : cases) one.keys.insert(one.keys.begin(), kExperts.begin(), kExperts.end());
   return cases;
 }
