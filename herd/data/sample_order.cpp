@@ -1,26 +1,19 @@
 #include "herd/data/sample_order.h"
 
 #include "herd/base/check.h"
+#include "herd/data/random_bits.h"
 
 namespace herd {
 namespace {
 
 constexpr int kRounds = 6;  // of the Feistel network
 
-// Applies the finaliser of SplitMix64 (Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195).
-uint64_t mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
 // Permutes the numbers of 2 * half_bits bits by a Feistel network with the key.
 uint64_t permute(uint64_t x, uint64_t key, int half_bits) {
   const uint64_t mask = (uint64_t{1} << half_bits) - 1;
   uint64_t left = x >> half_bits, right = x & mask;
   for (uint64_t round = 0; round < kRounds; ++round) {
-    const uint64_t next = left ^ (mix(key ^ mix(right + (round << 56))) & mask);
+    const uint64_t next = left ^ (mix_bits(key ^ mix_bits(right + (round << 56))) & mask);
     left = right;
     right = next;
   }
@@ -37,7 +30,7 @@ SampleOrder::SampleOrder(int64_t windows, uint64_t seed) : windows_(windows), se
 
 int64_t SampleOrder::window_of(int64_t sample) const {
   HERD_CHECK_GE(sample, 0);
-  const uint64_t key = mix(mix(seed_) + static_cast<uint64_t>(sample / windows_));
+  const uint64_t key = mix_bits(mix_bits(seed_) + static_cast<uint64_t>(sample / windows_));
   auto x = static_cast<uint64_t>(sample % windows_);
   // Numbers beyond the windows are permuted again until they fall among them.
   do {

@@ -6,6 +6,7 @@
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/models/decoder_parameters_internal.h"
 #include "herd/nn/language_model_head.h"
+#include "herd/nn/masked_head.h"
 #include "herd/nn/token_embedding.h"
 #include "herd/spec/build_model_table.h"
 
@@ -78,11 +79,22 @@ class DecoderBuilder {
     for (const int g : block.groups) groups.push_back(model_.groups[static_cast<size_t>(g)]);
     const auto parameter = [&](const std::string& name) -> nn::Parameter& { return nn::find(groups, name); };
     const auto has = [&](const char* part) { return std::ranges::find(block.parts, part) != block.parts.end(); };
-    const auto norm_f = [&] {
-      return std::make_shared<nn::Norm>(block.name, groups, layers_.shape.norm, parameter("ln_f.weight"),
-                                        layers_.shape.norm.has_bias() ? &parameter("ln_f.bias") : nullptr);
+    const auto norm = [&](const std::string& name) {
+      return std::make_shared<nn::Norm>(block.name, groups, layers_.shape.norm, parameter(name + ".weight"),
+                                        layers_.shape.norm.has_bias() ? &parameter(name + ".bias") : nullptr);
     };
+    const auto norm_f = [&] { return norm("ln_f"); };
+    if (has("masked_head"))
+      return std::make_shared<nn::MaskedHead>(
+          groups,
+          nn::MaskedHeadParameters{parameter("masked.dense.weight"), parameter("masked.dense.bias"),
+                                   parameter(shape_.tie_embeddings ? "wte.weight" : "masked.weight"),
+                                   parameter("masked.bias")},
+          norm("masked.ln"), table_.masked_tokens);
     const bool has_positions = !layers_.shape.rotary, adds_positions = has("positions");
+    if (has("embedding") && shape_.is_bert())
+      return std::make_shared<nn::TokenEmbedding>(groups, parameter("wte.weight"), &parameter("wpe.weight"),
+                                                  shape_.dropout, &parameter("segments.weight"), norm("ln_embedding"));
     if (has("embedding"))
       return std::make_shared<nn::TokenEmbedding>(groups, parameter("wte.weight"),
                                                   adds_positions ? &parameter("wpe.weight") : nullptr,

@@ -50,9 +50,10 @@ std::optional<nn::MixtureShape> mixture(const Shape& shape) {
 
 nn::TransformerShape layer_shape(const Shape& shape, bool recompute_attention) {
   const bool llama = shape.kind == "llama" || shape.is_moe();
-  if (!llama && shape.kind != "gpt") {
-    throw Error(Code::kBadConfig, "model.kind = \"" + shape.kind +
-                                      "\" is not in this version\n  fix: model.kind = \"gpt\", \"llama\" or \"moe\"");
+  if (!llama && !shape.is_bert() && shape.kind != "gpt") {
+    throw Error(Code::kBadConfig,
+                "model.kind = \"" + shape.kind +
+                    "\" is not in this version\n  fix: model.kind = \"gpt\", \"llama\", \"bert\" or \"moe\"");
   }
   return {.width = shape.width,
           .heads = shape.heads,
@@ -65,6 +66,9 @@ nn::TransformerShape layer_shape(const Shape& shape, bool recompute_attention) {
           .qkv_bias = shape.has_qkv_bias(),
           .qk_norm = shape.has_qk_norm(),
           .rotary = llama ? std::optional(rotary(shape)) : std::nullopt,
+          .causal = !shape.is_bert(),
+          .exact_gelu = shape.is_bert(),
+          .norms_after = shape.is_bert(),
           .dropout = shape.dropout,
           .recompute_attention = recompute_attention,
           .mixture = mixture(shape)};
@@ -80,6 +84,15 @@ std::map<std::string, ParameterSpec> decoder_parameters(const Shape& shape, cons
        {"ln_f.weight", {layer.width}, false, Init::kOnes},
        {"ln_f.bias", {layer.width}},
        {"head.weight", {shape.vocab, shape.width}, true, Init::kNormal, kInitDeviation}});
+  if (shape.is_bert()) {
+    add({{"segments.weight", {2, shape.width}, false, Init::kNormal, kInitDeviation},
+         {"masked.dense.weight", {shape.width, shape.width}, true, Init::kNormal, kInitDeviation},
+         {"masked.dense.bias", {shape.width}},
+         {"masked.bias", {shape.vocab}},
+         {"masked.weight", {shape.vocab, shape.width}, true, Init::kNormal, kInitDeviation}});
+    for (const std::string norm : {"ln_embedding", "masked.ln"})
+      add({{norm + ".weight", {shape.width}, false, Init::kOnes}, {norm + ".bias", {shape.width}}});
+  }
   nn::TransformerShape dense = layer;  // without experts
   dense.mixture.reset();
   for (int64_t l = 0; l < shape.layers; ++l) {

@@ -118,6 +118,19 @@ void device_loss(const at::Tensor& logits_CV, const at::Tensor& targets_C, const
                                                              .row_losses = row_losses.mutable_data_ptr<double>()});
 }
 
+// Adds the sums over the rows of the logits' gradient. Rows of 16 bits are converted a few at a time.
+void add_bias_gradient(Parameter& bias_V, const at::Tensor& dlogits_NV) {
+  if (bias_V.frozen()) return;
+  constexpr int64_t kConvertedRows = 64;
+  const bool is_fp32 = dlogits_NV.scalar_type() == at::kFloat;
+  const at::Tensor sum = at::zeros({dlogits_NV.size(1)}, dlogits_NV.options().dtype(at::kFloat));
+  by_pieces(
+      dlogits_NV.size(0),
+      [&](int64_t begin, int64_t count) { sum.add_(dlogits_NV.narrow(0, begin, count).sum(0, false, at::kFloat)); },
+      is_fp32 ? std::max<int64_t>(1, dlogits_NV.size(0)) : kConvertedRows);
+  bias_V.add_gradient(sum);
+}
+
 }  // namespace
 
 CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weight_VD, const at::Tensor& targets,
@@ -161,6 +174,7 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
       at::mm_out(products, n, w_VD.t());
       if (widens) logits.copy_(products);
     }
+    if (options.bias_V != nullptr) logits.add_(options.bias_V->value().detach());
     if (shared.ranks != nullptr) {
       SharedSoftmax softmax(shared, targets.narrow(0, begin, size), V);
       const at::Tensor loss = softmax.loss(logits);
@@ -185,11 +199,16 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
       dn.copy_(products_in_fp32(logits, w_VD));
     else
       at::mm_out(dn, products, w_VD);
-    if (deferred == nullptr) add_weight_gradient(weight_VD, products, n);
+    if (deferred != nullptr) continue;
+    add_weight_gradient(weight_VD, products, n);
+    if (options.bias_V != nullptr) add_bias_gradient(*options.bias_V, products);
   }
   if (!on_cpu) result.on_device = at::stack({sum, num_counted.to(at::kDouble)});
   if (deferred != nullptr)
-    deferred->add([all_products, n_ND, &weight_VD] { add_weight_gradient(weight_VD, all_products, n_ND); });
+    deferred->add([all_products, n_ND, &weight_VD, bias_V = options.bias_V] {
+      add_weight_gradient(weight_VD, all_products, n_ND);
+      if (bias_V != nullptr) add_bias_gradient(*bias_V, all_products);
+    });
   return result;
 }
 

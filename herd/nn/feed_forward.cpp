@@ -45,8 +45,8 @@ struct GatedFunction : torch::autograd::Function<GatedFunction> {
 }  // namespace
 
 at::Tensor feed_forward(const at::Tensor& x, const FeedForwardParameters& parameters) {
-  const auto& [gate, up, up_bias, down, down_bias] = parameters;
-  if (gate == nullptr) return linear(at::gelu(linear(x, up, up_bias), "tanh"), down, down_bias);
+  const auto& [gate, up, up_bias, down, down_bias, exact_gelu] = parameters;
+  if (gate == nullptr) return linear(at::gelu(linear(x, up, up_bias), exact_gelu ? "none" : "tanh"), down, down_bias);
   if (!x.is_cpu()) {
     const at::Tensor gate_F = linear(x, *gate);
     return linear(GatedFunction::apply(gate_F, linear(x, up, up_bias)), down, down_bias);

@@ -1,5 +1,5 @@
 // Computes the feed-forward part of a layer.   x (.., D) -> y (.., D), hidden width F.
-//   without gate:  y = down(gelu(up(x))), gelu by its tanh form; keeps x, up and its gelu.
+//   without gate:  y = down(gelu(up(x))), gelu by its tanh form or exact; keeps x, up and its gelu.
 //                  Source: Hendrycks & Gimpel 2016, arXiv:1606.08415.
 //   with gate:     y = down(silu(gate(x)) * up(x)), SwiGLU; keeps x, gate, its silu, up and the product; on a
 //                  device not the silu, which backward computes again.
@@ -18,6 +18,7 @@ struct FeedForwardParameters {
   Parameter* up_bias;
   Parameter& down;  // (D, F)
   Parameter* down_bias;
+  bool exact_gelu = false;
 };
 
 at::Tensor feed_forward(const at::Tensor& x, const FeedForwardParameters& parameters);

@@ -49,14 +49,24 @@ at::Tensor positions_of_rows(const at::Tensor& x_SD, int64_t C, const Context& c
 
 }  // namespace
 
-TokenEmbedding::TokenEmbedding(GroupList groups, Parameter& tokens_VD, Parameter* positions_CD, double dropout)
-    : Block("embedding", std::move(groups)), tokens_VD_(tokens_VD), positions_CD_(positions_CD), dropout_(dropout) {}
+TokenEmbedding::TokenEmbedding(GroupList groups, Parameter& tokens_VD, Parameter* positions_CD, double dropout,
+                               Parameter* segments_2D, std::shared_ptr<Norm> norm)
+    : Block("embedding", std::move(groups)),
+      tokens_VD_(tokens_VD),
+      positions_CD_(positions_CD),
+      dropout_(dropout),
+      segments_2D_(segments_2D),
+      norm_(std::move(norm)) {}
 
 Tuple TokenEmbedding::forward(const Tuple& ids_BT, const Context& context) {
   const at::Tensor& ids = ids_BT.at(0);
   const bool is_shared = !tokens_VD_.spec().spans.empty();
   at::Tensor x = is_shared ? vocabulary_parallel_embedding(ids.reshape({-1}), tokens_VD_) : embedding(ids, tokens_VD_);
-  if (positions_CD_ != nullptr) x = x + positions_of(ids, context);
+  if (segments_2D_ != nullptr)
+    x = x + (positions_of(ids, context) + segments_2D_->value()[0]);
+  else if (positions_CD_ != nullptr)
+    x = x + positions_of(ids, context);
+  if (norm_ != nullptr) x = norm_->forward({x}, context)[0];
   return {dropout_tokens(x, dropout_, DropoutSite::kEmbedding, context)};
 }
 

@@ -25,14 +25,17 @@ void add_linear(std::vector<ParameterSpec>& specs, const std::string& name, int6
   if (bias) specs.push_back({name + ".bias", {out}});
 }
 
-double residual_deviation(int64_t layers) { return kInitDeviation / std::sqrt(2.0 * static_cast<double>(layers)); }
+// Norms of the sums with the residual keep these small by themselves.
+double residual_deviation(const TransformerShape& shape, int64_t layers) {
+  return shape.norms_after ? kInitDeviation : kInitDeviation / std::sqrt(2.0 * static_cast<double>(layers));
+}
 
 void add_feed_forward(std::vector<ParameterSpec>& specs, const std::string& name, int64_t ffn,
                       const TransformerShape& shape, int64_t layers) {
   const int64_t D = shape.width;
   if (shape.gated) add_linear(specs, name + ".gate", ffn, D, kInitDeviation, false);
   add_linear(specs, name + ".up", ffn, D, kInitDeviation, shape.biases);
-  add_linear(specs, name + ".down", D, ffn, residual_deviation(layers), shape.biases);
+  add_linear(specs, name + ".down", D, ffn, residual_deviation(shape, layers), shape.biases);
 }
 
 // Returns the second of the parameters with this name; null where there is none.
@@ -64,7 +67,7 @@ std::vector<ParameterSpec> transformer_parameters(const std::string& prefix, con
     for (const char* norm : {"attn.q_norm.weight", "attn.k_norm.weight"})
       specs.push_back({prefix + norm, {shape.width_of_head()}, false, Init::kOnes});
   }
-  add_linear(specs, prefix + "attn.proj", D, A, residual_deviation(layers), shape.biases);
+  add_linear(specs, prefix + "attn.proj", D, A, residual_deviation(shape, layers), shape.biases);
   add_norm(specs, prefix + "ln_2", shape);
   if (!shape.mixture) {
     add_feed_forward(specs, prefix + "mlp", shape.ffn, shape, layers);
@@ -81,7 +84,7 @@ std::vector<ParameterSpec> expert_parameters(const std::string& prefix, const Tr
   const int64_t E = shape.mixture->experts, F = shape.mixture->ffn, D = shape.width;
   return {{prefix + "experts.gate.weight", {E, F, D}, true, Init::kNormal, kInitDeviation},
           {prefix + "experts.up.weight", {E, F, D}, true, Init::kNormal, kInitDeviation},
-          {prefix + "experts.down.weight", {E, D, F}, true, Init::kNormal, residual_deviation(layers)}};
+          {prefix + "experts.down.weight", {E, D, F}, true, Init::kNormal, residual_deviation(shape, layers)}};
 }
 
 AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int64_t first_head) {
@@ -117,7 +120,8 @@ std::shared_ptr<Block> LayerParts::make_part(const std::string& name, const std:
     return std::make_shared<LayerFeedForward>(
         name, groups,
         FeedForwardParameters{shape.gated ? &weight("mlp.gate") : nullptr, weight("mlp.up"),
-                              bias(shape.biases, "mlp.up"), weight("mlp.down"), bias(has_whole_bias, "mlp.down")});
+                              bias(shape.biases, "mlp.up"), weight("mlp.down"), bias(has_whole_bias, "mlp.down"),
+                              shape.exact_gelu});
   if (part == "route") {
     const auto route = std::make_shared<RouteRows>(name, groups, prefix, *shape.mixture);
     routers.push_back(route->router_state());
@@ -156,7 +160,12 @@ std::shared_ptr<Block> LayerParts::make(const std::string& name, const std::stri
   std::vector<JoinedBlock::Part> joined;
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string part = parts[i];
-    if (part.starts_with("add")) {
+    if (shape.norms_after) {
+      const bool is_add = part.starts_with("add"), is_branch = part == "attention" || part == "mlp";
+      joined.push_back({make_part(name, prefix, part, groups),
+                        is_add ? LayerValues{kSum, kBranch} : LayerValues{kSum},
+                        {is_branch ? kBranch : kSum}});
+    } else if (part.starts_with("add")) {
       std::shared_ptr<const Norm> norm;
       if (i + 1 < parts.size())
         norm = std::dynamic_pointer_cast<const Norm>(make_part(name, prefix, parts[++i], groups));
@@ -169,10 +178,11 @@ std::shared_ptr<Block> LayerParts::make(const std::string& name, const std::stri
   }
   const bool has_losses =
       shape.mixture && shape.mixture->router.with_losses && std::ranges::count(parts, "experts") > 0;
-  LayerValues gives = {parts.back() == "add_2" ? kSum : kBranch};
+  LayerValues gives = {parts.back() == "add_2" || shape.norms_after ? kSum : kBranch};
   if (has_losses) gives.push_back(kLosses);
   return std::make_shared<JoinedBlock>(
-      name, groups, parts[0] == "norm_1" ? LayerValues{kSum, kLosses} : LayerValues{kSum, kBranch, kLosses},
+      name, groups,
+      parts[0] == "norm_1" || shape.norms_after ? LayerValues{kSum, kLosses} : LayerValues{kSum, kBranch, kLosses},
       std::move(joined), std::move(gives));
 }
 

@@ -4,6 +4,7 @@
 //   norm_1, attention, add_1, norm_2, mlp, add_2                       its parts (layer_parts.h)
 //   norm_1, qkv, attention, projection, add_1, ..                      where ranks share tokens (context_parts.h)
 //   norm_1, attention, add_1, norm_2, experts, add_2                   with a mixture of experts (mixture.h)
+//   attention, add_1, norm_1, mlp, add_2, norm_2                       with norms of the sums, as in BERT
 //   .., norm_2, route, experts, combine, add_2                         whose experts ranks share (experts_of_ranks.h)
 //   Forward takes 8*B*T*D^2 + 4*B*T*D*F + 4*B*T^2*D FLOP for GPT, and 4*B*T*D*(H + K)*d + 6*B*T*D*F + 4*B*T^2*H*d for
 //   Llama; backward takes twice that. With the router's losses the layer also takes those of the layers before it, (B,
@@ -36,6 +37,8 @@ struct TransformerShape {
   bool qk_norm = false;               // heads of queries and keys go through a norm
   std::optional<Rotary> rotary = {};  // unset: q and k are not rotated
   bool causal = true;                 // AttentionShape::causal
+  bool exact_gelu = false;            // FeedForwardParameters::exact_gelu
+  bool norms_after = false;           // norms are of the sums with the residual
   double dropout = 0;
   bool recompute_attention = false;          // AttentionShape::recompute
   std::optional<MixtureShape> mixture = {};  // set: experts in place of a feed-forward layer of width ffn

@@ -172,7 +172,7 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   std::vector<int> last = {table.add_group(joins_groups ? "head" : "ln_f", final_norm)};
   if (is_cut) add(table.norm("norm_f", false), {"norm_f"}, m.layers + 1, last), last.clear();
   if (!joins_groups) last.push_back(m.tie_embeddings ? first[0] : table.add_group("head", {head}));
-  BlockShape end = table.head(0, !is_cut);
+  BlockShape end = table.head(!is_cut);
   if (losses) end.inputs = {{blocks}, *losses};
   add(std::move(end), is_cut ? Parts{"head"} : Parts{"norm_f", "head"}, m.layers + 1, last, tp ? 3 : 1);
   return table.take();

@@ -78,8 +78,7 @@ std::map<LayerTensor, int64_t> kept_tensors(const RunFile& run, int64_t micro_ba
         Code::kBadConfig,
         "the layers of a t5 are of two kinds, and this is about models with one\n  fix: a gpt, llama, moe or bert");
   model_table(run, micro_batch, kernels);  // throws for what has no table
-  return TableBuilder(run, micro_batch, kernels)
-      .kept(run.model.kind == "bert" ? LayerStyle{.causal = false} : decoder_style(run.model));
+  return TableBuilder(run, micro_batch, kernels).kept(run.model.is_bert() ? bert_style() : decoder_style(run.model));
 }
 
 std::map<LayerTensor, double> layer_activation_terms(const LayerShape& layer, int t, bool sequence_parallel,

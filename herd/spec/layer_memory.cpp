@@ -441,6 +441,7 @@ void LayerMemory::norm_backward(HeldBytes& held, int64_t rows) const {
 
 void LayerMemory::forward(HeldBytes& held) const {
   const int64_t d = rows(s_.D), numbers = norm_numbers(s_.R);
+  if (s_.norms_after) return forward_with_norms_after(held);
   held.take(d + numbers);
   attention_forward(held);
   rest_forward(held);
@@ -468,8 +469,56 @@ void LayerMemory::rest_backward(HeldBytes& held, Halves halves) const {
   held.take(d);                           // the sum with the output's gradient, which somebody else holds
 }
 
+void LayerMemory::transform_forward(HeldBytes& held) const {
+  held.take(rows(s_.D));  // the rows
+  multiply(held, s_.D, s_.D);
+  held.take(rows(s_.D));  // gelu
+  held.take(rows(s_.D) + norm_numbers(s_.R));
+}
+
+void LayerMemory::transform_backward(HeldBytes& held, Halves halves) const {
+  const int64_t d = rows(s_.D);
+  norm_backward(held, s_.R);
+  held.give(d + norm_numbers(s_.R));
+  held.take(d);      // of what gelu has read
+  held.give(2 * d);  // that, and the gradient of what gelu gave
+  multiply_backward(held, s_.D, s_.D, halves, true);
+  if (halves == Halves::kTogether) held.give(2 * d);
+}
+
+// Each part, its sum with what it has read, and the norm of that.
+void LayerMemory::forward_with_norms_after(HeldBytes& held) const {
+  const int64_t d = rows(s_.D);
+  for (const bool is_feed : {false, true}) {
+    is_feed ? feed_forward(held) : attention_forward(held);
+    if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
+    held.take(d);  // the sum
+    if (s_.dropout) held.give(d);
+    held.take(d + norm_numbers(s_.R));
+  }
+  held.give(2 * d);  // the outputs of both parts
+}
+
+void LayerMemory::backward_with_norms_after(HeldBytes& held, Halves halves) const {
+  const int64_t d = rows(s_.D);
+  for (const bool is_feed : {true, false}) {
+    norm_backward(held, s_.R);
+    held.give(d + norm_numbers(s_.R));  // the sum
+    if (!is_feed) held.give(d);         // the gradient of the first norm's output
+    if (s_.dropout) drop(held, s_.R * s_.D, s_.element);
+    const PartEnds ends = {.owns_dy = s_.dropout, .owns_input = true};
+    is_feed ? feed_backward(held, halves, ends) : attention_backward(held, halves, ends);
+    // The gradients of what the part has read are added up in place, unless the second half keeps one of them.
+    if (halves == Halves::kApart && !s_.dropout)
+      held.take_briefly(d);
+    else
+      held.give(d);
+  }
+}
+
 void LayerMemory::backward(HeldBytes& held, Halves halves) const {
   const int64_t d = rows(s_.D), numbers = norm_numbers(s_.R);
+  if (s_.norms_after) return backward_with_norms_after(held, halves);
   rest_backward(held, halves);
   held.give(d);
   if (s_.dropout) drop(held, s_.R * s_.D, s_.element);

@@ -60,6 +60,7 @@ struct LayerSizes {
   bool has_qk_norm = false;      // heads of queries and keys go through a norm
   bool has_shared_gate = false;  // a sigmoid scales what shared experts give
   int64_t gathered_choices = 0;  // bytes of the choices of other ranks' tokens, where a router needs whole sequences
+  bool norms_after = false;      // norms are of the sums with the residual
   Feed feed = Feed::kGelu;
   MixtureSizes mixture = {};  // of experts of width F
 };
@@ -85,6 +86,10 @@ class LayerMemory {
   void attention_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
   void feed_forward(HeldBytes& held) const;
   void feed_backward(HeldBytes& held, Halves halves, const PartEnds& ends) const;
+
+  // A dense layer of D x D, gelu and norm, of R rows.
+  void transform_forward(HeldBytes& held) const;                  // ends with the graph, rows included, and the output
+  void transform_backward(HeldBytes& held, Halves halves) const;  // ends with the gradient of the rows held
 
   // What follows attention: the sum with the residual, norm, feed-forward part and the second sum.
   void rest_forward(HeldBytes& held) const;
@@ -138,6 +143,8 @@ class LayerMemory {
   int64_t norm_numbers(int64_t rows) const { return rows * (s_.is_layernorm ? 2 * s_.element : 4); }  // that it keeps
 
  private:
+  void forward_with_norms_after(HeldBytes& held) const;
+  void backward_with_norms_after(HeldBytes& held, Halves halves) const;
   int64_t rows(int64_t width) const { return s_.R * width * s_.element; }
   int64_t in_attention(int64_t width) const { return s_.R * width * (s_.in_fp32 ? 4 : s_.element); }
   bool copies_queries() const { return s_.heads > 1 && (s_.B > 1 || s_.key_heads < s_.heads); }

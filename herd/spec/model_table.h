@@ -33,6 +33,7 @@ struct ModelTable {
   int64_t micro_batch = 1;              // B, sequences of a micro-batch
   int64_t tokens = 0;                   // B*T, tokens of a micro-batch on this rank
   int64_t target_bytes = 0;             // bytes of a micro-batch's targets; 0 where the loss reads tensors of `batch`
+  int64_t masked_tokens = 0;            // of a sequence that a bert predicts
   Attention attention = Attention::kFlash;
   // True with selective recompute: backward computes the T x T matrices again instead of keeping them.
   bool recomputes_attention = false;

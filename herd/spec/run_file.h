@@ -50,6 +50,7 @@ struct RunFile {
     double balance_loss = 0.01, z_loss = 0;
     double bias_balancing = 0;  // speed of the routers' biases; 0 = none
     bool is_moe() const { return kind == "moe"; }
+    bool is_bert() const { return kind == "bert"; }
     bool is_rotary() const { return kind == "llama" || kind == "moe"; }
     int64_t width_of_expert() const { return expert_ffn > 0 ? expert_ffn : ffn > 0 ? ffn : 4 * width; }
     bool has_router_losses() const { return is_moe() && (balance_loss > 0 || z_loss > 0); }
@@ -63,6 +64,8 @@ struct RunFile {
   struct Data {
     std::string kind = "tokens", path = "data/kjv";
     std::string packing = "none";
+    double masked_fraction = 0.15;  // of bert: tokens of a sequence that are predicted
+    int64_t mask_token = -1;        // of bert: the token in their place; -1 = the first one that the data has not
     bool packs_documents() const { return packing == "documents"; }
     bool operator==(const Data&) const = default;
   } data;

@@ -136,6 +136,11 @@ std::vector<Key> make_keys() {
       text("data", "packing", Effect::kRun, HERD_FIELD(data.packing), {"none", "documents"},
            "none = sequences are windows of the text; documents = of gpt, llama and moe: they are packed of whole "
            "documents, each of which attends to itself alone and begins at position 0"),
+      number("data", "masked_fraction", Effect::kTraining, HERD_FIELD(data.masked_fraction), 0, 1,
+             "of bert: share of a sequence's tokens that it predicts, chosen anew for each sample", /*above_min=*/true),
+      integer("data", "mask_token", Effect::kTraining, HERD_FIELD(data.mask_token), -1,
+              "of bert: token that stands in place of those; -1 = the first one that the data has not, for which "
+              "model.vocab needs room"),
 
       integer("train", "steps", Effect::kTraining, HERD_FIELD(train.steps), 1, "optimizer steps", kMostSteps),
       integer("train", "batch", Effect::kTraining, HERD_FIELD(train.batch), 1,

@@ -21,11 +21,16 @@ std::optional<Unsupported> unsupported(const RunFile& run, const SupportedValues
 }
 
 std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
-  static const std::vector<SupportedValues> rules = {{"model.kind", {"gpt", "llama", "moe"}},
+  static const std::vector<SupportedValues> rules = {{"model.kind", {"gpt", "llama", "bert", "moe"}},
                                                      {"comm.transport", {"auto", "shm"}}};
   for (const SupportedValues& rule : rules) {
     if (rule.key == "model.kind" && run.chain) continue;
     if (auto refused = unsupported(run, rule)) return refused;
+  }
+  for (const std::string_view axis : {"mesh.tp", "mesh.cp"}) {
+    auto refused = run.model.is_bert() ? unsupported(run, {axis, {int64_t{1}}}) : std::nullopt;
+    if (refused) refused->setting += " with model.kind = \"bert\"";
+    if (refused) return refused;
   }
   return std::nullopt;
 }

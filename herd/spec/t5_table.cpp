@@ -28,7 +28,7 @@ ModelTable t5_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   table.add_norm(last, "decoder.ln_f");
   if (!m.tie_embeddings) last.push_back({"head.weight", {m.vocab, m.width}, 0});
   const int last_group = table.add_group(m.tie_embeddings ? "decoder.ln_f" : "head", last);
-  table.add_block(table.head(0), m.tie_embeddings ? std::vector<int>{last_group, words} : std::vector<int>{last_group});
+  table.add_block(table.head(), m.tie_embeddings ? std::vector<int>{last_group, words} : std::vector<int>{last_group});
   return table.take();
 }
 

@@ -149,7 +149,8 @@ BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   const int64_t rd = R_ * D_ * element_;
   block.input_bytes = R_ * 8;
   block.output_bytes = rows_of_rank() * D_ * element_;
-  block.graph_bytes = block.input_bytes + (norm ? rd + R_ * 8 : 0) + (packed_ && rows > V_ ? R_ * 8 : 0);
+  const int64_t norm_numbers = norm ? norm_bytes(R_) : 0;
+  block.graph_bytes = block.input_bytes + (norm ? rd + norm_numbers : 0) + (packed_ && rows > V_ ? R_ * 8 : 0);
   block.forward.memory_bytes = static_cast<double>((norm ? 5 : 3) * rd);
   // The gradient of the embedding is zeroed whole, then rows are added.
   block.backward.memory_bytes = static_cast<double>(rows / tp_ * D_ * gradient_element_ + (norm ? 6 : 3) * rd);
@@ -158,16 +159,27 @@ BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   const LayerMemory memory = memory_of({});
   HeldBytes forward, backward;
   forward.take(rd + kSmallTensors);
+  if (norm) forward.take(T_ * D_ * element_);                 // positions and the segment
   if (has_positions) {                                        // the sum takes the place of the words
     const int64_t positions = packed_ ? rd + 2 * R_ * 8 : 0;  // of each token, and their numbers
     forward.take(positions + rd);
     forward.give(positions + rd);
   }
+  if (norm) {
+    forward.give(T_ * D_ * element_);
+    forward.take(rd + norm_numbers);
+  }
   if (m_.dropout > 0) memory.drop(forward, R_ * D_, element_);
+  if (norm && m_.dropout > 0) forward.give(rd);
   if (m_.dropout > 0) memory.drop(backward, R_ * D_, element_);
-  if (has_positions && !packed_) backward.take((T_ + S_) * D_ * element_);  // summed over sequences, and of the table
+  if (norm) {
+    memory.norm_backward(backward, R_);
+    backward.give(rd + norm_numbers + (m_.dropout > 0 ? rd : 0));
+  }
+  // Summed over sequences, of the table, and of segments.
+  if (has_positions && !packed_) backward.take((T_ + S_ + (norm ? 5 : 0)) * D_ * element_);
   backward.take_briefly(kSmallTensors + row_gradient_scratch(R_));
-  block.forward.scratch_bytes = forward.most() - rd;
+  block.forward.scratch_bytes = forward.most() - rd - (norm ? rd + norm_numbers : 0);
   block.backward.scratch_bytes = backward.most();
   const int64_t added = (packed_ ? 2 : 1) * R_ * D_ + (packed_ ? 4 * R_ : 0);  // words and positions, and their numbers
   block.without_graph = without_graph(block.forward, rows > V_ ? added : 0);
@@ -221,6 +233,7 @@ LayerSizes TableBuilder::sizes_of(const LayerStyle& style) const {
           .has_qk_norm = style.qk_norm,
           .has_shared_gate = m_.has_shared_gate(),
           .gathered_choices = gathered_choices(),
+          .norms_after = style.norms_after,
           .feed = style.feed,
           .mixture = {.experts = m_.is_moe() ? m_.experts : 0,
                       .top_k = m_.top_k,
@@ -370,36 +383,80 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   return block;
 }
 
-BlockShape TableBuilder::head(int dense, bool has_norm) const {
+BlockShape TableBuilder::head(bool has_norm) const {
   BlockShape block{.name = "head"};
   if (!has_norm) block.split = Split::kCut;
   const int64_t rd = R_ * D_ * element_, vocab = (V_ + tp_ - 1) / tp_;
   block.input_bytes = has_norm ? rows_of_rank() * D_ * element_ : rd;
   const double rows = static_cast<double>(R_);
-  block.forward.matmul_flops = 6 * rows * static_cast<double>(D_) * static_cast<double>(vocab + dense * D_);
+  block.forward.matmul_flops = 6 * rows * static_cast<double>(D_) * static_cast<double>(vocab);
   // Logits are written, read for the maximum, for the sum, and rewritten as their gradient.
   block.forward.memory_bytes = rows * static_cast<double>(vocab) * static_cast<double>(element_) * 5 +
-                               ((has_norm ? 6.0 : 3.0) + 8 * dense) * static_cast<double>(rd);
-  const bool widens = element_ != 4 && !(on_device_ && tp_ == 1);  // a device's kernel has no fp32 copy of all logits
-  const int64_t logit = element_ + (widens ? 4 : 0);
+                               (has_norm ? 6.0 : 3.0) * static_cast<double>(rd);
   const int64_t chunk = loss_chunk_rows(vocab, R_, on_device_);
   const LayerMemory memory = memory_of({});
-  // The final norm's output and its gradient are there until the input's gradient is; dense layers have theirs.
+  // The final norm's output and its gradient are there until the input's gradient is.
   const auto held_most = [&](int64_t logits, bool halves) {
     HeldBytes held;
-    if (has_norm) held.take((2 + 3 * dense) * rd + memory.norm_numbers(R_) + kSmallTensors);
-    held.take_briefly(logits + loss_numbers(vocab, halves));
+    if (has_norm) held.take(2 * rd + memory.norm_numbers(R_) + kSmallTensors);
+    held.take_briefly(logits + loss_numbers(R_, vocab, halves));
     if (halves) held.take(R_ * vocab * element_);
     if (has_norm) memory.norm_backward(held, R_);
     return held.most();
   };
-  block.pending_bytes = R_ * (vocab + (1 + 2 * dense) * D_) * element_ + (has_norm ? memory.norm_weights() : 0);
-  block.forward.scratch_bytes = held_most(chunk * vocab * logit, false) - (has_norm ? block.input_bytes : 0);
-  block.first_half_scratch_bytes = held_most(R_ * vocab * element_ + (widens ? chunk * vocab * 4 : 0), true) -
-                                   (has_norm ? rd : 0) - block.pending_bytes;
+  const int64_t wide = widens_logits() ? chunk * vocab * 4 : 0;
+  block.pending_bytes = R_ * (vocab + D_) * element_ + (has_norm ? memory.norm_weights() : 0);
+  block.forward.scratch_bytes = held_most(chunk * vocab * element_ + wide, false) - (has_norm ? block.input_bytes : 0);
+  block.first_half_scratch_bytes =
+      held_most(R_ * vocab * element_ + wide, true) - (has_norm ? rd : 0) - block.pending_bytes;
   block.second_half_scratch_bytes = memory.gradient_scratch(R_, D_, vocab, false);
   add_logits(block, vocab);
   if (has_norm) block.inner = inner(1, 0, nullptr);
+  add_loss_collective(block, vocab);
+  return block;
+}
+
+// A device's kernel has no fp32 copy of all logits, where no ranks share them.
+bool TableBuilder::widens_logits() const { return element_ != 4 && !(on_device_ && tp_ == 1); }
+
+BlockShape TableBuilder::masked_head(int64_t rows) const {
+  BlockShape block{.name = "head"};
+  const int64_t rd = R_ * D_ * element_, md = rows * D_ * element_, vocab = (V_ + tp_ - 1) / tp_;
+  block.input_bytes = rows_of_rank() * D_ * element_;
+  const auto m = static_cast<double>(rows);
+  block.forward.matmul_flops = 6 * m * static_cast<double>(D_) * static_cast<double>(vocab + D_);
+  block.forward.memory_bytes =
+      m * static_cast<double>(vocab) * static_cast<double>(element_) * 5 + static_cast<double>(14 * md + 2 * rd);
+  LayerSizes sizes = sizes_of(bert_style());
+  sizes.R = rows;
+  const LayerMemory memory(sizes);
+  const int64_t chunk = loss_chunk_rows(vocab, rows, on_device_), wide = widens_logits() ? chunk * vocab * 4 : 0;
+  const int64_t numbers = 3 * rows * 8 + 8 * kSmallTensors;  // of the rows, and their targets
+  // The bias in fp32, and its gradient, of 16-bit rows a few at a time.
+  const bool is_short = element_ != 4;
+  const int64_t bias = is_short ? vocab * 4 : 0,
+                bias_gradient = vocab * 4 * (2 + (is_short ? std::min<int64_t>(64, chunk) : 0));
+  const auto held_most = [&](int64_t logits, Halves halves) {
+    const bool apart = halves == Halves::kApart;
+    HeldBytes held;
+    held.take_briefly(R_ * (1 + 1 + 8 + 8));  // tokens by whether they count
+    held.take(numbers);
+    memory.transform_forward(held);
+    held.take(md);
+    held.take_briefly(
+        logits + std::max({loss_numbers(rows, vocab, apart), 9 * rows + bias, apart ? 0 : 9 * rows + bias_gradient}));
+    if (apart) held.take(rows * vocab * element_);
+    memory.transform_backward(held, halves);
+    held.take(rd + 2 * D_ * element_);  // and what adding rows to it takes
+    return held.most();
+  };
+  block.pending_bytes = rows * (vocab + 3 * D_) * element_ + memory.norm_weights();
+  block.forward.scratch_bytes = held_most(chunk * vocab * element_ + wide, Halves::kTogether) - block.input_bytes;
+  block.first_half_scratch_bytes = held_most(rows * vocab * element_ + wide, Halves::kApart) - rd - block.pending_bytes;
+  block.second_half_scratch_bytes = std::max(std::max(memory.gradient_scratch(rows, D_, vocab, false), bias_gradient),
+                                             memory.gradient_scratch(rows, D_, D_, true));
+  add_logits(block, vocab);
+  block.inner = inner(1, 0, nullptr);
   add_loss_collective(block, vocab);
   return block;
 }
@@ -436,13 +493,13 @@ void TableBuilder::add_logits(BlockShape& block, int64_t vocab) const {
 // (32 bytes a row). Where ranks share the vocabulary, each has what all of them tell: three numbers a row and rank, in
 // fp32 and fp64, and three more that it makes of them (60 bytes a row and rank, and 48 a row). Products of 16 bits need
 // copies in fp32, at other times.
-int64_t TableBuilder::loss_numbers(int64_t vocab, bool halves) const {
-  const int64_t chunk = loss_chunk_rows(vocab, R_, on_device_), piece = std::min(kPieceRows, vocab);
-  return 9 * R_ + std::max({chunk * (tp_ > 1      ? 60 * tp_ + 48
-                                     : on_device_ ? 8
-                                                  : 32),
-                            halves ? 0 : memory_of({}).gradient_scratch(chunk, D_, vocab, false),
-                            in_fp32_ ? 4 * (piece + chunk) * D_ : 0});
+int64_t TableBuilder::loss_numbers(int64_t rows, int64_t vocab, bool halves) const {
+  const int64_t chunk = loss_chunk_rows(vocab, rows, on_device_), piece = std::min(kPieceRows, vocab);
+  return 9 * rows + std::max({chunk * (tp_ > 1      ? 60 * tp_ + 48
+                                       : on_device_ ? 8
+                                                    : 32),
+                              halves ? 0 : memory_of({}).gradient_scratch(chunk, D_, vocab, false),
+                              in_fp32_ ? 4 * (piece + chunk) * D_ : 0});
 }
 
 // Tensor parallel sums the outputs of cut parts in forward, the gradients of their inputs in backward. With sequence

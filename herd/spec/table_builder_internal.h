@@ -20,12 +20,13 @@ inline constexpr int64_t kSmallTensors = 64;  // bytes of counts, sums and range
 struct LayerStyle {
   using Feed = spec::Feed;
   Feed feed = Feed::kGelu;
-  bool biases = true;      // true: linear layers have biases
-  bool qkv_bias = false;   // true: that of queries, keys and values has, where others have none
-  bool qk_norm = false;    // true: heads of queries and keys go through a norm
-  bool causal = true;      // true: a token sees none after it
-  bool memory = false;     // true: a second attention looks at the encoder's output, which comes along as input
-  bool positions = false;  // true: the layer has a table of relative positions, 32 buckets for each head
+  bool biases = true;        // true: linear layers have biases
+  bool qkv_bias = false;     // true: that of queries, keys and values has, where others have none
+  bool qk_norm = false;      // true: heads of queries and keys go through a norm
+  bool causal = true;        // true: a token sees none after it
+  bool norms_after = false;  // true: the norms are of the sums with the residual, and not of what the parts read
+  bool memory = false;       // true: a second attention looks at the encoder's output, which comes along as input
+  bool positions = false;    // true: the layer has a table of relative positions, 32 buckets for each head
   bool has_qkv_bias() const { return biases || qkv_bias; }
 };
 
@@ -52,6 +53,9 @@ class TableBuilder {
 
   // Returns the block that looks up R rows in tables of `rows` rows in all; with `norm`, a norm follows.
   BlockShape embedding(int64_t rows, bool norm) const;
+  // Returns the loss block of masked words: of `rows` rows, a dense layer, gelu, norm, output layer with a bias, loss
+  // and gradients.
+  BlockShape masked_head(int64_t rows) const;
   BlockShape layer(const std::string& name, const LayerStyle& style) const;  // returns a whole transformer layer
   std::map<LayerTensor, int64_t> kept(const LayerStyle& style) const;        // returns what it keeps for backward
   // The rest return blocks of a decoder that tensor-parallel ranks share, or context-parallel ones (program_table()).
@@ -75,9 +79,9 @@ class TableBuilder {
   BlockShape combine(const std::string& name) const;
   // Returns the two tensors of a layer that gives the losses of routers beside the activation.
   std::vector<TensorShape> with_router_losses() const;
-  // Returns the loss block: final norm, unless it is a block of its own, `dense` more D x D layers, output layer, loss
-  // and both gradients, by chunks. Without the norm tensor-parallel ranks have gathered its rows.
-  BlockShape head(int dense, bool has_norm = true) const;
+  // Returns the loss block: final norm, unless it is a block of its own, output layer, loss and both gradients, by
+  // chunks. Without the norm tensor-parallel ranks have gathered its rows.
+  BlockShape head(bool has_norm = true) const;
 
  private:
   // All these return bytes unless said otherwise.
@@ -85,12 +89,14 @@ class TableBuilder {
   int64_t saved_scores() const;                                  // T x T matrices that an attention's graph keeps
   int64_t product_bytes(int64_t inputs, int64_t outputs) const;  // fp32 copies that an fp16 product makes; else 0
   int64_t row_gradient_scratch(int64_t rows) const;              // what adding rows to a table's gradient takes
-  int64_t loss_numbers(int64_t vocab, bool halves) const;        // what a loss holds beside logits and rows of D
+  // Returns what a loss of so many rows holds beside logits and rows of D.
+  int64_t loss_numbers(int64_t rows, int64_t vocab, bool halves) const;
   // Returns the collectives inside a block whose cut parts read `inputs` tensors and make `sums` of them. `style` is
   // null for all blocks but layers.
   std::vector<InnerCollective> inner(int inputs, int sums, const LayerStyle* style) const;
   // Returns the cost of a forward without a graph, which holds at most so many elements at a time.
   PassCost without_graph(const PassCost& forward, int64_t elements) const;
+  bool widens_logits() const;                                        // true: 16-bit logits have a copy in fp32
   void add_cache(BlockShape& block, const LayerStyle& style) const;  // sets cache_bytes
   void add_logits(BlockShape& block, int64_t vocab) const;  // sets what logits cost with `vocab` words on this rank
   void add_loss_collective(BlockShape& block, int64_t vocab) const;  // adds what ranks tell each other of their words
@@ -139,6 +145,7 @@ class TableBuilder {
 };
 
 LayerStyle decoder_style(const RunFile::Model& model);  // of gpt and llama
+LayerStyle bert_style();
 
 // Says which parts of a decoder's layer are joined into one block: all, those between which no ranks exchange anything
 // (program_table()).

@@ -45,15 +45,15 @@ std::string describe(const spec::RunFile& run, int64_t B) {
   return text;
 }
 
-spec::RunFile drawn(std::mt19937_64& random, bool is_moe) {
+spec::RunFile drawn(std::mt19937_64& random, bool is_moe, bool is_bert = false) {
   const auto in = [&](int64_t least, int64_t most) {
     return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
   };
   spec::RunFile run;
   auto& m = run.model;
   m.layers = 1;
-  m.kind = is_moe ? "moe" : in(0, 1) == 1 ? "gpt" : "llama";
-  run.mesh.tp = in(0, 2) == 0 && !is_moe ? 2 : 1;
+  m.kind = is_moe ? "moe" : is_bert ? "bert" : in(0, 1) == 1 ? "gpt" : "llama";
+  run.mesh.tp = in(0, 2) == 0 && !is_moe && !is_bert ? 2 : 1;
   m.heads = run.mesh.tp * in(1, 3);
   m.kv_heads = in(0, 1) == 0 ? m.heads : run.mesh.tp;
   m.head_width = 2 * in(4, 32);
@@ -219,6 +219,27 @@ TEST(BlockMemory, IsAtMostWhatTheTableSays_AndHardlyLessWhereStepsPeak) {
     }
   }
   EXPECT_GT(checked, 50);
+}
+
+TEST(BlockMemory, OfBert_IsAtMostWhatTheTableSays_AndHardlyLessWhereStepsPeak) {
+  DeviceMemory::install();
+  int64_t checked = 0;
+  for (uint64_t seed = 1; seed <= 200; seed += static_cast<uint64_t>(one_in(5, 15))) {
+    std::mt19937_64 random(seed);
+    spec::RunFile run = drawn(random, false, true);
+    run.data.masked_fraction = 0.05 + 0.9 * static_cast<double>(random() % 100) / 100;
+    const int64_t B = 1 + static_cast<int64_t>(random() % 4);
+    for (const Line& line : lines_of(run, B)) {
+      const std::string where = line.name + " of seed " + std::to_string(seed) + ": " + describe(run, B) + " masked " +
+                                std::to_string(run.data.masked_fraction);
+      EXPECT_LE(line.measured, line.predicted + kSmallTensors) << where;
+      if (!line.is_tight) continue;
+      const int64_t all = line.base + line.predicted;
+      EXPECT_GE(line.base + line.measured, all - all * 3 / 100 - 4096) << where;
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 30);
 }
 
 // The table counts as if one expert had as many rows as it can have.

@@ -40,6 +40,9 @@ const std::vector<Case> kGpt = {
     {"gpt_again", {"strategy.recompute=full", "strategy.precision=bf16", "model.dropout=0"}},
     {"gpt_packed", {"data.packing=documents"}},
     {"gpt_packed_without_dropout", {"data.packing=documents", "model.dropout=0"}},
+    {"bert", {"model.kind=bert"}},
+    {"bert_bf16", {"model.kind=bert", "strategy.precision=bf16", "model.dropout=0"}},
+    {"bert_again", {"model.kind=bert", "strategy.recompute=full", "data.masked_fraction=0.5"}},
     {"gpt_read_on_host", {"strategy.offload=window", "strategy.direct_host=*"}},
     {"gpt_ring", {"mesh.cp=2", "strategy.context=ring", "model.ffn=16", "model.vocab=20"}, 2}};
 

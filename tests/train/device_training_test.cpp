@@ -338,6 +338,7 @@ Combination layout_drawn(uint64_t seed) {
   c.dropout = one_of(true, false);
   c.offload = c.pp > 1 ? "none" : one_of("none", "none", "states", "nvme", "window");
   if (seed % 4 == 0) c.kind = "moe";
+  if (seed % 4 == 1 && c.tp * c.cp == 1) c.kind = "bert";
   if (seed % 8 == 0 && c.data_ranks() * c.cp % 2 == 0) c.ep = 2;
   if (c.cp > 1) c.context = one_of("all_to_all", "ring");
   return c;

@@ -105,6 +105,22 @@ TEST(RandomMeshes, RanksThatShareExpertsTrainAsOneRankDoes) {
     std::printf("%d meshes of mesh.ep = %d, losses %.2g apart at most\n", meshes, static_cast<int>(ep), worst);
 }
 
+// What each sequence hides is the same in every layout, and as many tokens of each count.
+TEST(RandomMeshes, OfBertTrainAsOneRankDoes) {
+  double worst = 0;
+  const uint64_t stride = one_in(3, 23);
+  for (uint64_t seed = 9101; seed <= 9240; seed += stride) {
+    Combination c = mesh_drawn(seed);
+    c.ranks /= c.tp * c.cp;
+    c.kind = "bert", c.tp = c.cp = c.ep = 1;
+    if (c.data_ranks() == 1) c.zero = 0;
+    if (c.data_ranks() % c.fsdp != 0) c.fsdp = 1;
+    const double apart = expect_trains_as_one_rank(c);
+    if (c.precision == "fp32" && !loses_in_int8(drawn(c))) worst = std::max(worst, apart);
+  }
+  std::printf("meshes of bert in fp32, losses %.2g apart at most\n", worst);
+}
+
 // Every number of ranks that share tokens, whatever heads there are; beside data ranks and stages where they fit.
 TEST(RandomMeshes, RingsOfEveryLengthTrainAsOneRankDoes) {
   for (int cp = 2; cp <= 8; ++cp) {

@@ -49,6 +49,7 @@ void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t tp,
   }
   if (kind == "gpt") return;
   model.kind = kind;
+  if (kind == "bert") return;
   model.norm = "rmsnorm";
   model.norm_eps = 1e-6;
   model.head_width += model.head_width % 2;
@@ -231,7 +232,8 @@ inline spec::RunFile drawn(const Combination& c) {
     run.strategy.offload_activations = c.seed % 4 == 0 ? "nvme" : "host";
   run.strategy.delayed_update =
       (c.offload == "states" || c.offload == "nvme") && c.precision != "fp16" && c.seed % 2 == 0;
-  if (c.seed % 3 == 2) run.data.packing = "documents";
+  if (c.seed % 3 == 2 && c.kind != "bert") run.data.packing = "documents";
+  if (c.kind == "bert") run.data.masked_fraction = 0.1 * static_cast<double>(1 + c.seed % 9);
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   if (c.ep == 1 && c.seed % 2 == 0) draw_schedule(c, run);
   draw_gradients_in_files(c, run);
