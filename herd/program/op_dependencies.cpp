@@ -14,14 +14,34 @@ struct Location {
   auto operator<=>(const Location&) const = default;
 };
 
-// Holds the accesses of one location that a later one may have to wait for, as positions in the unrolled steps.
-struct Access {
-  int last_write = -1;               // of all of it
-  std::vector<int> reads;            // since then
-  std::vector<int> writes_of_parts;  // since then, by ops on a part (Op::parts)
+// Holds accesses as positions in the unrolled steps, by the part that the op works on (Op::parts, then Op::part). An op
+// looks up those of its own part, so that a value in n parts costs O(n log n) time and not O(n^2).
+class AccessesByPart {
+ public:
+  void add(const Op& op, int position) { positions_[op.parts][op.part].push_back(position); }
+
+  // Calls `visit` for each access but those of ops that work on another of as many parts.
+  template <typename Visit>
+  void for_each_in_conflict(const Op& op, const Visit& visit) const {
+    for (const auto& [parts, by_part] : positions_) {
+      const bool same_cut = parts == op.parts;
+      for (auto at = same_cut ? by_part.find(op.part) : by_part.begin(); at != by_part.end(); ++at) {
+        for (const int position : at->second) visit(position);
+        if (same_cut) break;
+      }
+    }
+  }
+
+ private:
+  std::map<int, std::map<int, std::vector<int>>> positions_;
 };
 
-bool on_different_parts(const Op& a, const Op& b) { return a.parts == b.parts && a.part != b.part; }
+// Holds the accesses of one location that a later one may have to wait for.
+struct Access {
+  int last_write = -1;             // of all of it
+  AccessesByPart reads;            // since then
+  AccessesByPart writes_of_parts;  // since then, by ops on a part
+};
 
 Location location_of(const Program& step, const Value& value) {
   const auto info = step.values.find(value);
@@ -63,27 +83,22 @@ std::vector<std::vector<Dependency>> dependencies(const Program& step) {
     std::set<Location> reads, writes;
     for (const Value& value : op.reads) reads.insert(location_of(step, value));
     for (const Value& value : op.writes) writes.insert(location_of(step, value));
-    const auto wait_for_all = [&](const std::vector<int>& others) {
-      for (const int other : others) {
-        if (!on_different_parts(op, step.ops[static_cast<size_t>(other % n)])) wait_for(other);
-      }
-    };
     const auto wait_for_writes = [&](const Access& access) {
       if (access.last_write >= 0) wait_for(access.last_write);
-      wait_for_all(access.writes_of_parts);
+      access.writes_of_parts.for_each_in_conflict(op, wait_for);
     };
     for (const Location& location : reads) wait_for_writes(accesses[location]);
     for (const Location& location : writes) {
       Access& access = accesses[location];
       wait_for_writes(access);
-      wait_for_all(access.reads);
+      access.reads.for_each_in_conflict(op, wait_for);
     }
-    for (const Location& location : reads) accesses[location].reads.push_back(position);
+    for (const Location& location : reads) accesses[location].reads.add(op, position);
     for (const Location& location : writes) {
       if (op.parts == 1)
         accesses[location] = {position, {}, {}};
       else
-        accesses[location].writes_of_parts.push_back(position);
+        accesses[location].writes_of_parts.add(op, position);
     }
     if (position < n) continue;
     for (const auto& [queue, earlier] : latest) waits.insert(earlier);

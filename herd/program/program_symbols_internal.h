@@ -25,6 +25,16 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
+// Holds which parts of a gradient are summed already, where ops sum it part by part (Op::parts). All of them hold the
+// same contributions.
+struct SummedParts {
+  std::vector<bool> is_summed = {};  // by Op::part; empty: the gradient is not cut, or is summed as a whole
+  int num_summed = 0;
+  std::set<Atom> atoms = {};  // contributions that the summed parts hold, beside the `Symbol::atoms` of the rest
+  bool empty() const { return num_summed == 0; }
+  bool operator==(const SummedParts&) const = default;
+};
+
 struct Symbol {
   ValueKind kind = ValueKind::kActivation;
   int index = 0;              // parameter group, for weights, gradients and states
@@ -39,11 +49,10 @@ struct Symbol {
   int pieces = 1;
   std::map<int, int> renewed = {};  // of a weight that is fetched piece by piece: the versions of those that are there
   std::map<int, Cut> cuts = {};     // by axis, which part of an activation or its gradient it is
-  // By (part, parts) of Op: what a part of a gradient holds that is summed already, beside the `atoms` of the rest.
-  std::map<std::pair<int, int>, std::set<Atom>> summed_parts = {};
-  bool in_pieces = false;      // true: a weight's shard of a host, of pieces that are no neighbours
-  bool owned = false;          // true: the owner's, of which the other ranks hold nothing
-  Codec lost = Codec::kPlain;  // codec by which a weight has lost something; kPlain for an exact one
+  SummedParts summed_parts = {};    // of a gradient
+  bool in_pieces = false;           // true: a weight's shard of a host, of pieces that are no neighbours
+  bool owned = false;               // true: the owner's, of which the other ranks hold nothing
+  Codec lost = Codec::kPlain;       // codec by which a weight has lost something; kPlain for an exact one
   bool operator==(const Symbol&) const = default;
 };
 

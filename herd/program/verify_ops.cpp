@@ -839,18 +839,24 @@ bool sums_part(const Op& op) {
 // Returns the gradient that a rank holds after a part of it is summed: the sum, once all parts are.
 Symbol with_part(OpContext& context, const Symbol& sum, const std::string& name) {
   Symbol out = context.reads[0];
-  const std::pair part(context.op.part, context.op.parts);
-  if (!out.summed_parts.emplace(part, sum.atoms).second)
-    context.wrong.push_back("sums part " + std::to_string(part.first) + " of " + name + " twice");
-  for (const auto& [other, atoms] : out.summed_parts) {
-    if (other.second != part.second || atoms != sum.atoms)
-      context.wrong.push_back("sums " + name + ", whose part " + std::to_string(other.first) + " is one of " +
-                              std::to_string(other.second) + " with " + std::to_string(atoms.size()) +
-                              " contributions");
+  SummedParts& summed = out.summed_parts;
+  const auto part = static_cast<size_t>(context.op.part), parts = static_cast<size_t>(context.op.parts);
+  if (summed.empty()) summed = {std::vector<bool>(parts), 0, sum.atoms};
+  if (summed.is_summed.size() != parts || summed.atoms != sum.atoms) {
+    context.wrong.push_back("sums part " + std::to_string(part) + " of " + std::to_string(parts) + " of " + name +
+                            " with " + std::to_string(sum.atoms.size()) + " contributions, of which " +
+                            std::to_string(summed.num_summed) + " of " + std::to_string(summed.is_summed.size()) +
+                            " parts are summed with " + std::to_string(summed.atoms.size()));
+    return out;
   }
-  if (static_cast<int>(out.summed_parts.size()) < part.second) return out;
+  if (summed.is_summed[part]) {
+    context.wrong.push_back("sums part " + std::to_string(part) + " of " + name + " twice");
+    return out;
+  }
+  summed.is_summed[part] = true;
+  if (++summed.num_summed < context.op.parts) return out;
   out.atoms = sum.atoms;
-  out.summed_parts.clear();
+  summed = {};
   return out;
 }
 

@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 #include <functional>
 
 #include "herd/program/collective_message.h"
+#include "herd/program/memory_bound.h"
+#include "herd/program/op_dependencies.h"
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
@@ -164,6 +167,56 @@ TEST(Priority, CutsGradientsIntoPartitionsOfTheBytesThatItStates) {
     }
     for (const auto& [group, sum] : bytes) EXPECT_EQ(sum, step.values.at(program::gradient(group)).bytes);
   }
+}
+
+TEST(Priority, RefusesMorePartitionsThanCanBePlanned) {
+  spec::RunFile run = priority_run(2, 4, 1, 1);
+  run.model.vocab = 16384;  // times 8 elements of 4 bytes
+  const auto compile = [&run] { return compile_step(run, spec::program_table(run, 1), trainable_layout(run, 2), 0); };
+  EXPECT_ERROR(compile(), Code::kBadConfig,
+               "strategy.partition_bytes = 4 cuts the gradients of rank 0 into 263064 partitions",
+               "of which more than 65536 are too many to plan", "fix: strategy.partition_bytes = 32, or \"auto\"");
+  run.strategy.partition_bytes = 32;
+  EXPECT_GT(compile().ops.size(), 30000u);
+}
+
+// Returns the processor time that `work` takes in the calling thread, the least of three times.
+double cpu_seconds(const std::function<void()>& work) {
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  double least = 1e300;
+  for (int i = 0; i < 3; ++i) {
+    const double begin = now();
+    work();
+    least = std::min(least, now() - begin);
+  }
+  return least;
+}
+
+// Eight times as many partitions, of one gradient, take eight times as long. If each partition looked at all others of
+// its gradient, they would take 64 times as long.
+TEST(Priority, TakesTimeInProportionToThePartitions) {
+  const auto run_of = [](int64_t partitions) {
+    spec::RunFile run = priority_run(2, 8 * 4096 * 4 / partitions, 1, 1);
+    run.model.vocab = 4096;
+    return run;
+  };
+  const auto expect_linear = [&](const std::string& what, const std::function<void(const spec::RunFile&)>& work) {
+    const auto seconds = [&](int64_t partitions) { return cpu_seconds([&] { work(run_of(partitions)); }); };
+    EXPECT_LT(seconds(2048), 8 * 2.5 * seconds(256)) << what;
+  };
+  expect_linear("compile and verify", [](const spec::RunFile& run) { steps_of(run, 2); });
+  const auto step_of = [](const spec::RunFile& run) {
+    return compile_step(run, spec::program_table(run, 1), trainable_layout(run, 2), 0);
+  };
+  expect_linear("dependencies", [&](const spec::RunFile& run) { program::dependencies(step_of(run)); });
+  expect_linear("peak", [&](const spec::RunFile& run) { peak_bound(step_of(run), program::Tier::kDevice); });
+  expect_linear("simulate", [&](const spec::RunFile& run) {
+    program::simulate({step_of(run)}, spec::program_table(run, 1), {}, program::SharedMemoryCost({}));
+  });
 }
 
 // Each update waits for its own gradient alone, beside the compute lane.
