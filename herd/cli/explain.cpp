@@ -11,6 +11,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/cli/measure.h"
+#include "herd/cli/progress_line.h"
 #include "herd/cli/run_program.h"
 #include "herd/collectives/aggregate_traffic.h"
 #include "herd/collectives/choose.h"
@@ -171,7 +172,14 @@ std::string explain(const ExplainOptions& options) {
   const CollectiveRequest request = request_of(options.collective, topology);
   Tuning tuning;
   if (!options.tuning_file.empty()) tuning = read_tuning(options.tuning_file);
-  const Choice choice = choose(request, topology, {.time_all = options.all, .count_rounds = true, .tuning = &tuning});
+  const Choice choice = [&] {
+    StatusLine status("herd explain");
+    const auto report = [&](std::string_view algorithm) {
+      status.update(std::string(algorithm) + " over " + std::to_string(request.num_ranks) + " ranks");
+    };
+    return choose(request, topology,
+                  {.time_all = options.all, .count_rounds = true, .tuning = &tuning, .report = report});
+  }();
   const Times measured = measure_all(options, request, choice);
   const std::string engine = device_engine(options, request);
   if (options.json) return as_json(request, topology, choice, measured, engine);

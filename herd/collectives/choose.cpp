@@ -387,6 +387,7 @@ Choice choose(const CollectiveRequest& unplaced, const Topology& topology, Choos
     if (candidate.why_not.empty() || (left_out && options.time_all && why_not(info, request).empty())) {
       CollectiveRequest own = request;
       if (!info.has_segments) own.segment_bytes = 0;
+      if (options.report) options.report(info.name);
       predict(candidate, own, topology, options);
     }
     choice.candidates.push_back(std::move(candidate));

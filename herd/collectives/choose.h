@@ -3,6 +3,7 @@
 // Threads: pure.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,8 @@ struct ChooseOptions {
   // Fills in Candidate::rounds, which doubles the time that choose() takes for long staged messages.
   bool count_rounds = false;
   const Tuning* tuning = nullptr;  // measured choices that override the model; borrowed
+  // Is told the name of each algorithm before it is timed, which of many ranks takes seconds.
+  std::function<void(std::string_view algorithm)> report = {};
 };
 
 // Up to this many ranks all are simulated; of more, the steps of a few ranks are added up, and the busiest one counts.

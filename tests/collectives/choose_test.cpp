@@ -121,6 +121,18 @@ TEST(Choose, TakesTheFewestStepsForTheShortestMessages) {
   EXPECT_LE(chosen, 3) << choice.reason;
 }
 
+TEST(Choose, ReportsEachAlgorithmBeforeItIsTimed) {
+  std::vector<std::string> reported;
+  const Choice choice = choose(between_hosts(Collective::kAllReduce, 8, 64), spine_leaf(8, Host{}),
+                               {.report = [&](std::string_view algorithm) { reported.emplace_back(algorithm); }});
+  std::vector<std::string> timed;
+  for (const Candidate& c : choice.candidates) {
+    if (c.us > 0) timed.emplace_back(c.algorithm.name);
+  }
+  EXPECT_GT(timed.size(), 3u);
+  EXPECT_THAT(reported, testing::UnorderedElementsAreArray(timed));
+}
+
 TEST(Choose, SaysWhatLeavesAHost) {
   const Choice choice = choose(between_hosts(Collective::kAllReduce, 4, 1 << 20), two_hosts_of_two(125));
   for (const Candidate& c : choice.candidates) {
