@@ -1,10 +1,13 @@
 #include "herd/train/generate_text.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
 
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/base/units.h"
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/inproc_world.h"
@@ -127,6 +130,25 @@ void check_budget(const strategies::GenerationPrograms& programs, int64_t budget
 }
 
 }  // namespace
+
+std::vector<int64_t> parse_prompt_ids(const std::string& words) {
+  std::vector<int64_t> ids;
+  for (size_t begin = 0; begin <= words.size();) {
+    const size_t end = std::min(words.find(',', begin), words.size());
+    int64_t id = -1;
+    const auto [stop, error] = std::from_chars(words.data() + begin, words.data() + end, id);
+    if (error != std::errc() || stop != words.data() + end || id < 0) {
+      const std::string word = words.substr(begin, end - begin);
+      throw Error(Code::kBadConfig,
+                  "--ids \"" + printable(words) + "\": id " + std::to_string(ids.size() + 1) +
+                      (word.empty() ? " is missing" : " is no token id: \"" + printable(word) + "\"") +
+                      "\n  fix: whole numbers with commas between them, --ids 464,2068");
+    }
+    ids.push_back(id);
+    begin = end + 1;
+  }
+  return ids;
+}
 
 void generate(const GenerateTextOptions& options) {
   if (!options.replace_bad_bytes)

@@ -24,6 +24,10 @@ struct GenerateTextOptions {
   models::GenerateOptions sampling = {.temperature = 0.7, .top_k = 40};  // says how tokens are drawn, and how many
 };
 
+// Returns the token ids of words such as "464,2068". Throws kBadConfig for an id that is missing, as between two
+// commas, or that is no whole number of at least 0.
+std::vector<int64_t> parse_prompt_ids(const std::string& words);
+
 // Writes the prompt, then each new token as it comes, then a line feed. Tokens are written as text, or as ids with
 // spaces between them. It ends at a token that ends a text, or after sampling.max_tokens new tokens. Ids end with the
 // id that ends the text; text does not show it. Replaces sampling.on_token. Throws kOverBudget, before it allocates

@@ -42,8 +42,11 @@ void add_generate(CLI::App& app, herd::train::GenerateTextOptions& options) {
       ->required();
   CLI::Option* prompt = generate->add_option("--prompt", options.prompt, "the text to continue");
   CLI::Option* ids =
-      generate->add_option("--ids", options.prompt_ids, "token ids to continue, 464,2068: then ids are printed")
-          ->delimiter(',')
+      generate
+          ->add_option_function<std::string>(
+              "--ids",
+              [&options](const std::string& words) { options.prompt_ids = herd::train::parse_prompt_ids(words); },
+              "token ids to continue, 464,2068: then ids are printed")
           ->excludes(prompt);
   generate->callback([prompt, ids] {
     if (prompt->empty() && ids->empty()) throw CLI::RequiredError("--prompt or --ids");

@@ -25,6 +25,7 @@
 #include "herd/spec/table_builder_internal.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
+#include "herd/train/generate_text.h"
 #include "herd/train/run_optimizer.h"
 #include "tests/support/expect_error.h"
 
@@ -32,6 +33,17 @@ namespace herd::train {
 namespace {
 
 using Tokens = std::vector<int64_t>;
+
+TEST(PromptIds, AreWholeNumbersWithCommasBetweenThem) {
+  EXPECT_EQ(parse_prompt_ids("464,2068"), (Tokens{464, 2068}));
+  EXPECT_EQ(parse_prompt_ids("0"), Tokens{0});
+  const std::string fix = "fix: whole numbers with commas between them, --ids 464,2068";
+  EXPECT_ERROR(parse_prompt_ids("1,,2"), Code::kBadConfig, "--ids \"1,,2\": id 2 is missing", fix);
+  EXPECT_ERROR(parse_prompt_ids(""), Code::kBadConfig, "--ids \"\": id 1 is missing", fix);
+  EXPECT_ERROR(parse_prompt_ids("1,2,"), Code::kBadConfig, "id 3 is missing", fix);
+  for (const char* wrong : {"a", "1.5", "-1", " 1", "1 2", "9223372036854775808"})
+    EXPECT_ERROR(parse_prompt_ids(wrong), Code::kBadConfig, "id 1 is no token id: \"" + std::string(wrong) + "\"", fix);
+}
 
 constexpr int64_t kVocabulary = 12, kContext = 8;
 
