@@ -67,8 +67,9 @@ std::string mesh_fix(const RunFile& run, const std::vector<AxisSize>& axes, int6
     if (axis->size == 1) continue;
     for (int64_t size = axis->size - 1; size >= 1; --size) {
       if (world % (other_axes * size) != 0 || !allows(run, axis->axis, size)) continue;
-      fixes.push_back(size_text(axes.front(), world / (other_axes * size)) + " with " + size_text(*axis, size));
-      break;
+      const int64_t dp = world / (other_axes * size);
+      if (dp != axes.front().size) fixes.push_back(size_text(axes.front(), dp) + " with " + size_text(*axis, size));
+      break;  // with dp as it is, the change of one axis above is the same
     }
     break;
   }

@@ -38,6 +38,7 @@ TEST(Layout, NamesTheEquationAndTheFix_WhenTheMeshDoesNotCoverTheWorld) {
   run.mesh = {.dp = 2, .tp = 2};
   EXPECT_EQ(refusal(run, 8),
             "mesh does not cover the world: dp 2 * tp 2 = 4, but world_size = 8\n  fix: dp 4, or dp 8 with tp 1");
+  EXPECT_EQ(refusal(run, 2), "mesh does not cover the world: dp 2 * tp 2 = 4, but world_size = 2\n  fix: tp 1");
   run.model = {};
   run.mesh = {.dp = 3};
   EXPECT_EQ(refusal(run, 4), "mesh does not cover the world: dp 3 = 3, but world_size = 4\n  fix: dp 4");
