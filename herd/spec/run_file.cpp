@@ -24,13 +24,26 @@ namespace {
   throw Error(Code::kBadConfig, printable(where) + ": " + printable(rule) + (fix.empty() ? "" : "\n  fix: " + fix));
 }
 
-std::string node_text(const toml::node& node) {
+// Returns the value as TOML. Numbers have no more digits than tell them apart: 0.9, not 0.90000000000000002.
+std::string value_text(const toml::node& node) {
+  if (const toml::array* list = node.as_array()) {
+    std::string out;
+    for (const toml::node& element : *list) out += (out.empty() ? " " : ", ") + value_text(element);
+    return "[" + out + (out.empty() ? "]" : " ]");
+  }
+  if (const auto number = node.is_floating_point() ? node.value<double>() : std::nullopt;
+      number && std::isfinite(*number)) {
+    const std::string text = format_number(*number);
+    return text.find_first_of(".e") == text.npos ? text + ".0" : text;
+  }
   std::ostringstream out;
-  if (node.is_table()) return "a table";
-  if (node.is_array()) return "the list " + (out << toml::node_view<const toml::node>(node), out.str());
   out << toml::node_view<const toml::node>(node);
-  if (node.is_string()) return "the text " + out.str();
   return out.str();
+}
+
+std::string node_text(const toml::node& node) {
+  if (node.is_table()) return "a table";
+  return (node.is_array() ? "the list " : node.is_string() ? "the text " : "") + value_text(node);
 }
 
 // Sets one key of the run to the value of a node, after it has checked the value's type and range.

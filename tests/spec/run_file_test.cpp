@@ -150,7 +150,10 @@ TEST(RunFile, NamesTypeAndValue_WhenTheTypeIsWrong) {
             "train.steps (run.toml, line 2): expects an integer, got the text 'many'\n  fix: like 200");
   EXPECT_THAT(refusal("[train]\nsteps = 2.5\n"), HasSubstr("expects an integer, got 2.5"));
   EXPECT_THAT(refusal("[model]\ntie_embeddings = 1\n"), HasSubstr("expects true or false, got 1"));
-  EXPECT_THAT(refusal("[optimizer]\nbetas = [0.9]\n"), HasSubstr("expects a pair of numbers"));
+  EXPECT_THAT(refusal("[optimizer]\nbetas = [0.9]\n"), HasSubstr("expects a pair of numbers, got the list [ 0.9 ]"));
+  EXPECT_THAT(refusal("[optimizer]\nbetas = [0.1, \"b\", 2.0, [], [1]]\n"),
+              HasSubstr("got the list [ 0.1, 'b', 2.0, [], [ 1 ] ]"));
+  EXPECT_THAT(refusal("[optimizer]\nlr = -0.9\n"), HasSubstr("got -0.9\n"));
   EXPECT_THAT(refusal("[model]\nkind = 3\n"), HasSubstr("expects text in quotes, got 3"));
   EXPECT_THAT(refusal("[train.steps]\nx = 1\n"), HasSubstr("got a table"));
   EXPECT_THAT(refusal("[memory]\ndevice_budget = \"4 gibs\"\n"),
