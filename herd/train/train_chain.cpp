@@ -1,5 +1,6 @@
 #include "herd/train/train_chain.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -19,7 +20,8 @@ constexpr char kUsage[] =
 
 int run_command(const std::vector<std::string>& arguments, const char* program, const Chain& chain,
                 const ChainData& data, const TrainHooks& hooks) {
-  const bool asks = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h");
+  const auto is_help = [](const std::string& argument) { return argument == "--help" || argument == "-h"; };
+  const bool asks = std::ranges::any_of(arguments, is_help);
   if (asks || arguments.empty() || arguments[0].starts_with("-")) {
     std::fprintf(asks ? stdout : stderr, kUsage, program, program);
     return asks ? 0 : 2;

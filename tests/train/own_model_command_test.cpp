@@ -331,6 +331,10 @@ TEST(OwnModelCommand, SaysHowItIsCalled_AndWhatARunFileMayNotHold) {
   Command help({fs::path(std::getenv("HERD_BINARY_DIR")) / "examples" / "own_model", "--help"}, folder.root / "help");
   EXPECT_EQ(help.wait(), 0);
   EXPECT_THAT(help.output(), HasSubstr("FILE.toml [section.key=value ...]"));
+  Command late({fs::path(std::getenv("HERD_BINARY_DIR")) / "examples" / "own_model", "FILE", "--help"},
+               folder.root / "late");
+  EXPECT_EQ(late.wait(), 0);
+  EXPECT_EQ(late.output(), help.output());
 }
 
 }  // namespace
