@@ -20,6 +20,7 @@
 #include "herd/spec/run_file.h"
 #include "herd/spec/run_keys.h"
 #include "herd/storage/atomic_file.h"
+#include "herd/storage/routing_folder.h"
 #include "herd/storage/run_lock.h"
 #include "herd/strategies/server_sync.h"
 #include "herd/strategies/techniques.h"
@@ -111,6 +112,7 @@ std::vector<int> ranks_that_serve(const spec::RunFile& run, int all_ranks, int q
 // Checks the run and prepares its folders; adds what the launcher starts. Returns false where nothing is left to train.
 bool prepare_job(const TrainOptions& options, launch::LaunchOptions& job) {
   const spec::RunFile run = read_run_file(options.file, options.overrides);
+  if (run.train.replays_routing()) recorded_routing_files(run.train.replay_routing);  // throws where there are none
   const auto folder = std::filesystem::path(run.log.dir) / run.log.name;
   if (options.node_rank == 0) refuse_owned_run(folder);  // before a line is added to its logs
   if (options.num_nodes == 1) {  // launchers of several nodes wait for each other, and their ranks find out together

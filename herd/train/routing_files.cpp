@@ -9,6 +9,7 @@
 
 #include "herd/base/error.h"
 #include "herd/storage/atomic_file.h"
+#include "herd/storage/routing_folder.h"
 
 namespace herd::train {
 namespace {
@@ -134,17 +135,8 @@ void RoutingRecorder::write() {
 }
 
 nn::RecordedRouting read_routing(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code refusal;
-  for (const auto& entry : fs::directory_iterator(folder, refusal))
-    if (entry.path().extension() == ".jsonl") files.push_back(entry.path());
-  if (files.empty())
-    throw Error(Code::kBadConfig, "train.replay_routing = \"" + folder.string() +
-                                      "\" has no routing that was recorded\n  fix: a folder that a run with "
-                                      "train.record_routing has written");
-  std::ranges::sort(files);
   nn::RecordedRouting routing;
-  for (const fs::path& file : files) read_file(file, routing);
+  for (const fs::path& file : recorded_routing_files(folder)) read_file(file, routing);
   return routing;
 }
 

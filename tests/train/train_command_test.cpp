@@ -432,6 +432,15 @@ TEST(TrainCommand, SaysWhatDoesNotFit_BeforeAnythingStarts) {
   EXPECT_FALSE(fs::exists(folder.root / "run"));
 }
 
+TEST(TrainCommand, LooksForTheRoutingToReplay_BeforeAnythingStarts) {
+  RunFolder folder;
+  const std::string nowhere = folder.root / "nowhere";
+  const Ended ended = folder.train("run", 2, {"model.kind=moe", "model.experts=2", "train.replay_routing=" + nowhere});
+  EXPECT_EQ(ended.status, 2) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("train.replay_routing = \"" + nowhere + "\" has no routing that was recorded"));
+  EXPECT_FALSE(fs::exists(folder.root / "run"));
+}
+
 // A vocabulary of 320 in the folder `data`: plain English, so that other letters come as bytes.
 void tokenize_some_text(const RunFolder& folder, const std::string& data) {
   std::ofstream text(folder.root / "text.txt");
