@@ -54,7 +54,13 @@ TokenFolder write_folder(const TokenizeOptions& options, const std::function<voi
                              .documents = documents});
 }
 
-void print_notes(const TokenFolder& folder) {
+void print_notes(const TokenFolder& folder, const TokenizeOptions& options) {
+  if (folder.validation_tokens == 0 && options.validation > 0)
+    std::printf(
+        "note: no tokens for validation: they go to it in pieces of one document, the %lld of which are too few "
+        "for --validation %s\n"
+        "  fix: more documents, a larger --validation, or --validation 0, which keeps all for training\n",
+        static_cast<long long>(folder.documents), format_number(options.validation).c_str());
   if (folder.replaced_bytes > 0)
     std::printf("note: %lld bytes are no UTF-8; each is U+FFFD in the tokens\n",
                 static_cast<long long>(folder.replaced_bytes));
@@ -81,7 +87,7 @@ int run_tokenize(const TokenizeOptions& options) {
     std::printf("%.2f bytes a token, ", static_cast<double>(folder.text_bytes) / static_cast<double>(tokens));
   std::printf("in %s\n", format_us(seconds * 1e6).c_str());
   if (options.documents != "files") std::printf("%lld documents\n", static_cast<long long>(folder.documents));
-  print_notes(folder);
+  print_notes(folder, options);
   return 0;
 }
 

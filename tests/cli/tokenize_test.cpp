@@ -38,7 +38,20 @@ TEST(TokenizeCommand, TakesIdsThatAnotherTokenizerMade) {
   const std::string printed = testing::internal::GetCapturedStdout();
   EXPECT_NE(printed.find("out: 4 training and 0 validation tokens, vocabulary 50257, in "), std::string::npos)
       << printed;
+  EXPECT_EQ(printed.find("note:"), std::string::npos) << printed;
   EXPECT_FALSE(std::filesystem::exists(folder / "out/tokenizer.model"));
+}
+
+TEST(TokenizeCommand, SaysThatNothingIsLeftForValidation) {
+  TemporaryFolder folder;
+  write_text(folder / "ids.jsonl", "[1, 2, 3]\n[4, 5]\n");
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(run_tokenize({.files = {folder / "ids.jsonl"}, .out = folder / "out", .vocabulary = 9, .ids = true}), 0);
+  const std::string printed = testing::internal::GetCapturedStdout();
+  EXPECT_NE(printed.find("5 training and 0 validation tokens"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("note: no tokens for validation"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("the 2 of which are too few for --validation 0.05\n  fix: more documents"), std::string::npos)
+      << printed;
 }
 
 TEST(TokenizeCommand, SaysWhatDoesNotComeBackFromTheTokens) {
