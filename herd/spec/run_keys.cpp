@@ -256,7 +256,8 @@ std::vector<Key> make_keys() {
           false,
           {},
           "of how many blocks zero = 3 keeps the weights whole through all passes of a step, gathered once, after the "
-          "update; auto = as many as shorten the step within memory.device_budget"},
+          "update; auto = as many as shorten the step within memory.device_budget; beside a gather_codec these are "
+          "exact, so another number gives other losses, and auto = 0"},
       text("strategy", "recompute", Effect::kLayout, HERD_FIELD(strategy.recompute),
            {"none", "full", "selective", "sqrt", "every:K"}, "which activations backward computes again"),
       text("strategy", "precision", Effect::kTraining, HERD_FIELD(strategy.precision), {"fp32", "bf16", "fp16"},
