@@ -5,6 +5,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/cli/option_checks.h"
 #include "herd/collectives/registry.h"
 #include "herd/launch/cores.h"
 #include "herd/measure/memory_probe.h"
@@ -26,8 +27,10 @@ void add_collective_options(CLI::App& app, CollectiveOptions& o) {
   app.add_flag("--ordinary-memory", o.ordinary_memory, "buffers that peers do not map");
   app.add_option("--topology", o.topology_file,
                  "file of docs/formats/topology.md, or torus:4x4, mesh:4x4, hosts:4x8, racks:2x4x8; else this host, "
-                 "its memory timed now");
-  app.add_option("--segment", o.segment, "bytes of a segment, for algorithms that have segments; else by the message");
+                 "its memory timed now")
+      ->check(not_empty());
+  app.add_option("--segment", o.segment, "bytes of a segment, for algorithms that have segments; else by the message")
+      ->check(not_empty());
 }
 
 namespace {
@@ -43,7 +46,8 @@ Topology this_host_as_timed(int ranks) {
 }  // namespace
 
 Topology topology_of(const CollectiveOptions& o) {
-  if (o.ranks < 1) throw Error(Code::kBadConfig, "--ranks >= 1, but it is " + std::to_string(o.ranks));
+  if (o.ranks < 1)
+    throw Error(Code::kBadConfig, "--ranks >= 1, but it is " + std::to_string(o.ranks) + "\n  fix: --ranks 2");
   if (o.topology_file.empty()) return this_host_as_timed(o.ranks);
   try {
     return first_ranks(load_topology(o.topology_file), o.ranks);
@@ -68,7 +72,7 @@ CollectiveRequest request_of(const CollectiveOptions& o, const Topology& topolog
   if (bytes % size != 0) {
     throw Error(Code::kBadConfig, "--bytes is a multiple of an element, but " + std::to_string(bytes) + " % " +
                                       std::to_string(size) + " = " + std::to_string(bytes % size) +
-                                      "\n  fix: --bytes " + std::to_string(bytes - bytes % size));
+                                      "\n  fix: --bytes " + std::to_string(bytes < size ? size : bytes - bytes % size));
   }
   if (!o.segment.empty()) request.segment_bytes = parse_bytes(o.segment);
   check_segments(o.op, request.segment_bytes);

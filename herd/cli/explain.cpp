@@ -11,6 +11,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/cli/measure.h"
+#include "herd/cli/option_checks.h"
 #include "herd/cli/progress_line.h"
 #include "herd/cli/run_program.h"
 #include "herd/collectives/aggregate_traffic.h"
@@ -203,7 +204,8 @@ void add_explain_command(CLI::App& app) {
   command->add_flag("--all-workers", options->aggregate_traffic,
                     "and what all ranks together send, as lectures count it");
   command->add_flag("--measure", options->measure, "and the time measured here, by herd bench");
-  command->add_option("--tuning", options->tuning_file, "file of docs/formats/tuning.md, which overrides the model");
+  command->add_option("--tuning", options->tuning_file, "file of docs/formats/tuning.md, which overrides the model")
+      ->check(not_empty());
   command
       ->add_option("--device", options->device,
                    "cuda: and how buffers on this host's GPUs move (nccl, ipc or staged), and why")

@@ -11,6 +11,7 @@
 #include "herd/base/units.h"
 #include "herd/cli/known_devices.h"
 #include "herd/cli/known_models.h"
+#include "herd/cli/option_checks.h"
 #include "herd/cli/plan_matrix.h"
 #include "herd/cli/progress_line.h"
 #include "herd/cli/read_run_file.h"
@@ -167,12 +168,15 @@ void add_plan_command(CLI::App& app) {
       ->add_option("--ranks", options->ranks,
                    "processes that train together; default: what [mesh] states, and more if that does not fit")
       ->check(CLI::Range(1, kMaxRanks));
-  command->add_option(
-      "--cluster", options->cluster,
-      "file or name of the machines (docs/formats/cluster.md), or of a device, h200 or h200:100gbit; default: "
-      "this machine, rates assumed");
-  command->add_option("--budget", options->budget,
-                      "memory of a rank's device, 80GiB; default: memory.device_budget, else the cluster's");
+  command
+      ->add_option("--cluster", options->cluster,
+                   "file or name of the machines (docs/formats/cluster.md), or of a device, h200 or h200:100gbit; "
+                   "default: this machine, rates assumed")
+      ->check(not_empty());
+  command
+      ->add_option("--budget", options->budget,
+                   "memory of a rank's device, 80GiB; default: memory.device_budget, else the cluster's")
+      ->check(not_empty());
   CLI::Option* tokens =
       command->add_option("--tokens", options->tokens, "tokens of the whole training, 300e9: how many days it takes");
   CLI::Option* days = command->add_option("--days", options->days, "it may take so many: how many devices that needs");
@@ -180,13 +184,13 @@ void add_plan_command(CLI::App& app) {
       ->add_option("--flops", options->flops,
                    "FLOP/s that each device keeps up, 160e12, for --days; default: what this run is predicted to")
       ->needs(days)
-      ->check(CLI::PositiveNumber);
-  tokens->check(CLI::PositiveNumber);
-  days->needs(tokens)->check(CLI::PositiveNumber);
+      ->check(positive_number("160e12"));
+  tokens->check(positive_number("300e9"));
+  days->needs(tokens)->check(positive_number("30"));
   command
       ->add_option("--seconds", options->seconds,
                    "time to look for what would make it fit; then the best so far counts, and what is left out is said")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero("20"))
       ->capture_default_str();
   command->add_flag("--equations", options->equations,
                     "what published equations say too: model states, activations of a layer, traffic");
@@ -194,7 +198,7 @@ void add_plan_command(CLI::App& app) {
       "--stages", options->stages,
       "how a pipeline is cut: each stage's blocks, time, memory and what it sends on, and the order over time");
   command->add_flag("--json", options->json, "one JSON object (docs/formats/plan.md)");
-  command->add_option("--html", options->html, "write a page with bars, timeline and tables");
+  command->add_option("--html", options->html, "write a page with bars, timeline and tables")->check(not_empty());
   CLI::Option* matrix = command->add_flag(
       "--matrix", options->matrix,
       "models x devices: what fits where, at which ZeRO stage; of all known models, or of those named");
@@ -202,7 +206,7 @@ void add_plan_command(CLI::App& app) {
       ->delimiter(',')
       ->needs(matrix)
       ->capture_default_str();
-  command->add_option("--svg", options->svg, "write the matrix as a picture")->needs(matrix);
+  command->add_option("--svg", options->svg, "write the matrix as a picture")->needs(matrix)->check(not_empty());
   command->add_flag("--models", *models, "list the models, clusters, devices and links that herd knows");
   command->add_flag("--sizes", *sizes, "well-known models as lectures count them, beside herd's");
   command->callback([options, models, sizes] {

@@ -23,7 +23,8 @@ Schedule checked(Schedule h) {
   }
   if (h.elements < 0) refuse("a schedule needs elements >= 0, but elements = " + std::to_string(h.elements));
   if (has_root(h.collective) && (h.root < 0 || h.root >= h.num_ranks)) {
-    refuse("a collective with a root needs 0 <= root < num_ranks, but root = " + std::to_string(h.root) + ", " + ranks);
+    refuse("a collective with a root needs 0 <= root < num_ranks, but root = " + std::to_string(h.root) + ", " + ranks +
+           "\n  fix: root = 0");
   }
   check_counts(h);
   return h;

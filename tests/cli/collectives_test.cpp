@@ -126,8 +126,9 @@ TEST(Explain, NamesTheRuleOfABadRequest) {
   EXPECT_THAT(refusal({.op = "all_redoce"}),
               StartsWith("kBadConfig: no collective \"all_redoce\"\n  fix: one of all_reduce"));
   EXPECT_THAT(refusal({.op = "reduce", .bytes = "5"}), HasSubstr("5 % 4 = 1\n  fix: --bytes 4"));
-  EXPECT_THAT(refusal({.op = "reduce", .root = 2}), HasSubstr("root = 2, num_ranks = 2"));
-  EXPECT_THAT(refusal({.op = "reduce", .ranks = 0}), HasSubstr("--ranks >= 1"));
+  EXPECT_THAT(refusal({.op = "reduce", .bytes = "3"}), HasSubstr("3 % 4 = 3\n  fix: --bytes 4"));
+  EXPECT_THAT(refusal({.op = "reduce", .root = 2}), HasSubstr("root = 2, num_ranks = 2\n  fix: root = 0"));
+  EXPECT_THAT(refusal({.op = "reduce", .ranks = 0}), HasSubstr("--ranks >= 1, but it is 0\n  fix: --ranks 2"));
   EXPECT_THAT(refusal({.op = "reduce", .topology_file = "/no/such"}), HasSubstr("no regular file that can be read"));
   TemporaryFolder folder;
   const std::string other = folder / "a.toml";

@@ -131,6 +131,23 @@ TEST(HerdPlan, NamesTheNearestModel_AndBadKeys) {
   EXPECT_THAT(split.output, HasSubstr("mesh.tp must not exceed model.vocab"));
 }
 
+TEST(HerdPlan, NamesTheRuleOfAnOptionsValue) {
+  for (const char* option : {"--cluster", "--budget", "--html"}) {
+    const Result empty = run({kHerd, "plan", "gpt2", option, ""});
+    EXPECT_EQ(empty.status, 2) << option;
+    EXPECT_THAT(empty.output, HasSubstr(std::string(option) + ": is empty"));
+    EXPECT_THAT(empty.output, HasSubstr("fix: a value, or leave the option out"));
+  }
+  for (const char* value : {"nan", "inf", "0", "-1", "many", ""}) {
+    const Result tokens = run({kHerd, "plan", "gpt2", "--tokens", value});
+    EXPECT_EQ(tokens.status, 2) << value;
+    EXPECT_THAT(tokens.output, HasSubstr("--tokens: must be a number > 0, got \"" + std::string(value) + "\""));
+    EXPECT_THAT(tokens.output, HasSubstr("fix: like 300e9"));
+  }
+  EXPECT_THAT(run({kHerd, "plan", "gpt2", "--seconds", "nan"}).output, HasSubstr("--seconds: must be a number >= 0"));
+  EXPECT_EQ(run({kHerd, "plan", "gpt2", "--seconds", "0", "--tokens", "300e9", "--days", "0.5"}).status, 0);
+}
+
 TEST(HerdPlan, PrintsNamesAndUnknownOptionsWithoutControlCharacters) {
   char folder[] = "/tmp/herd_plan_XXXXXX";
   const fs::path file = fs::path(mkdtemp(folder)) / "cluster.toml";

@@ -253,7 +253,8 @@ TEST(RunFile, TakesTheNormOfTheKind_UnlessItIsStated) {
 }
 
 TEST(RunFile, NamesTheLine_WhenTheFileIsNoToml) {
-  EXPECT_THAT(refusal("[train]\nsteps = = 3\n"), HasSubstr("run.toml, line 2: is no TOML"));
+  EXPECT_THAT(refusal("[train]\nsteps = = 3\n"),
+              AllOf(HasSubstr("run.toml, line 2: is no TOML"), HasSubstr("fix: key = value, such as steps = 200")));
   EXPECT_THAT(refusal("[train]\nsteps = 1\nsteps = 2\n"), HasSubstr("line 3"));
 }
 
