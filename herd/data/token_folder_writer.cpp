@@ -1,5 +1,6 @@
 #include "herd/data/token_folder_writer.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -60,9 +61,12 @@ TokenFolderWriter::TokenFolderWriter(std::filesystem::path out, int vocabulary, 
       validation_(out_ / kValidation, vocabulary) {}
 
 Split SplitShares::next(double size) {
-  owed_ += share_ * size;
-  const Split split = owed_ >= size / 2 ? Split::kValidation : Split::kTrain;  // the one that lags its share
-  if (split == Split::kValidation) owed_ -= size;
+  constexpr double kGoldenRatio = 0.6180339887498949;  // its multiples, modulo 1, have no period
+  size_ += size;
+  const auto taken = static_cast<double>(num_validation_);
+  const double place = std::fmod(0.5 + taken * kGoldenRatio, 1.0);
+  const bool is_due = share_ * static_cast<double>(num_pieces() + 1) >= taken + place;
+  const Split split = is_due && share_ * size_ >= size / 2 ? Split::kValidation : Split::kTrain;
   ++(split == Split::kValidation ? num_validation_ : num_train_);
   return split;
 }

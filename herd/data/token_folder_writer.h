@@ -1,6 +1,5 @@
 // Writes the folder of tokens that training reads (token_folder.h), from pieces of ids, each of which goes whole to one
-// split. The share of the validation split is met by giving a piece to the split that is furthest behind. Where
-// documents end is written beside the tokens (document_file.h).
+// split (SplitShares). Where documents end is written beside the tokens (document_file.h).
 // Throws as AtomicFile and TokenFileWriter. Threads: one at a time.
 #pragma once
 
@@ -16,17 +15,20 @@
 
 namespace herd {
 
-// Gives each piece to the split that is furthest behind its share.
+// Gives one of each 1 / validation pieces to the validation split, long or short, so that both splits have pieces of
+// all lengths. Its place among them changes from one to the next, so that data that repeat a pattern of pieces, such as
+// questions and answers in turn, have all of it in both. A piece that alone would take twice the share of all pieces so
+// far, itself included, goes to the training split.
 class SplitShares {
  public:
   explicit SplitShares(double validation) : share_(validation) {}
-  Split next(double size);
+  Split next(double size);  // of the piece, in any unit
   bool has_empty_split() const { return num_train_ == 0 || (num_validation_ == 0 && share_ > 0); }
   int64_t num_pieces() const { return num_train_ + num_validation_; }
 
  private:
   double share_;
-  double owed_ = 0;  // size that the validation split still lacks
+  double size_ = 0;  // of all pieces so far
   int64_t num_train_ = 0, num_validation_ = 0;
 };
 
@@ -37,8 +39,7 @@ class TokenFolderWriter {
   // Takes the folder over, which is unfinished until commit(). REQUIRES that check_can_write() passes.
   TokenFolderWriter(std::filesystem::path out, int vocabulary, double validation);
 
-  // Adds a piece to the split that is furthest behind, and returns that split. `size` weighs the piece against the
-  // others, in any unit.
+  // Adds a piece to the split that SplitShares gives it to, and returns that split.
   Split append(std::span<const int> ids, double size);
   void append_to(Split split, std::span<const int> ids) { file(split).append(ids); }
   // Ends the document whose pieces have been added since the last call; it may have pieces in both splits.

@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <numeric>
 #include <set>
+#include <vector>
 
 #include "herd/data/document_file.h"
+#include "herd/data/sample_order.h"
 #include "herd/data/sample_source.h"
 #include "herd/data/token_file.h"
+#include "herd/data/token_folder_writer.h"
 #include "herd/data/tokenizer.h"
 #include "herd/storage/checksum.h"
 #include "tests/support/expect_error.h"
@@ -94,6 +98,54 @@ TEST(TokenFolder, RefusesFewDocuments_OfWhichASplitGetsNone) {
                                      .documents = TextDocuments::kBlankLines}),
                  Code::kBadConfig, "each of the documents goes whole to one split, and there ",
                  "fix: more documents; or --validation 0");
+  }
+}
+
+// Returns the sizes that a split gets.
+std::vector<double> sizes_in(Split split, double validation, const std::vector<double>& sizes) {
+  SplitShares shares(validation);
+  std::vector<double> got;
+  for (const double size : sizes) {
+    if (shares.next(size) == split) got.push_back(size);
+  }
+  return got;
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+TEST(SplitShares, GiveBothSplitsPiecesOfAllLengths) {
+  const SampleOrder order(1000, 7);
+  std::vector<double> sizes;
+  for (int64_t i = 0; i < 10000; ++i) sizes.push_back(order.window_of(i) % 10 == 0 ? 2000 : 20);
+  for (const double share : {0.02, 0.05, 0.1, 0.3}) {
+    const auto validation = sizes_in(Split::kValidation, share, sizes);
+    EXPECT_NEAR(static_cast<double>(validation.size()), share * 10000, 1) << share;
+    EXPECT_NEAR(mean(validation), mean(sizes), 0.25 * mean(sizes)) << share;
+  }
+}
+
+TEST(SplitShares, HaveNoPeriod) {
+  for (const double share : {0.05, 0.1, 0.25, 0.5}) {
+    for (const int period : {2, 3, 4, 5, 10, 20}) {
+      SplitShares shares(share);
+      std::vector<double> counts(static_cast<size_t>(period));
+      for (int i = 0; i < 20000; ++i) {
+        if (shares.next(100) == Split::kValidation) ++counts[static_cast<size_t>(i % period)];
+      }
+      for (const double count : counts)
+        EXPECT_NEAR(count, 20000 * share / period, 0.1 * 20000 * share / period + 2) << share << " " << period;
+    }
+  }
+}
+
+TEST(SplitShares, LeaveALongPieceToTraining) {
+  std::vector<double> sizes(200, 10);
+  for (size_t i = 0; i < 20; ++i) {
+    sizes[i] = 1e6;
+    EXPECT_LT(mean(sizes_in(Split::kValidation, 0.05, sizes)), 11) << i;
+    sizes[i] = 10;
   }
 }
 
