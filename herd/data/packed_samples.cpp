@@ -24,11 +24,11 @@ void pad(SampleRow& row, int64_t begin) {
 
 class FileDocuments final : public SampleSource {
  public:
-  FileDocuments(std::filesystem::path path, int64_t context, uint64_t seed)
-      : file_(std::move(path)),
+  FileDocuments(const std::filesystem::path& folder, Split split, int64_t context, uint64_t seed)
+      : file_(split_path(folder, split)),
         context_(context),
         packing_(read_document_ends(file_), context),
-        order_(at_least_one(packing_.sequences()), seed) {}
+        order_(at_least_one(packing_.sequences(), split), seed_of(split, seed)) {}
   bool packs_documents() const override { return true; }
   int64_t context() const override { return context_; }
   int64_t vocabulary() const override { return file_.vocabulary(); }
@@ -66,10 +66,10 @@ class FileDocuments final : public SampleSource {
   }
 
  private:
-  int64_t at_least_one(int64_t sequences) const {
+  int64_t at_least_one(int64_t sequences, Split split) const {
     if (sequences > 0) return sequences;
     throw Error(Code::kBadConfig, file_.path().string() + " holds no document of two ids, and one alone has no target" +
-                                      "\n  fix: more text, or leave data.packing out");
+                                      fix_of_few_tokens(split, "more text, or leave data.packing out"));
   }
 
   TokenFile file_;
@@ -125,7 +125,7 @@ class RandomDocuments final : public SampleSource {
 std::unique_ptr<SampleSource> open_documents(const std::filesystem::path& folder, Split split, int64_t context,
                                              uint64_t seed) {
   HERD_CHECK_GE(context, 1);
-  return std::make_unique<FileDocuments>(split_path(folder, split), context, seed_of(split, seed));
+  return std::make_unique<FileDocuments>(folder, split, context, seed);
 }
 
 std::unique_ptr<SampleSource> random_documents(int64_t vocabulary, int64_t context, uint64_t seed) {

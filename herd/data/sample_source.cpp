@@ -16,18 +16,21 @@ namespace {
 constexpr uint64_t kValidationSeed = 0;
 constexpr uint64_t kPositionMask = (uint64_t{1} << 63) - 1;
 
-int64_t whole_windows(const TokenFile& file, int64_t context) {
+int64_t whole_windows(const TokenFile& file, int64_t context, Split split) {
   HERD_CHECK_GE(context, 1);
   if (file.count() > context) return (file.count() - 1) / context;
   throw Error(Code::kBadConfig, file.path().string() + " holds " + std::to_string(file.count()) +
                                     " tokens, a sample of context " + std::to_string(context) + " needs " +
-                                    std::to_string(context + 1) + "\n  fix: a shorter model.context, or more text");
+                                    std::to_string(context + 1) +
+                                    fix_of_few_tokens(split, "a shorter model.context, or more text"));
 }
 
 class TokenSamples final : public WindowSource {
  public:
-  TokenSamples(const std::filesystem::path& path, int64_t context, uint64_t seed)
-      : file_(path), context_(context), order_(whole_windows(file_, context), seed) {}
+  TokenSamples(const std::filesystem::path& folder, Split split, int64_t context, uint64_t seed)
+      : file_(split_path(folder, split)),
+        context_(context),
+        order_(whole_windows(file_, context, split), seed_of(split, seed)) {}
   int64_t context() const override { return context_; }
   int64_t vocabulary() const override { return file_.vocabulary(); }
   int64_t samples_per_epoch() const override { return order_.windows(); }
@@ -89,9 +92,14 @@ std::filesystem::path split_path(const std::filesystem::path& folder, Split spli
 
 uint64_t seed_of(Split split, uint64_t seed) { return split == Split::kTrain ? seed : kValidationSeed; }
 
+std::string fix_of_few_tokens(Split split, const std::string& fix) {
+  const std::string first = split == Split::kTrain ? "" : "train.eval_every = 0, a larger herd tokenize --validation, ";
+  return "\n  fix: " + first + fix;
+}
+
 std::unique_ptr<WindowSource> open_tokens(const std::filesystem::path& folder, Split split, int64_t context,
                                           uint64_t seed) {
-  return std::make_unique<TokenSamples>(split_path(folder, split), context, seed_of(split, seed));
+  return std::make_unique<TokenSamples>(folder, split, context, seed);
 }
 
 std::unique_ptr<WindowSource> random_samples(int64_t vocabulary, int64_t context, uint64_t seed) {

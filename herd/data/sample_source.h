@@ -47,6 +47,8 @@ class WindowSource : public SampleSource {
 // Returns the token file of a split. Throws kBadConfig if it or its folder is not there, or was not finished.
 std::filesystem::path split_path(const std::filesystem::path& folder, Split split);
 uint64_t seed_of(Split split, uint64_t seed);  // of its order of samples
+// Returns what helps a run whose split has too few tokens: of the validation split, also to go without it.
+std::string fix_of_few_tokens(Split split, const std::string& fix);
 
 // Opens train.tokens or val.tokens in a folder that `herd tokenize` wrote. The validation split has one fixed order,
 // whatever the seed: samples [0, n) are the same in every evaluation. Throws kBadConfig if the folder or file is not

@@ -56,7 +56,10 @@ TEST(SampleSource, TellsWhatIsMissing) {
   EXPECT_ERROR(open_tokens(folder / "no", Split::kTrain, 10, 1), Code::kBadConfig, "data.path", "train.tokens",
                "herd tokenize");
   write_folder(folder.path(), 10);
-  EXPECT_ERROR(open_tokens(folder.path(), Split::kTrain, 10, 1), Code::kBadConfig, "holds 10 tokens", "needs 11");
+  EXPECT_ERROR(open_tokens(folder.path(), Split::kTrain, 10, 1), Code::kBadConfig, "holds 10 tokens", "needs 11",
+               "fix: a shorter model.context, or more text");
+  EXPECT_ERROR(open_tokens(folder.path(), Split::kValidation, 10, 1), Code::kBadConfig, "val.tokens holds 10 tokens",
+               "fix: train.eval_every = 0, a larger herd tokenize --validation, a shorter model.context, or more text");
   std::filesystem::remove(folder / "meta.json");
   EXPECT_ERROR(open_tokens(folder.path(), Split::kTrain, 5, 1), Code::kBadConfig, "no meta.json", "fix:");
   write_text(folder / "meta.json", R"({"format": "herd-token-folder", "version": 2})");
