@@ -136,6 +136,15 @@ std::vector<StepMetrics> salvaged_steps(const std::filesystem::path& path, FileS
   return std::move(salvaged.steps);
 }
 
+// A run that begins again has no checkpoint to go on from.
+void say_what_is_lost(const std::filesystem::path& path, const FileSystem& files) {
+  if (!is_file(path, files)) return;
+  const size_t steps = salvage_metrics(ReadableFile(path, files).text(), path.string()).steps.size();
+  if (steps == 0) return;
+  log_warning("the run begins again, since it has no checkpoint; the metrics of its " + std::to_string(steps) +
+              (steps == 1 ? " step" : " steps") + " so far are replaced: " + path.string());
+}
+
 }  // namespace
 
 std::string format_metrics(const StepMetrics& m) {
@@ -208,6 +217,7 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step, c
                              FileSystem& files)
     : path_(std::move(path)) {
   std::string text = header_of(run) + "\n";
+  if (resumed_step == 0) say_what_is_lost(path_, files);
   if (resumed_step > 0 && is_taken(path_, files)) {
     for (const auto& metrics : salvaged_steps(path_, files)) {
       if (metrics.step <= resumed_step) text += format_metrics(metrics) + "\n";

@@ -64,7 +64,8 @@ SalvagedMetrics salvage_metrics(std::string_view text, const std::string& file);
 // with each later one. Only the constructor and finish() throw: kStorage. Threads: one at a time.
 class MetricsWriter {
  public:
-  // Starts the file anew (resumed_step = 0), or keeps what it holds up to `resumed_step` and goes on after it. A
+  // Starts the file anew (resumed_step = 0), with a warning where it holds steps, or keeps what it holds up to
+  // `resumed_step` and goes on after it. A
   // damaged file stops no run: the writer keeps what can be read, leaves the damaged file as <name>.damaged, and warns.
   // `run` is the id that the first line names.
   MetricsWriter(std::filesystem::path path, int64_t resumed_step, const std::string& run = "",

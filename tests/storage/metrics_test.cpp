@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "herd/base/log.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -71,7 +72,19 @@ TEST(Metrics, AResumedRunDropsTheStepsThatItRepeats) {
   const auto steps = read_metrics(path);
   ASSERT_EQ(steps.size(), 4u);
   EXPECT_EQ(steps.back().step, 4);
+}
+
+TEST(Metrics, ARunThatBeginsAgainSaysWhatItReplaces) {
+  TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  std::string said;
+  set_log_output([&](const std::string& line) { said += line; });
   MetricsWriter(path, 0);
+  MetricsWriter(path, 0).write(at_step(1));
+  EXPECT_EQ(said, "");
+  MetricsWriter(path, 0);
+  set_log_output(nullptr);
+  EXPECT_NE(said.find("the metrics of its 1 step so far are replaced: " + path.string()), std::string::npos) << said;
   EXPECT_TRUE(read_metrics(path).empty());
 }
 
