@@ -58,8 +58,10 @@ std::vector<std::string> warnings_of(const WeightSource& source, const Companion
   const auto& run = source.run();
   if (!has_tokenizer(companions) && run.data.kind != "random")
     warnings.push_back(
-        "no tokenizer goes along: neither " + source.path().string() +
-        (source.manifest().notes.contains("tokenizer") ? " holds one" : " nor " + run.data.path + " holds one") +
+        "no tokenizer goes along: " +
+        (source.manifest().notes.contains("tokenizer")
+             ? source.path().string() + " holds none"
+             : "neither " + source.path().string() + " nor " + run.data.path + " holds one") +
         ", so the folder takes and gives token ids alone\n  fix: put the tokenizer of the weights (tokenizer.model, or "
         "tokenizer.json) into the folder");
   if (to != Format::kHerd && to != Format::kGpt2 && run.model.width % run.model.heads != 0)
