@@ -49,7 +49,6 @@ DrawnRun drawn_run(uint64_t seed) {
   const bool several = run.strategy.pipeline == "interleaved" || run.strategy.pipeline == "zero_bubble_v";
   m.layers = run.mesh.pp == 1 ? in(2, 3) : run.mesh.pp * (several ? 2 : 1) + in(0, 2) - (in(0, 3) == 0 ? 1 : 0);
   m.kind = one_of("gpt", "llama");
-  if (seed % 4 == 1 && run.mesh.tp == 1) m.kind = "bert";
   m.heads = run.mesh.tp * in(1, 3);
   m.kv_heads = in(0, 1) == 0 ? m.heads : run.mesh.tp;
   m.head_width = 2 * in(4, 24);
@@ -109,6 +108,7 @@ DrawnRun drawn_run(uint64_t seed) {
     if (seed % 8 >= 4) run.strategy.context = "ring";
     m.context |= 1;
   }
+  if (seed % 4 == 1 && run.mesh.tp * run.mesh.cp == 1) m.kind = "bert", m.qk_norm = m.qkv_bias = false;
   if (seed % 4 == 3) run.data.packing = "documents";
   char text[600];
   std::snprintf(
