@@ -138,12 +138,24 @@ Tensors run(const OwnBlockParts& parts, const Tensors& x, const nn::Context& con
   uint64_t key = nn::mix(context.seed, nn::hash_name(parts.block.name));
   for (const uint64_t part : {static_cast<uint64_t>(context.step), first}) key = nn::mix(key, part);
   const SeededGenerator generator(key);
-  return run_named([&] { return parts.block.run(module, x); },
-                   [&](const std::string& words) {
-                     return "block \"" + parts.block.name + "\" throws: " + words +
-                            "\n  fix: what it does with the tensors that it reads, " + shapes_text(x) +
-                            "; where torch has no such kernel for 16 bits, strategy.precision = \"fp32\"";
-                   });
+  Tensors y =
+      run_named([&] { return parts.block.run(module, x); },
+                [&](const std::string& words) {
+                  return Error(Code::kBadConfig,
+                               "block \"" + parts.block.name + "\" throws: " + words +
+                                   "\n  fix: what it does with the tensors that it reads, " + shapes_text(x) +
+                                   "; where torch has no such kernel for 16 bits, strategy.precision = \"fp32\"");
+                });
+  return y;
+}
+
+// Runs a pass of autograd through what the block has computed, which calls the program's own functions and hooks.
+void differentiate(const OwnBlockParts& parts, const std::function<void()>& pass) {
+  run_named(pass, [&](const std::string& words) {
+    return Error(Code::kBadConfig, "the backward of block \"" + parts.block.name + "\" throws: " + words +
+                                       "\n  fix: what the block does with tensors that its backward reads, and "
+                                       "autograd functions and hooks of its own");
+  });
 }
 
 // Returns tensors with memory of their own, as the table counts it: a view would keep all of what it views, one of a
@@ -183,6 +195,7 @@ class OwnBlock final : public nn::Block {
     return parts_.differentiates.empty() || parts_.differentiates.at(input);
   }
   std::vector<nn::Buffer> buffers() const override { return buffers_of(parts_); }
+  void run_autograd(const std::function<void()>& pass) const override { differentiate(parts_, pass); }
 
  private:
   OwnBlockParts parts_;
@@ -211,6 +224,7 @@ class OwnLoss final : public nn::LossBlock {
     return parts_.differentiates.empty() || parts_.differentiates.at(input);
   }
   std::vector<nn::Buffer> buffers() const override { return buffers_of(parts_); }
+  void run_autograd(const std::function<void()>& pass) const override { differentiate(parts_, pass); }
 
   nn::LossResult loss(const nn::Tuple& x, const at::Tensor&, const nn::Context& context, bool with_gradients,
                       nn::DeferredGradients*) override {
@@ -249,8 +263,8 @@ std::shared_ptr<torch::nn::Module> make_module(const Chain::Block& owner, uint64
   const SeededGenerator generator(nn::mix(seed, nn::hash_name(owner.module)));
   const WithoutBudget unlimited;
   std::shared_ptr<torch::nn::Module> module = run_named(owner.make, [&](const std::string& words) {
-    return "the factory of block \"" + owner.name + "\" throws: " + words +
-           "\n  fix: a factory that builds its module on every rank";
+    return Error(Code::kBadConfig, "the factory of block \"" + owner.name + "\" throws: " + words +
+                                       "\n  fix: a factory that builds its module on every rank");
   });
   if (module == nullptr)
     throw Error(Code::kBadConfig, "the factory of block \"" + owner.name + "\" returned no module");

@@ -9,13 +9,15 @@
 #include <type_traits>
 
 #include "herd/base/error.h"
+#include "herd/base/thrown_object.h"
 
 namespace herd {
 
-// Returns what `function` returns. What it throws gets the message that message_of() makes of its words, those of torch
-// without a stack, as a std::runtime_error; not an Error, nor a lack of memory.
-template <class Function, class MessageOf>
-std::invoke_result_t<Function> run_named(const Function& function, const MessageOf& message_of) {
+// Returns what `function` returns. Where it throws, failure_of() makes the exception that is thrown in its place, of
+// its words: those of torch without a stack, and thrown_object() for what has none. An Error, a lack of memory and a
+// failure of a device pass as they are.
+template <class Function, class FailureOf>
+std::invoke_result_t<Function> run_named(const Function& function, const FailureOf& failure_of) {
   std::string words;
   try {
     return function();
@@ -25,12 +27,16 @@ std::invoke_result_t<Function> run_named(const Function& function, const Message
     throw;
   } catch (const c10::OutOfMemoryError&) {
     throw;
+  } catch (const c10::AcceleratorError&) {
+    throw;
   } catch (const c10::Error& error) {
     words = error.what_without_backtrace();
   } catch (const std::exception& error) {
     words = error.what();
+  } catch (...) {
+    words = thrown_object();
   }
-  throw std::runtime_error(message_of(words));
+  throw failure_of(words);
 }
 
 }  // namespace herd

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -86,6 +87,9 @@ class Block {
   virtual bool has_backward() const { return false; }
   // Returns the gradients of the inputs from those of the outputs, and adds those of all its parameters.
   virtual Tuple backward(const Tuple& dy, const Context& context);
+
+  // Runs a pass of autograd through the block's graph. A block of the user's code names itself in what that throws.
+  virtual void run_autograd(const std::function<void()>& pass) const { pass(); }
 
   virtual std::vector<Buffer> buffers() const { return {}; }  // where this rank runs the block
 

@@ -30,7 +30,7 @@ LossResult LanguageModelHead::loss(const Tuple& x_BTD, const at::Tensor& targets
   }
   at::AutoGradMode grad_mode(with_gradients);
   Graph graph;  // graph of the norm; the projection differentiates itself
-  graph.groups = groups();
+  graph.groups = groups(), graph.block = this;
   const at::Tensor x = x_BTD.at(0).detach();
   graph.inputs = {with_gradients ? x.requires_grad_() : x};
   if (norm_ != nullptr) graph.outputs = norm_->forward(graph.inputs, context);

@@ -14,7 +14,7 @@ Tuple Block::backward(const Tuple&, const Context&) {
 
 Graph run_forward(Block& block, const Tuple& x, const Context& context) {
   Graph graph;
-  graph.groups = block.groups();
+  graph.groups = block.groups(), graph.block = &block;
   if (block.has_backward()) {
     graph.self_differentiating = &block, graph.context = context;
     graph.outputs = run_without_graph(block, x, context);
@@ -96,8 +96,10 @@ Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
   const DeferScope scope(later);
   const OwnThread own_thread;
   if (!outputs.empty())  // without outputs, the block is frozen and its inputs are tokens
-    gradients = torch::autograd::grad(outputs, leaves, output_gradients, /*retain_graph=*/false,
-                                      /*create_graph=*/false, /*allow_unused=*/true);
+    graph.block->run_autograd([&] {
+      gradients = torch::autograd::grad(outputs, leaves, output_gradients, /*retain_graph=*/false,
+                                        /*create_graph=*/false, /*allow_unused=*/true);
+    });
   Tuple dx(graph.inputs.size());
   // Without what it is a view of, which would count as another owner of its memory.
   for (size_t i = 0; i < input_index.size(); ++i)

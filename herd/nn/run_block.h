@@ -17,6 +17,7 @@ struct Graph {
   Tuple inputs;   // detached from the graph of the block before; floating ones require grad
   Tuple outputs;  // with grad history; pass take_outputs() to the next block
   std::vector<std::shared_ptr<ParameterGroup>> groups;
+  const Block* block = nullptr;  // that made it, and outlives it
   // The block if it computes its own backward; then inputs is empty, and so is outputs after take_outputs(). Else null.
   Block* self_differentiating = nullptr;
   Context context = {};  // context of that backward

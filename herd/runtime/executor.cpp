@@ -9,6 +9,7 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/base/thrown_object.h"
 #include "herd/bridge/budget_allocator.h"
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
@@ -28,6 +29,8 @@ Error error_at(const std::string& where) {
     return Error(error.code(), where + ": " + error.message());
   } catch (const std::exception& error) {
     return Error(Code::kBug, where + ": " + error.what());
+  } catch (...) {
+    return Error(Code::kBug, where + ": " + thrown_object());
   }
 }
 

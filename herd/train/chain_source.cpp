@@ -94,9 +94,10 @@ class ChainReader {
   Batch batch_of(const std::vector<int64_t>& samples) const {
     return run_named([&] { return read_(samples); },
                      [&](const std::string& words) {
-                       return "the data function throws for " + number(static_cast<int64_t>(samples.size())) +
-                              " samples from sample " + number(samples.front()) + " on: " + words +
-                              "\n  fix: a data function that gives a row for each index";
+                       return std::runtime_error("the data function throws for " +
+                                                 number(static_cast<int64_t>(samples.size())) +
+                                                 " samples from sample " + number(samples.front()) + " on: " + words +
+                                                 "\n  fix: a data function that gives a row for each index");
                      });
   }
 

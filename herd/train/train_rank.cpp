@@ -3,8 +3,10 @@
 #include <ATen/Parallel.h>
 
 #include <cstdio>
+#include <stdexcept>
 
 #include "herd/base/log.h"
+#include "herd/base/thrown_object.h"
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/communicator.h"
 #include "herd/launch/environment.h"
@@ -56,6 +58,11 @@ int train_rank(const std::string& run_file, const std::vector<std::string>& over
   } catch (const std::exception& error) {
     tell_peers(comm, error);
     throw;
+  } catch (...) {
+    const std::runtime_error error("the program throws " + thrown_object() +
+                                   "\n  fix: throw a std::exception, whose words say what is wrong");
+    tell_peers(comm, error);
+    throw error;
   }
 }
 

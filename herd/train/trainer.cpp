@@ -20,6 +20,7 @@
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/base/median.h"
+#include "herd/base/thrown_object.h"
 #include "herd/base/units.h"
 #include "herd/base/version.h"
 #include "herd/bridge/budget_allocator.h"
@@ -306,6 +307,11 @@ Trainer::Trainer(std::shared_ptr<const ModelSource> source, spec::RunFile run, C
     tell_peers(state_->comm, error);
     if (state_->control) state_->control->fail(error);
     throw;
+  } catch (...) {  // a hook's
+    const std::runtime_error error("a hook throws " + thrown_object());
+    tell_peers(state_->comm, error);
+    if (state_->control) state_->control->fail(error);
+    throw;
   }
 }
 
@@ -321,6 +327,11 @@ TrainResult Trainer::run() {
     if (herd_error != nullptr && herd_error->code() == Code::kTimeout) {
       (state_->saver_peers ? *state_->saver_peers : *state_->peers).abandon(error.what());
     }
+    throw;
+  } catch (...) {  // a hook's
+    const std::runtime_error error("a hook throws " + thrown_object());
+    state_->tell(error);
+    state_->report_failure(error);
     throw;
   }
 }

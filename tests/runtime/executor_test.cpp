@@ -249,6 +249,15 @@ TEST(Executor, NamesStepOpBlockMicroBatchAndRank_WhenAnOpThrows) {
   } catch (const Error& error) {
     EXPECT_EQ(error.message(), "step 7: backward of block0 mb0 on rank 3: shapes differ");
   }
+  table[OpKind::kForward] = [](const Op&, int64_t) -> EventPtr { throw 3; };
+  Executor other(tiny(), table);
+  try {
+    other.run(8);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(),
+              "step 8: forward of block0 mb0 on rank 3: an object of type int, which is no std::exception");
+  }
 }
 
 TEST(Executor, KeepsTheCodeOfAnError_ThatAnotherLaneThrew) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <fstream>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -20,7 +21,7 @@
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_reader.h"
 #include "herd/storage/metrics.h"
-#include "herd/train/trainer.h"
+#include "herd/train/train_chain.h"
 #include "plain_loop.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
@@ -556,6 +557,87 @@ TEST(ChainTraining, NamesTheBlock_WhereItThrows) {
       refusal(unmade, data_of(), run_file()),
       testing::AllOf(testing::HasSubstr("the factory of block \"in\" throws: "), testing::HasSubstr("/no/such/file.pt"),
                      testing::Not(testing::HasSubstr("frame #")), testing::HasSubstr("fix: a factory that")));
+}
+
+// A function of the program's own with a backward, which throws from some call on.
+struct ThrowsInBackward : torch::autograd::Function<ThrowsInBackward> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
+  static Tensors backward(torch::autograd::AutogradContext*, const Tensors& dy) {
+    if (++calls > 30) throw std::out_of_range("no such row");
+    return dy;
+  }
+  static inline std::atomic<int> calls = 0;
+};
+
+struct RankError {
+  Code code = Code::kBug;
+  std::string message;
+};
+
+// Trains on two ranks that are stages of a pipeline, and returns their errors.
+std::vector<RankError> errors_of_stages(const Chain& chain, const TrainHooks& hooks = {}) {
+  const TemporaryFolder folder;
+  spec::RunFile run = run_file("[mesh]\npp = 2\n");
+  run.log.dir = folder.path();
+  std::vector<RankError> errors(2);
+  run_inproc(2, [&](Communicator& comm) {
+    RankError& own = errors[static_cast<size_t>(comm.rank())];
+    try {
+      Trainer(chain, data_of(), run, comm, {}, hooks).run();
+    } catch (const Error& error) {
+      own = {error.code(), error.message()};
+    } catch (int number) {
+      own.message = "threw " + std::to_string(number);
+    }
+  });
+  return errors;
+}
+
+TEST(ChainTraining, SaysBlockAndStepOnAllRanks_WhereABlockThrowsInTheMiddle) {
+  std::atomic<int> calls = 0;
+  const auto forward = [&calls](const auto& error) {
+    calls = 0;
+    return chain_with([&calls, error](const Tensors& x) { return ++calls > 60 ? throw error : Tensors{x[0]}; });
+  };
+  const Chain backward = chain_with([](const Tensors& x) { return Tensors{ThrowsInBackward::apply(x[0])}; });
+  const std::vector<std::tuple<Chain, std::string, std::string>> cases = {
+      {forward(std::out_of_range("no such row")), "block \"middle\" throws: no such row", "(forward|recompute)"},
+      {forward(3), "block \"middle\" throws: an object of type int, which is no std::exception", "(forward|recompute)"},
+      {backward, "the backward of block \"middle\" throws: no such row", "backward"}};
+  for (const auto& [chain, words, pass] : cases) {
+    calls = 0;
+    const std::vector<RankError> errors = errors_of_stages(chain);
+    const auto thrower = std::ranges::find(errors, Code::kBadConfig, &RankError::code);
+    ASSERT_NE(thrower, errors.end()) << errors[0].message << "\n" << errors[1].message;
+    EXPECT_EQ(std::ranges::count(errors, Code::kAborted, &RankError::code), 1) << words;
+    for (const RankError& error : errors)
+      EXPECT_THAT(error.message, testing::AllOf(testing::ContainsRegex("step [0-9]+: " + pass + " of block1 mb"),
+                                                testing::HasSubstr(words), testing::HasSubstr("fix: what ")));
+  }
+}
+
+TEST(ChainTraining, TellsAllRanks_WhereAHookThrowsWhatIsNoException) {
+  const std::vector<RankError> errors =
+      errors_of_stages(branched_chain(), {.print = [](const std::string&) { throw 3; }});
+  EXPECT_EQ(errors[0].message, "threw 3");
+  EXPECT_EQ(errors[1].code, Code::kAborted);
+  EXPECT_THAT(errors[1].message, testing::HasSubstr("a hook throws an object of type int"));
+}
+
+TEST(TrainChain, EndsWithAMessageAndAStatus_WhereAHookThrowsWhatIsNoException) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() / "run.toml", dir = "log.dir=" + folder.path().string();
+  std::ofstream(file) << "[train]\nbatch = 4\nmicro_batch = 2\nsteps = 3\n";
+  std::vector<std::string> words = {"program", file, dir};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  testing::internal::CaptureStderr();
+  const int status = train_chain(static_cast<int>(arguments.size()), arguments.data(), branched_chain(), data_of(),
+                                 {.step_done = [](const StepMetrics&) { throw 3; }});
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(status, 1) << text;
+  EXPECT_THAT(text, testing::HasSubstr("herd: the program throws an object of type int, which is no std::exception\n"
+                                       "  fix: throw a std::exception"));
 }
 
 TEST(ChainTraining, NamesTheBlockThatMakesANaN) {
