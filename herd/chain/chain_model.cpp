@@ -2,35 +2,10 @@
 
 #include <map>
 
-#include "herd/base/error.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/chain/own_block.h"
 
 namespace herd {
-namespace {
-
-// Compares the parameters of a module with those of the table.
-void check_module(const Chain::Block& owner, const torch::nn::Module& module,
-                  const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups) {
-  std::map<std::string, std::vector<int64_t>> expected;
-  for (const auto& group : groups) {
-    for (const nn::Parameter& parameter : group->parameters()) expected[parameter.spec().name] = parameter.spec().sizes;
-  }
-  for (const auto& item : module.named_parameters()) {
-    const auto found = expected.extract(owner.name + "." + item.key());
-    if (!found.empty() && item.value().sizes() == at::IntArrayRef(found.mapped())) continue;
-    expected[item.key()];  // so that it is reported
-    break;
-  }
-  if (expected.empty()) return;
-  throw Error(Code::kBadConfig, "the factory of block \"" + owner.name +
-                                    "\" builds another module than when it was traced: parameter " +
-                                    expected.begin()->first +
-                                    " differs\n  fix: a factory that builds the same module "
-                                    "each time, on every rank");
-}
-
-}  // namespace
 
 ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, const std::set<int>& own,
                             at::Device device) {
@@ -59,10 +34,8 @@ ChainModel make_chain_model(const Chain& chain, const spec::ModelTable& table, c
       auto& module = modules[block.module];
       if (!module) {
         const Chain::Block& owner = chain.owner_of(block);
-        std::shared_ptr<torch::nn::Module> made = make_module(owner, 0);
-        check_module(owner, *made, parts.groups);
-        module =
-            std::make_shared<OwnedModule>(owner, std::move(made), parts.groups, dtype, device, changing[owner.name]);
+        module = std::make_shared<OwnedModule>(owner, make_module(owner, 0), parts.groups, dtype, device,
+                                               changing[owner.name]);
       }
       parts.module = module;
     }

@@ -19,8 +19,8 @@
 //   Losses of all layouts agree where modules draw nothing: a module's own dropout draws other numbers in another
 // layout, and the same ones when a block is recomputed or a run resumed.
 //   A factory may be called several times and on any rank. It must build the same module anew each time: the run ends
-// with kBadConfig where it gives one twice. torch's generator is seeded by the name of the block, so that initial
-// weights don't depend on the layout.
+// with kBadConfig where it gives one twice, or another one. torch's generator is seeded by the name of the block, so
+// that initial weights don't depend on the layout.
 // Threads: one at a time.
 #pragma once
 

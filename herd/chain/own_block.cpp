@@ -75,6 +75,33 @@ std::string shapes_text(const Tensors& tensors) {
   return text;
 }
 
+bool can_move(at::ScalarType type) {
+  try {
+    dtype_of(type);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Refuses tensors that no other block could read: those that are missing, sparse, or of a type that herd can't send.
+void check_kinds(const std::string& name, const Tensors& outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const at::Tensor& tensor = outputs[i];
+    const auto refuse = [&](const std::string& what, const std::string& fix) {
+      throw Error(Code::kBadConfig,
+                  "tensor " + std::to_string(i) + " of block \"" + name + "\" is " + what + "\n  fix: " + fix);
+    };
+    if (!tensor.defined())
+      refuse("undefined", "a tensor in each place of what it returns, or fewer of them for every batch");
+    if (tensor.layout() != at::kStrided) refuse("sparse", "its to_dense()");
+    if (!can_move(tensor.scalar_type()))
+      refuse(std::string("of type ") + c10::toString(tensor.scalar_type()) + ", which no rank can send to another",
+             tensor.is_complex() ? "torch::view_as_real() of it, and torch::view_as_complex() in a block that reads it"
+                                 : "a tensor of floating, whole or bool numbers");
+  }
+}
+
 // Compares what a block gives with what the trace has seen.
 void check_outputs(const std::string& name, const std::vector<spec::TensorShape>& traced, const Tensors& outputs,
                    int64_t samples, int64_t tokens) {
@@ -146,6 +173,7 @@ Tensors run(const OwnBlockParts& parts, const Tensors& x, const nn::Context& con
                                    "\n  fix: what it does with the tensors that it reads, " + shapes_text(x) +
                                    "; where torch has no such kernel for 16 bits, strategy.precision = \"fp32\"");
                 });
+  check_kinds(parts.block.name, y);
   return y;
 }
 
@@ -267,7 +295,8 @@ std::shared_ptr<torch::nn::Module> make_module(const Chain::Block& owner, uint64
                                        "\n  fix: a factory that builds its module on every rank");
   });
   if (module == nullptr)
-    throw Error(Code::kBadConfig, "the factory of block \"" + owner.name + "\" returned no module");
+    throw Error(Code::kBadConfig, "the factory of block \"" + owner.name +
+                                      "\" returned no module\n  fix: a factory that builds one in each call");
   return module;
 }
 
@@ -279,8 +308,10 @@ std::vector<spec::ParameterGroupShape> groups_of_module(const Chain::Block& owne
   for (const auto& item : module.named_parameters()) {
     const std::string name = full_name(owner, item.key());
     if (!item.value().is_floating_point())
-      throw Error(Code::kBadConfig, "parameter " + name + " is of " + c10::toString(item.value().scalar_type()) +
-                                        ", which no optimizer updates\n  fix: register_buffer()");
+      throw Error(Code::kBadConfig,
+                  "parameter " + name + " is of " + c10::toString(item.value().scalar_type()) +
+                      ", which no optimizer updates\n  fix: " +
+                      (item.value().is_complex() ? "a parameter of torch::view_as_real() of it" : "register_buffer()"));
     if (!seen.insert(item.value().unsafeGetTensorImpl()).second)
       throw Error(Code::kBadConfig, "block \"" + owner.name + "\" registers " + name +
                                         " twice\n  fix: register a shared parameter once, or use "
@@ -295,6 +326,51 @@ std::vector<spec::ParameterGroupShape> groups_of_module(const Chain::Block& owne
   return groups;
 }
 
+namespace {
+
+[[noreturn]] void refuse_other_module(const Chain::Block& owner, const std::string& difference) {
+  throw Error(Code::kBadConfig, "the factory of block \"" + owner.name +
+                                    "\" builds another module than when it was traced: " + difference +
+                                    "\n  fix: a factory that builds the same module each time, on every rank");
+}
+
+// Compares a parameter or a buffer of a module with the one of the table; null where the module has none.
+void check_same(const Chain::Block& owner, const std::string& kind, const spec::ParameterShape& traced,
+                const at::Tensor* found) {
+  if (found != nullptr && found->sizes() == at::IntArrayRef(traced.sizes)) return;
+  refuse_other_module(owner, kind + " " + traced.name + " had sizes " + sizes_text(traced.sizes) + ", and " +
+                                 (found == nullptr ? "is missing now" : "has " + sizes_text(found->sizes()) + " now"));
+}
+
+// Compares a module that the owner's factory has made again with what the table has of the first one.
+void check_module(const Chain::Block& owner, const torch::nn::Module& module,
+                  const std::vector<spec::ParameterShape>& parameters,
+                  const std::vector<spec::ParameterShape>& buffers) {
+  const auto made = module.named_parameters(), held = module.named_buffers();
+  std::set<std::string> traced;
+  for (const spec::ParameterShape& parameter : parameters) {
+    traced.insert(parameter.name);
+    check_same(owner, "parameter", parameter, made.find(parameter.name.substr(owner.name.size() + 1)));
+  }
+  for (const auto& item : made) {
+    const std::string name = full_name(owner, item.key());
+    if (!traced.contains(name)) refuse_other_module(owner, "it had no parameter " + name);
+  }
+  for (const spec::ParameterShape& buffer : buffers)
+    check_same(owner, "buffer", buffer, held.find(buffer.name.substr(owner.name.size() + 1)));
+}
+
+std::vector<spec::ParameterShape> shapes_of(const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups) {
+  std::vector<spec::ParameterShape> shapes;
+  for (const auto& group : groups) {
+    for (const nn::Parameter& parameter : group->parameters())
+      shapes.push_back({parameter.spec().name, parameter.spec().sizes});
+  }
+  return shapes;
+}
+
+}  // namespace
+
 std::shared_ptr<nn::ParameterGroup> make_group(const Chain::Block& owner, const spec::ParameterGroupShape& shape,
                                                at::ScalarType dtype, at::ScalarType gradient_dtype, at::Device device) {
   std::vector<nn::ParameterSpec> specs;
@@ -306,8 +382,11 @@ std::shared_ptr<nn::ParameterGroup> make_group(const Chain::Block& owner, const 
     const std::shared_ptr<torch::nn::Module> module = make_module(owner, seed);
     const auto parameters = module->named_parameters();
     std::vector<at::Tensor> parts;
-    for (const spec::ParameterShape& parameter : shape.parameters)
-      parts.push_back(parameters[parameter.name.substr(owner.name.size() + 1)].detach().to(at::kFloat).reshape({-1}));
+    for (const spec::ParameterShape& parameter : shape.parameters) {
+      const at::Tensor* made = parameters.find(parameter.name.substr(owner.name.size() + 1));
+      check_same(owner, "parameter", parameter, made);
+      parts.push_back(made->detach().to(at::kFloat).reshape({-1}));
+    }
     return at::cat(parts);
   };
   return std::make_shared<nn::ParameterGroup>(shape.name, std::move(specs), options);
@@ -317,6 +396,7 @@ OwnedModule::OwnedModule(const Chain::Block& owner, std::shared_ptr<torch::nn::M
                          const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups, at::ScalarType dtype,
                          at::Device device, const std::vector<spec::ParameterShape>& changing)
     : module_(std::move(module)) {
+  check_module(owner, *module_, shapes_of(groups), changing);
   for (auto& item : module_->named_parameters()) nn::find(groups, full_name(owner, item.key())).take_over(item.value());
   for (auto& item : module_->named_buffers()) {
     item.value().set_data(item.value().is_floating_point() ? item.value().to(device, dtype) : item.value().to(device));

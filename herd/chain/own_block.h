@@ -30,7 +30,7 @@ std::shared_ptr<nn::ParameterGroup> make_group(const Chain::Block& owner, const 
 // Holds a module whose parameters have become the values of groups. Blocks that share weights share it.
 class OwnedModule {
  public:
-  // `module` is what make_module() returned for the owner.
+  // `module` is what make_module() returned for the owner. Throws kBadConfig where it is not the one of the groups.
   // `changing` names the buffers, as the table does, that its passes change.
   OwnedModule(const Chain::Block& owner, std::shared_ptr<torch::nn::Module> module,
               const std::vector<std::shared_ptr<nn::ParameterGroup>>& groups, at::ScalarType dtype,

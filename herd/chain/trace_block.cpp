@@ -275,7 +275,9 @@ std::vector<std::byte> BlockTracer::made_with_other_weights(nn::Block& block, in
 // Runs the block twice: once to wake libraries and to get what others read, and once to measure.
 void BlockTracer::trace_without_graph(nn::Block& block, int b, const nn::Tuple& inputs, spec::BlockShape& shape) {
   nn::Tuple outputs = nn::run_without_graph(block, inputs, context_);
-  if (outputs.empty()) throw Error(Code::kBadConfig, "block \"" + block.name() + "\" gives no tensor");
+  if (outputs.empty())
+    throw Error(Code::kBadConfig,
+                "block \"" + block.name() + "\" gives no tensor\n  fix: a block that returns one or more");
   int64_t read_bytes = 0;
   for (const at::Tensor& input : inputs) shape.input_bytes += bytes_of(input);
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -70,6 +70,9 @@ class ChainReader {
                         (tensor.dim() == 0 ? "no dimension" : number(tensor.size(0)) + " rows") + " for " +
                         number(static_cast<int64_t>(samples.size())) + " samples, from sample " +
                         number(samples.front()) + " on\n  fix: a row for each index that the data function is given");
+      if (tensor.is_complex())
+        refuse("tensor \"" + name + "\" of the batch, which block \"" + readers_.at(name) + "\" reads, is complex",
+               "torch::view_as_real() of it, and torch::view_as_complex() in a block that reads it");
       out.push_back((tensor.is_floating_point() ? tensor.to(compute_type) : tensor).detach().contiguous());
     }
     tokens = tokens_of(out);

@@ -640,6 +640,62 @@ TEST(TrainChain, EndsWithAMessageAndAStatus_WhereAHookThrowsWhatIsNoException) {
                                        "  fix: throw a std::exception"));
 }
 
+TEST(ChainSource, NamesTheBlock_WhereItGivesWhatNoOtherCanRead) {
+  const auto given = [](const std::function<Tensors(const Tensors&)>& middle) {
+    return refusal(chain_with(middle), data_of(), run_file());
+  };
+  const auto names = [](const std::string& what, const std::string& fix) {
+    return testing::HasSubstr(" of block \"middle\" is " + what + "\n  fix: " + fix);
+  };
+  EXPECT_THAT(given([](const Tensors& x) {
+                return Tensors{x[0], at::Tensor()};
+              }),
+              names("undefined", "a tensor in each place"));
+  EXPECT_THAT(given([](const Tensors& x) { return Tensors{at::complex(x[0], x[0])}; }),
+              names("of type ComplexFloat, which no rank can send to another", "torch::view_as_real()"));
+  EXPECT_THAT(given([](const Tensors& x) { return Tensors{x[0].to_sparse()}; }), names("sparse", "its to_dense()"));
+  EXPECT_THAT(given([](const Tensors&) { return Tensors{}; }),
+              testing::HasSubstr("\"middle\" gives no tensor\n  fix: "));
+  Chain loss;
+  loss.add(
+      "loss", {"points"}, [] { return torch::nn::Linear(kIn, 1); },
+      [](torch::nn::LinearImpl& linear, const Tensors& x) {
+        return Tensors{linear.forward(x[0]).sum(), at::Tensor()};
+      });
+  EXPECT_THAT(refusal(loss, data_of(), run_file()),
+              testing::HasSubstr("tensor 1 of block \"loss\" is undefined\n  fix: "));
+  const ChainData complex{.read = [](const std::vector<int64_t>& samples) {
+    Batch batch = points(samples);
+    batch.tensors[0].second = at::complex(batch.tensors[0].second, batch.tensors[0].second);
+    return batch;
+  }};
+  EXPECT_THAT(
+      refusal(branched_chain(), complex, run_file()),
+      testing::AllOf(testing::HasSubstr("tensor \"points\" of the batch"), testing::HasSubstr("is complex\n  fix: ")));
+}
+
+// One that counts its calls and makes a wider layer in each, or another layer in every second one.
+TEST(ChainSource, NamesTheBlock_WhereItsFactoryMakesOtherModules) {
+  const auto refused = [](const std::function<torch::nn::LinearOptions(int)>& make) {
+    Chain chain;
+    chain
+        .add("changing", {"points"},
+             [make, calls = std::make_shared<int>(0)] { return torch::nn::Linear(make((*calls)++)); })
+        .add_function("loss", {}, [](const Tensors& x) {
+          return Tensors{x[0].sum(), torch::tensor(x[0].size(0))};
+        });
+    return refusal(chain, data_of(), run_file());
+  };
+  const auto named = testing::AllOf(testing::HasSubstr("the factory of block \"changing\" builds another module"),
+                                    testing::HasSubstr("fix: a factory that builds the same module each time"));
+  EXPECT_THAT(refused([](int calls) { return torch::nn::LinearOptions(kIn, kWidth + calls); }),
+              testing::AllOf(named, testing::HasSubstr("parameter changing.weight had sizes [8, 6], and has [9, 6]")));
+  EXPECT_THAT(refused([](int calls) { return torch::nn::LinearOptions(kIn, kWidth).bias(calls % 2 == 0); }),
+              testing::AllOf(named, testing::HasSubstr("parameter changing.bias had sizes [8], and is missing now")));
+  EXPECT_THAT(refused([](int calls) { return torch::nn::LinearOptions(kIn, kWidth).bias(calls % 3 == 2); }),
+              testing::AllOf(named, testing::HasSubstr("it had no parameter changing.bias")));
+}
+
 TEST(ChainTraining, NamesTheBlockThatMakesANaN) {
   const TemporaryFolder folder;
   spec::RunFile run = run_file();
