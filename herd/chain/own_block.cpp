@@ -102,6 +102,47 @@ void check_kinds(const std::string& name, const Tensors& outputs) {
   }
 }
 
+// Finds out whether the block changes in place what it reads, or its parameters: other readers of a tensor, a pass that
+// is computed again and ranks with a copy or a shard of a weight would go on with other values.
+class InPlaceCheck {
+ public:
+  InPlaceCheck(const OwnBlockParts& parts, const Tensors& x) : parts_(parts), x_(x), before_(versions()) {}
+
+  void check() const {
+    const std::vector<uint32_t> after = versions();
+    const size_t place = static_cast<size_t>(std::ranges::mismatch(before_, after).in1 - before_.begin());
+    if (place == before_.size()) return;
+    const std::string block = "block \"" + parts_.block.name + "\" changes in place ";
+    if (place < x_.size())
+      throw Error(Code::kBadConfig, block + "tensor " + std::to_string(place) +
+                                        " of those that it reads\n  fix: an operation that gives a new "
+                                        "tensor, such as x.mul(2) for x.mul_(2), or one on x.clone()");
+    throw Error(Code::kBadConfig, block + "its parameter " + parameters_in_order()[place - x_.size()]->spec().name +
+                                      "\n  fix: an operation that gives a new tensor, such as w.clamp(-1, 1) "
+                                      "for w.clamp_(-1, 1), or register_buffer() for what is not trained");
+  }
+
+ private:
+  std::vector<const nn::Parameter*> parameters_in_order() const {
+    std::vector<const nn::Parameter*> parameters;
+    for (const auto& group : parts_.groups) {
+      for (const nn::Parameter& parameter : group->parameters()) parameters.push_back(&parameter);
+    }
+    return parameters;
+  }
+  std::vector<uint32_t> versions() const {
+    std::vector<uint32_t> versions;
+    for (const at::Tensor& tensor : x_) versions.push_back(static_cast<uint32_t>(tensor._version()));
+    for (const nn::Parameter* parameter : parameters_in_order())
+      versions.push_back(static_cast<uint32_t>(parameter->value()._version()));
+    return versions;
+  }
+
+  const OwnBlockParts& parts_;
+  const Tensors& x_;
+  const std::vector<uint32_t> before_;
+};
+
 // Compares what a block gives with what the trace has seen.
 void check_outputs(const std::string& name, const std::vector<spec::TensorShape>& traced, const Tensors& outputs,
                    int64_t samples, int64_t tokens) {
@@ -165,6 +206,7 @@ Tensors run(const OwnBlockParts& parts, const Tensors& x, const nn::Context& con
   uint64_t key = nn::mix(context.seed, nn::hash_name(parts.block.name));
   for (const uint64_t part : {static_cast<uint64_t>(context.step), first}) key = nn::mix(key, part);
   const SeededGenerator generator(key);
+  const InPlaceCheck in_place(parts, x);
   Tensors y =
       run_named([&] { return parts.block.run(module, x); },
                 [&](const std::string& words) {
@@ -173,6 +215,7 @@ Tensors run(const OwnBlockParts& parts, const Tensors& x, const nn::Context& con
                                    "\n  fix: what it does with the tensors that it reads, " + shapes_text(x) +
                                    "; where torch has no such kernel for 16 bits, strategy.precision = \"fp32\"");
                 });
+  in_place.check();
   check_kinds(parts.block.name, y);
   return y;
 }

@@ -674,6 +674,33 @@ TEST(ChainSource, NamesTheBlock_WhereItGivesWhatNoOtherCanRead) {
       testing::AllOf(testing::HasSubstr("tensor \"points\" of the batch"), testing::HasSubstr("is complex\n  fix: ")));
 }
 
+// Other readers of the tensor, and a pass that is computed again, would go on with other values.
+TEST(ChainSource, NamesTheBlock_WhereItChangesWhatItReadsInPlace) {
+  const auto given = [](const std::function<void(at::Tensor)>& change) {
+    return refusal(chain_with([change](const Tensors& x) {
+                     change(x[0]);
+                     return Tensors{x[0] * 2};
+                   }),
+                   data_of(), run_file());
+  };
+  const auto named =
+      testing::AllOf(testing::HasSubstr("block \"middle\" changes in place tensor 0 of those that it reads"),
+                     testing::HasSubstr("fix: an operation that gives a new tensor"));
+  EXPECT_THAT(given([](at::Tensor x) { x.mul_(2); }), named);
+  EXPECT_THAT(given([](at::Tensor x) { x.detach().clamp_(-1, 1); }), named);
+  EXPECT_THAT(given([](at::Tensor x) { x.clone().mul_(2); }), "");
+  Chain clamped;
+  clamped.add(
+      "loss", {"points"}, [] { return torch::nn::Linear(kIn, 1); },
+      [](torch::nn::LinearImpl& linear, const Tensors& x) {
+        linear.weight.detach().clamp_(-1, 1);
+        return Tensors{linear.forward(x[0]).sum(), torch::tensor(x[0].size(0))};
+      });
+  EXPECT_THAT(refusal(clamped, data_of(), run_file()),
+              testing::AllOf(testing::HasSubstr("block \"loss\" changes in place its parameter loss.weight"),
+                             testing::HasSubstr("fix: ")));
+}
+
 // One that counts its calls and makes a wider layer in each, or another layer in every second one.
 TEST(ChainSource, NamesTheBlock_WhereItsFactoryMakesOtherModules) {
   const auto refused = [](const std::function<torch::nn::LinearOptions(int)>& make) {
