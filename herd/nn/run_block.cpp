@@ -105,8 +105,9 @@ Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
   for (size_t i = 0; i < input_index.size(); ++i)
     if (gradients[i].defined()) dx[input_index[i]] = gradients[i].detach();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const at::Tensor& gradient = gradients[input_index.size() + i];
+    at::Tensor gradient = gradients[input_index.size() + i];
     if (!gradient.defined()) continue;
+    if (gradient.is_sparse()) gradient = gradient.to_dense();  // that of an embedding with sparse(true)
     if (later != nullptr)
       later->add([parameter = parameters[i], gradient] { parameter->add_gradient(gradient); });
     else

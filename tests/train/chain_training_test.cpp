@@ -4,6 +4,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/serialize.h>
@@ -699,6 +700,22 @@ TEST(ChainSource, NamesTheBlock_WhereItChangesWhatItReadsInPlace) {
   EXPECT_THAT(refusal(clamped, data_of(), run_file()),
               testing::AllOf(testing::HasSubstr("block \"loss\" changes in place its parameter loss.weight"),
                              testing::HasSubstr("fix: ")));
+}
+
+TEST(ChainTraining, TakesSparseGradientsAsDenseOnes) {
+  const auto losses = [](bool sparse) {
+    Chain chain;
+    chain
+        .add("rows", {"labels"},
+             [sparse] { return torch::nn::Embedding(torch::nn::EmbeddingOptions(kClasses, kWidth).sparse(sparse)); })
+        .add(
+            "loss", {"rows", "points"}, [] { return torch::nn::Linear(kIn, kWidth); },
+            [](torch::nn::LinearImpl& linear, const Tensors& x) {
+              return Tensors{(linear.forward(x[1]) - x[0]).square().sum(), torch::tensor(x[0].size(0))};
+            });
+    return train_chain_in_threads(chain, data_of(), run_file(), 2, kSteps).losses;
+  };
+  EXPECT_EQ(losses(true), losses(false));
 }
 
 // One that counts its calls and makes a wider layer in each, or another layer in every second one.
