@@ -1,5 +1,7 @@
 #include "herd/chain/model_chain.h"
 
+#include <c10/util/Type.h>
+
 #include <algorithm>
 #include <charconv>
 #include <mutex>
@@ -45,6 +47,13 @@ Make new_each_time(const std::string& block, Make make) {
 }
 
 }  // namespace
+
+void Chain::refuse_type(const std::string& block, const std::string& owner, const char* taken_as,
+                        const torch::nn::Module& module) {
+  throw Error(Code::kBadConfig, "block \"" + block + "\" takes the module of block \"" + owner + "\" for a " +
+                                    c10::demangle(taken_as) + ", and it is a " + module.name() +
+                                    "\n  fix: that type in Chain::add_shared<...>()");
+}
 
 const Chain::Block* Chain::find(const std::string& name) const {
   const auto found = std::ranges::find(blocks_, name, &Block::name);

@@ -20,8 +20,7 @@
 // layout, and the same ones when a block is recomputed or a run resumed.
 //   A factory may be called several times and on any rank. It must build the same module anew each time: the run ends
 // with kBadConfig where it gives one twice, or another one. torch's generator is seeded by the name of the block, so
-// that initial weights don't depend on the layout.
-// Threads: one at a time.
+// that initial weights don't depend on the layout. Threads: one at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,6 +30,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -76,8 +76,11 @@ class Chain {
   // Adds a block that uses the module of an earlier block: its weights are shared. `run` takes that module.
   template <class Module, class Run>
   Chain& add_shared(const std::string& name, std::vector<std::string> reads, const std::string& owner, Run run) {
-    return append({name, std::move(reads), owner, maker_of(owner), [run](torch::nn::Module* module, const Tensors& x) {
-                     return as_tensors(run(dynamic_cast<Module&>(*module), x));
+    return append({name, std::move(reads), owner, maker_of(owner),
+                   [run, name, owner](torch::nn::Module* module, const Tensors& x) {
+                     auto* own = dynamic_cast<Module*>(module);
+                     if (own == nullptr) refuse_type(name, owner, typeid(Module).name(), *module);
+                     return as_tensors(run(*own, x));
                    }});
   }
 
@@ -122,6 +125,8 @@ class Chain {
     else
       return module.forward(x.at(0), x.at(1), x.at(2));
   }
+  [[noreturn]] static void refuse_type(const std::string& block, const std::string& owner, const char* taken_as,
+                                       const torch::nn::Module& module);
   Chain& append(Block block);
   std::function<std::shared_ptr<torch::nn::Module>()> maker_of(const std::string& owner) const;
   const Block* find(const std::string& name) const;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
 #include "herd/base/error.h"
@@ -54,6 +55,14 @@ TEST(Chain, SharesTheModuleOfAnEarlierBlock) {
           "head", {}, "words", [](torch::nn::LinearImpl& m, const Tensors& x) { return x[0].matmul(m.weight); });
   EXPECT_EQ(chain.blocks()[1].module, "words");
   EXPECT_NE(chain.blocks()[1].make(), nullptr);
+  chain.add_shared<torch::nn::EmbeddingImpl>("other", {}, "words",
+                                             [](torch::nn::EmbeddingImpl&, const Tensors& x) { return x[0]; });
+  const auto module = chain.blocks()[2].make();
+  EXPECT_THAT(error_of([&] {
+                chain.blocks()[2].run(module.get(), {torch::ones({2, 4})});
+              }),
+              AllOf(HasSubstr("block \"other\" takes the module of block \"words\" for a torch::nn::EmbeddingImpl"),
+                    HasSubstr("it is a torch::nn::LinearImpl\n  fix: that type in")));
 }
 
 TEST(Chain, RefusesAFactoryThatGivesOneModuleTwice) {
