@@ -77,19 +77,37 @@ std::string describe_differences(const std::vector<int64_t>& hashes_RG, int rank
   return text;
 }
 
-void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step) {
-  if (comm.size() == 1) return;
+namespace {
+
+// Returns describe_differences() of what the ranks hold. Collective.
+std::string differences_of(const runtime::FlatParameters& parameters, Communicator& comm) {
+  if (comm.size() == 1) return "";
   std::vector<std::string> groups;
   for (int g = 0; g < parameters.num_groups(); ++g) groups.push_back(parameters.group(g).name());
   std::vector<int64_t> mine = weight_hashes(parameters), all(mine.size() * comm.size()), place, places(all.size());
   for (int g = 0; g < parameters.num_groups(); ++g) place.push_back(parameters.group(g).place());
   comm.all_gather(mine, all, {.name = "hash of the weights"});
   comm.all_gather(place, places, {.name = "places of the weights"});
-  const std::string differences = describe_differences(all, comm.size(), groups, places);
+  return describe_differences(all, comm.size(), groups, places);
+}
+
+}  // namespace
+
+void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step) {
+  const std::string differences = differences_of(parameters, comm);
   if (!differences.empty())
     throw SharedError(Code::kBug,
                       "step " + std::to_string(step) + ": replicas have drifted apart: " + differences +
                           "\n  fix: resume from the last checkpoint; if it comes back, test that machine's memory");
+}
+
+void check_initial_replicas(const runtime::FlatParameters& parameters, Communicator& comm) {
+  const std::string differences = differences_of(parameters, comm);
+  if (!differences.empty())
+    throw SharedError(Code::kBadConfig,
+                      "replicas begin apart: " + differences +
+                          "\n  fix: factories that draw initial weights from torch's generator, which "
+                          "herd seeds alike on all ranks, or read them from a file");
 }
 
 }  // namespace herd::train

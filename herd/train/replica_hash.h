@@ -26,4 +26,8 @@ std::string describe_differences(const std::vector<int64_t>& hashes_RG, int rank
 // same. Collective.
 void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step);
 
+// Does so before the first step of a chain, and throws kBadConfig: its factories may draw what each process draws
+// otherwise. Collective.
+void check_initial_replicas(const runtime::FlatParameters& parameters, Communicator& comm);
+
 }  // namespace herd::train

@@ -453,6 +453,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
                                        RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings,
                                                               s.encoded.get(), s.served.get(), s.buffers.get()});
   s.resumed = s.checkpoints->start(s.before.changes);
+  if (run.chain && s.keeps) check_initial_replicas(*s.parameters, s.keepers);
   if (s.recorder) s.recorder->open(s.resumed.step);
   if (s.served) s.start_servers();
   if (s.runs_ahead()) s.say(ahead_text(strategies::staleness(run, s.layout)));

@@ -718,6 +718,37 @@ TEST(ChainTraining, TakesSparseGradientsAsDenseOnes) {
   EXPECT_EQ(losses(true), losses(false));
 }
 
+// A factory whose numbers differ from process to process, here from call to call.
+TEST(ChainTraining, RefusesReplicasThatBeginApart) {
+  const TemporaryFolder folder;
+  Chain chain;
+  chain
+      .add("drawn", {"points"},
+           [calls = std::make_shared<std::atomic<int>>(0)] {
+             torch::nn::Linear linear(kIn, kWidth);
+             torch::NoGradGuard no_record;
+             linear->weight.fill_(++*calls);
+             return linear;
+           })
+      .add_function("loss", {}, [](const Tensors& x) {
+        return Tensors{x[0].sum(), torch::tensor(x[0].size(0))};
+      });
+  spec::RunFile run = run_file();
+  run.log.dir = folder.path();
+  std::atomic<int> refused = 0;
+  run_inproc(2, [&](Communicator& comm) {
+    try {
+      Trainer(chain, data_of(), run, comm).run();
+    } catch (const Error& error) {
+      refused += error.code() == Code::kBadConfig;
+      EXPECT_THAT(error.message(), testing::AllOf(testing::HasSubstr("replicas begin apart: rank 1 holds other weights "
+                                                                     "than rank 0 in drawn"),
+                                                  testing::HasSubstr("fix: factories that draw")));
+    }
+  });
+  EXPECT_EQ(refused, 2);
+}
+
 // One that counts its calls and makes a wider layer in each, or another layer in every second one.
 TEST(ChainSource, NamesTheBlock_WhereItsFactoryMakesOtherModules) {
   const auto refused = [](const std::function<torch::nn::LinearOptions(int)>& make) {
