@@ -359,6 +359,7 @@ std::vector<spec::ParameterGroupShape> groups_of_module(const Chain::Block& owne
       throw Error(Code::kBadConfig, "block \"" + owner.name + "\" registers " + name +
                                         " twice\n  fix: register a shared parameter once, or use "
                                         "Chain::add_shared() for a block that shares a module");
+    if (item.value().numel() == 0) continue;
     const bool is_frozen = spec::is_frozen(frozen, name) || !item.value().requires_grad();
     (is_frozen ? kept : trained).parameters.push_back({name, item.value().sizes().vec()});
   }
@@ -397,7 +398,7 @@ void check_module(const Chain::Block& owner, const torch::nn::Module& module,
   }
   for (const auto& item : made) {
     const std::string name = full_name(owner, item.key());
-    if (!traced.contains(name)) refuse_other_module(owner, "it had no parameter " + name);
+    if (!traced.contains(name) && item.value().numel() > 0) refuse_other_module(owner, "it had no parameter " + name);
   }
   for (const spec::ParameterShape& buffer : buffers)
     check_same(owner, "buffer", buffer, held.find(buffer.name.substr(owner.name.size() + 1)));
@@ -440,7 +441,13 @@ OwnedModule::OwnedModule(const Chain::Block& owner, std::shared_ptr<torch::nn::M
                          at::Device device, const std::vector<spec::ParameterShape>& changing)
     : module_(std::move(module)) {
   check_module(owner, *module_, shapes_of(groups), changing);
-  for (auto& item : module_->named_parameters()) nn::find(groups, full_name(owner, item.key())).take_over(item.value());
+  for (auto& item : module_->named_parameters()) {
+    at::Tensor& parameter = item.value();
+    if (parameter.numel() > 0)
+      nn::find(groups, full_name(owner, item.key())).take_over(parameter);
+    else
+      parameter.set_requires_grad(false).set_data(parameter.to(device, dtype));
+  }
   for (auto& item : module_->named_buffers()) {
     item.value().set_data(item.value().is_floating_point() ? item.value().to(device, dtype) : item.value().to(device));
     const std::string name = full_name(owner, item.key());

@@ -17,8 +17,8 @@ namespace herd {
 std::shared_ptr<torch::nn::Module> make_module(const Chain::Block& owner, uint64_t seed);
 
 // Returns the parameters of a block's module as groups of a table: one of the trained ones and one of those that the
-// patterns of model.frozen name, where there are any. Throws kBadConfig for a tensor that the module registers twice,
-// and for parameters that are no floating tensors.
+// patterns of model.frozen name, where there are any. Parameters without elements are in none. Throws kBadConfig for a
+// tensor that the module registers twice, and for parameters that are no floating tensors.
 std::vector<spec::ParameterGroupShape> groups_of_module(const Chain::Block& owner, const torch::nn::Module& module,
                                                         const std::string& frozen);
 

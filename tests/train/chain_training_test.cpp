@@ -257,6 +257,34 @@ TEST(ChainTraining, ResumesWithItsRunningStatistics) {
   EXPECT_EQ(reader.manifest().tensors.at("norm.num_batches_tracked").dtype, DType::kI64);
 }
 
+// A layer of no outputs: there is nothing of it to share, to update and to save.
+TEST(ChainTraining, ResumesWithParametersOfNoElements) {
+  const TemporaryFolder folder;
+  Chain chain;
+  chain
+      .add(
+          "none", {"points"}, [] { return torch::nn::Linear(kIn, 0); },
+          [](torch::nn::LinearImpl& none, const Tensors& x) {
+            return torch::cat({x[0], none.forward(x[0])}, 1);
+          })
+      .add(
+          "loss", {"none", "labels"}, [] { return torch::nn::Linear(kIn, kClasses); },
+          [](torch::nn::LinearImpl& head, const Tensors& x) {
+            return Tensors{summed_loss(head.forward(x[0]), x[1]), torch::tensor(x[1].size(0))};
+          });
+  const auto train = [&](const std::string& name, const std::string& keys, int ranks, int64_t steps) {
+    spec::RunFile run = run_file(keys + "[checkpoint]\nevery = 2\n");
+    run.train.steps = steps, run.log.dir = folder.path(), run.log.name = name;
+    run_inproc(ranks, [&](Communicator& comm) { Trainer(chain, data_of(), run, comm).run(); });
+    return read_metrics(folder / name / "metrics.jsonl");
+  };
+  const std::vector<StepMetrics> whole = train("whole", "", 1, 4);
+  train("resumed", "[strategy]\nzero = 3\n", 2, 2);
+  const std::vector<StepMetrics> resumed = train("resumed", "", 1, 4);
+  ASSERT_EQ(resumed.size(), whole.size());
+  EXPECT_NEAR(resumed.back().loss, whole.back().loss, 1e-5 * whole.back().loss);
+}
+
 // The last block counts right answers; a validation divides them by all, whichever rank has counted them.
 TEST(ChainTraining, ReportsFiguresOfItsOwnInAValidation) {
   const TemporaryFolder folder;
