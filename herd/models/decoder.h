@@ -1,12 +1,14 @@
-// Builds decoders of pre-norm blocks, with a tied or an untied head.
+// Builds decoders of pre-norm blocks, and BERT's encoder, with a tied or an untied head.
 //   gpt    learned positions (wpe), LayerNorm or RMSNorm, GELU, biases
 //   llama  rotary positions, RMSNorm, SwiGLU, no biases, no wpe
 //   moe    as llama, with a mixture of experts in place of the feed-forward layer (nn/experts.h)
+//   bert   as gpt, but norms after the sums, exact GELU, tokens that see all others, a head for masked tokens
 //   All may have fewer key and value heads than heads, and heads that are not width / heads wide.
 //   blocks: embedding | h.0 .. h.L-1 | head
 //   groups: untied  embedding (wte, wpe) | h.0 .. | head (ln_f, head)
 //           tied    wte | wpe | h.0 .. | ln_f, where the first and the last block both read wte
 //           moe     h.0 | h.0.experts | h.1 | ..: a group of its own for the experts of each layer
+//           bert    wte | embedding (wpe, segments, ln_embedding) | h.0 .. | head (masked.dense, .ln, .bias)
 //   Parameters that model.frozen names form groups of their own (spec/frozen.h).
 // Names, shapes and order are those of spec::ModelTable.   Threads: torch's; pure.
 // Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Touvron et al. 2023,
