@@ -14,6 +14,7 @@
 #include "herd/planner/variants_that_fit.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/spec/layout.h"
+#include "herd/spec/masked_tokens.h"
 #include "herd/storage/file_kind.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
@@ -98,7 +99,9 @@ void check_before_start(const spec::RunFile& run, int ranks) {
   };
   open(Split::kTrain);
   if (run.train.eval_every > 0) open(Split::kValidation);
-  TokenFile(folder / "train.tokens").require_vocabulary(run.model.vocab);
+  const TokenFile tokens(folder / "train.tokens");
+  tokens.require_vocabulary(run.model.vocab);
+  if (run.model.is_bert()) spec::mask_token(run, tokens.vocabulary());  // throws where the model has none
 }
 
 }  // namespace herd::cli

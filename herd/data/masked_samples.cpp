@@ -1,6 +1,7 @@
 #include "herd/data/masked_samples.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,11 @@ class MaskedSamples final : public SampleSource {
   int64_t vocabulary() const override { return source_->vocabulary(); }
   int64_t samples_per_epoch() const override { return source_->samples_per_epoch(); }
   int64_t targets_of(int64_t) const override { return masking_.tokens; }
+  std::string summary() const override {
+    return std::to_string(masking_.tokens) + " of " + std::to_string(context()) +
+           " tokens of each sequence are predicted, most of them hidden behind token " +
+           std::to_string(masking_.mask_token);
+  }
 
   void read_row(int64_t sample, SampleRow& row) const override {
     source_->read_row(sample, row);

@@ -35,7 +35,7 @@ class SampleSource {
   virtual int64_t targets_of(int64_t) const { return context(); }  // of a sample, in the loss
   // Tells whether sequences are packed, so that rows have document_begins.
   virtual bool packs_documents() const { return false; }
-  virtual std::string summary() const { return {}; }  // says how documents were packed; empty where none are
+  virtual std::string summary() const { return {}; }  // says how documents were packed, or tokens hidden; may be empty
 };
 
 class WindowSource : public SampleSource {

@@ -1,8 +1,8 @@
 // Computes the head of a language model: logits, cross-entropy and both gradients, a piece of the tokens at a time.
 // There are N tokens of width D, and V entries of the vocabulary.
-//   n_ND -> logits = n W^T (N, V), and a bias where there is one;  loss_i = log(sum_j exp(logit_ij)) -
-//   logit_i,target(i) dlogits_ij = loss_weight * (softmax(logits)_ij - [j = target(i)]);  dn = dlogits W;  dW +=
-//   dlogits^T n
+//   n_ND -> logits = n W^T + b (N, V), b only where a bias is given
+//   loss_i = log(sum_j exp(logit_ij)) - logit_i,target(i)
+//   dlogits_ij = loss_weight * (softmax(logits)_ij - [j = target(i)]);  dn = dlogits W;  dW += dlogits^T n
 // One buffer of `chunk` x V logits is reused, and turned into its own gradient in place, so the logits are never held
 // twice. Where the product dW is deferred, all logits are held until it is made. With 16-bit weights the products
 // are 16-bit, and softmax and loss are computed in a second buffer of fp32; on a device one kernel computes both in

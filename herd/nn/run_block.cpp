@@ -93,6 +93,7 @@ Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
   for (Parameter* parameter : parameters) leaves.push_back(parameter->value());
 
   Tuple gradients(leaves.size());
+  HERD_CHECK(graph.block != nullptr, "a graph without its block");
   const DeferScope scope(later);
   const OwnThread own_thread;
   if (!outputs.empty())  // without outputs, the block is frozen and its inputs are tokens

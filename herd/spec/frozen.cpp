@@ -58,6 +58,7 @@ namespace {
 // bytes that its gradient writes. The head makes its gradients in forward.
 void subtract_gradient_work(ModelTable& table, const std::string& patterns) {
   const size_t last = table.blocks.size() - 1;
+  const int64_t head_tokens = table.masked_tokens > 0 ? table.micro_batch * table.masked_tokens : table.tokens;
   for (size_t b = 0; b <= last; ++b) {
     BlockShape& block = table.blocks[b];
     for (const int g : block.groups) {
@@ -68,7 +69,7 @@ void subtract_gradient_work(ModelTable& table, const std::string& patterns) {
           block.backward.memory_bytes -= elements * static_cast<double>(size_of(table.gradient_dtype));
         else
           (b == last ? block.forward : block.backward).matmul_flops -=
-              2 * static_cast<double>(table.tokens) * elements * parameter.used;
+              2 * static_cast<double>(b == last ? head_tokens : table.tokens) * elements * parameter.used;
       }
     }
   }

@@ -19,7 +19,8 @@ namespace herd::train {
 std::vector<runtime::Batch> read_micro_batches(const SampleSource& source, int64_t first, int64_t batch,
                                                int64_t micro_batch, const program::Program& step);
 
-// Counts the tokens of such a batch that count in the loss, over all ranks: every target of every sample.
+// Counts the tokens of such a batch that count in the loss, over all ranks: every target of every sample that is in the
+// loss.
 int64_t counted_tokens(const SampleSource& source, int64_t first, int64_t batch);
 
 }  // namespace herd::train

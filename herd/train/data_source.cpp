@@ -1,6 +1,5 @@
 #include "herd/train/data_source.h"
 
-#include "herd/base/error.h"
 #include "herd/data/masked_samples.h"
 #include "herd/data/packed_samples.h"
 #include "herd/data/token_file.h"
@@ -17,15 +16,7 @@ std::unique_ptr<SampleSource> open_masked(const spec::RunFile& run, Split split)
     source = random_samples(vocab - 1, run.model.context, split == Split::kTrain ? seed : ~seed);
   else
     source = open_tokens(run.data.path, split, run.model.context, seed);
-  const int64_t mask = run.data.mask_token < 0 ? source->vocabulary() : run.data.mask_token;
-  if (mask >= vocab) {
-    throw Error(
-        Code::kBadConfig,
-        "model.kind = \"bert\" needs a token that stands in place of those that it predicts: " + std::to_string(mask) +
-            " is none of model.vocab = " + std::to_string(vocab) + ", and the data has " +
-            std::to_string(source->vocabulary()) + "\n  fix: model.vocab = " + std::to_string(mask + 1) +
-            " or more, or data.mask_token = a token of the vocabulary that no text has");
-  }
+  const int64_t mask = spec::mask_token(run, source->vocabulary());
   return masked_samples(std::move(source), {.tokens = spec::masked_tokens(run), .mask_token = mask, .seed = seed});
 }
 
@@ -34,7 +25,7 @@ std::unique_ptr<SampleSource> open_masked(const spec::RunFile& run, Split split)
 std::unique_ptr<SampleSource> open_samples(const spec::RunFile& run, Split split) {
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);
   const bool packs = run.data.packs_documents();
-  if (run.data.kind == "tokens")
+  if (run.data.kind != "random")
     TokenFile(std::filesystem::path(run.data.path) / "train.tokens").require_vocabulary(run.model.vocab);
   if (run.model.is_bert()) return open_masked(run, split);
   if (run.data.kind == "random") {

@@ -39,6 +39,7 @@
 #include "herd/spec/build_model_table.h"
 #include "herd/spec/chain_table.h"
 #include "herd/spec/layout.h"
+#include "herd/spec/masked_tokens.h"
 #include "herd/spec/supported.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/strategies/replicas.h"
@@ -626,9 +627,9 @@ StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
     metrics.ranks = comm.size() - ahead->num_lost();
   }
   metrics.lr = rate.of_step(step - skipped);
-  metrics.tokens = end.tokens;
+  metrics.tokens = spec::tokens_of_passes(run, end.tokens);
   metrics.step_ms = us_since(begin) / 1e3;
-  metrics.tokens_per_s = 1e3 * static_cast<double>(end.tokens) / metrics.step_ms;
+  metrics.tokens_per_s = 1e3 * static_cast<double>(metrics.tokens) / metrics.step_ms;
   metrics.comm_wait_ms = executor->waited_us() / 1e3 + end.waited_ms + drained_ms;
   const uint64_t bytes_now = comm.bytes_moved();
   metrics.bytes_sent = static_cast<int64_t>(bytes_now - bytes_counted);

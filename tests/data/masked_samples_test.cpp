@@ -32,7 +32,7 @@ std::unique_ptr<SampleSource> masked(int64_t tokens, uint64_t seed) {
 TEST(MaskedSamples, PredictAsManyTokensOfEachSample_AndHideMostOfThem) {
   const auto plain = random_samples(kVocabulary, kContext, 3);
   const auto source = masked(6, 7);
-  int64_t hidden = 0, kept = 0, replaced = 0;
+  int64_t hidden = 0, kept = 0, replaced = 0, random_sum = 0;
   std::map<size_t, int> places;
   for (int64_t sample = 0; sample < 2000; ++sample) {
     const MaskedRow original = read(*plain, sample), row = read(*source, sample);
@@ -52,12 +52,14 @@ TEST(MaskedSamples, PredictAsManyTokensOfEachSample_AndHideMostOfThem) {
       else
         ++replaced;
       EXPECT_LE(row.inputs[t], kMask);
+      if (row.inputs[t] != kMask && row.inputs[t] != original.inputs[t]) random_sum += row.inputs[t];
     }
   }
   const double all = 6 * 2000;
   EXPECT_NEAR(static_cast<double>(hidden) / all, 0.8, 0.015);
   EXPECT_NEAR(static_cast<double>(kept) / all, 0.1, 0.01);
   EXPECT_NEAR(static_cast<double>(replaced) / all, 0.1, 0.01);
+  EXPECT_NEAR(static_cast<double>(random_sum) / static_cast<double>(replaced), kVocabulary / 2, 40);  // 4.8 deviations
   ASSERT_EQ(places.size(), static_cast<size_t>(kContext));
   for (const auto& [place, times] : places) EXPECT_NEAR(times, 300, 80) << place;  // 4.7 deviations
   EXPECT_EQ(source->targets_of(5), 6);

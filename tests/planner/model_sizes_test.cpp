@@ -13,7 +13,7 @@ namespace {
 
 TEST(ModelSizes, AreThoseOfTheLectures_AndOursRoundToThem) {
   const double published_gb[] = {5.12, 24, 275.2, 2800};
-  // Lectures round BERT-Large's 0.336 B down to 0.32 B, GPT-2's 1.56 B to 1.5 B.
+  // Lectures round BERT-Large's 0.335 B down to 0.32 B, GPT-2's 1.56 B to 1.5 B.
   const double rounding[] = {0.06, 0.04, 0.004, 0.003};
   std::vector<int64_t> exact;
   for (size_t i = 0; i < published_sizes().size(); ++i) {

@@ -58,6 +58,16 @@ TEST(Frozen, SparesTheWorkForItsGradients) {
   EXPECT_EQ(top.blocks[2].backward.matmul_flops, plain.blocks[2].backward.matmul_flops);
 }
 
+// The head of a bert multiplies the rows of hidden tokens alone.
+TEST(Frozen, SparesTheWorkOfABertsHead) {
+  const std::string model = "[model]\nkind = \"bert\"\nlayers = 1\nwidth = 16\nheads = 2\ncontext = 40\nvocab = 50\n";
+  const RunFile all = parse_run_text(model, "test"),
+                frozen = parse_run_text(model + "frozen = \"wte.weight masked.dense.weight\"\n", "test");
+  const double before = model_table(all, 3).blocks.back().forward.matmul_flops;
+  EXPECT_DOUBLE_EQ(before, 6.0 * 3 * 6 * 16 * (50 + 16));  // 6 of 40 tokens
+  EXPECT_DOUBLE_EQ(model_table(frozen, 3).blocks.back().forward.matmul_flops, before * 2 / 3);
+}
+
 std::string refusal(const std::string& frozen) {
   try {
     model_table(run_of(frozen), 1);

@@ -18,8 +18,14 @@ TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
   EXPECT_EQ(refused("strategy.context=hybrid"),
             "strategy.context = \"hybrid\" is not in this version\n"
             "  fix: strategy.context = \"all_to_all\" or \"ring\"");
-  EXPECT_EQ(refused("model.kind=bert"),
-            "model.kind = \"bert\" is not in this version\n  fix: model.kind = \"gpt\" or \"llama\" or \"moe\"");
+  EXPECT_EQ(refused("model.kind=t5"),
+            "model.kind = \"t5\" is not in this version\n"
+            "  fix: model.kind = \"gpt\" or \"llama\" or \"bert\" or \"moe\"");
+  for (const std::string axis : {"tp", "cp"}) {
+    const std::string text = "[model]\nkind = \"bert\"\n[mesh]\n" + axis + " = 2\n";
+    EXPECT_EQ(not_supported(spec::parse_run_text(text, "test")),
+              "mesh." + axis + " = 2 with model.kind = \"bert\" is not in this version\n  fix: mesh." + axis + " = 1");
+  }
   EXPECT_EQ(refused("comm.transport=inproc"),
             "comm.transport = \"inproc\" is not in this version\n  fix: comm.transport = \"auto\" or \"shm\"");
   spec::RunFile run;
