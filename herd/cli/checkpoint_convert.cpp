@@ -16,9 +16,9 @@ namespace {
 
 constexpr char kConvertHelp[] =
     R"help(SOURCE is a checkpoint (or a run's folder: its newest whole one), or a folder of Hugging Face's transformers with
-the config.json of a GPT-2, a Llama, a Qwen or a mixture of experts and its *.safetensors. What is written holds weights
-alone: for inference, for another program, or to start a training from (model.weights), not to resume one. A 16-bit weight
-is rounded to nearest.
+the config.json of a GPT-2, a BERT, a Llama, a Qwen or a mixture of experts and its *.safetensors. What is written holds
+weights alone: for inference, for another program, or to start a training from (model.weights), not to resume one. A
+16-bit weight is rounded to nearest.
 Checksums of a herd checkpoint are compared while it is read; --out appears when it is whole, or not at all.
 The tokenizer goes along: the files of SOURCE that transformers knows, and generation_config.json; of a model that was
 trained on text from herd tokenize its tokenizer.model, for transformers as tokenizer.json as well. A tokenizer of theirs
@@ -82,7 +82,7 @@ void add_checkpoint_convert_command(CLI::App& app) {
   auto options = std::make_shared<convert::ConvertOptions>();
   auto texts = std::make_shared<OptionTexts>();
   CLI::App* command = app.add_subcommand(
-      "convert", "Weights in another format (Hugging Face's GPT-2, Llama, Qwen and mixtures) or precision");
+      "convert", "Weights in another format (Hugging Face's GPT-2, BERT, Llama, Qwen and mixtures) or precision");
   command->add_option("SOURCE", options->source, "a checkpoint, a run's folder, or a folder with config.json")
       ->required();
   command->add_option("--out", options->out, "the folder to write")->required();

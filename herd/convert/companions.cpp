@@ -7,14 +7,14 @@
 namespace herd::convert {
 namespace {
 
-constexpr const char* kNames[] = {kGenerationConfig,         kSentencePiece, "tokenizer.json", "tokenizer_config.json",
-                                  "special_tokens_map.json", "vocab.json",   "merges.txt",     "added_tokens.json",
-                                  "chat_template.jinja"};
+constexpr const char* kNames[] = {
+    kGenerationConfig, kSentencePiece, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "vocab.json",      "vocab.txt",    "merges.txt",     "added_tokens.json",     "chat_template.jinja"};
 
 }  // namespace
 
 bool has_tokenizer(const Companions& companions) {
-  for (const char* name : {kSentencePiece, "tokenizer.json", "vocab.json"}) {
+  for (const char* name : {kSentencePiece, "tokenizer.json", "vocab.json", "vocab.txt"}) {
     if (companions.contains(name)) return true;
   }
   return false;

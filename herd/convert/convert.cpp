@@ -4,6 +4,7 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/convert/cast.h"
 #include "herd/convert/stream_internal.h"
 #include "herd/storage/checkpoint_writer.h"
@@ -69,6 +70,12 @@ std::vector<std::string> warnings_of(const WeightSource& source, const Companion
                        std::to_string(run.model.heads) + " = " + std::to_string(run.model.width % run.model.heads) +
                        ". Newer versions of transformers refuse such a config.json (5.24 does, 4.57 and 5.0 load it); "
                        "herd reads it\n  fix: model.heads that divides model.width, before the model is trained");
+  if (const std::vector<std::string>& names = source.left_out(); !names.empty()) {
+    std::string list;
+    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + printable(name);
+    warnings.push_back("herd's " + run.model.kind + " has no place for " + list + ", which are left out\n  fix: keep " +
+                       source.path().string() + " for programs that need them");
+  }
   return warnings;
 }
 

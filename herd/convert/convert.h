@@ -20,11 +20,11 @@ namespace herd::convert {
 // A checkpoint that holds weights alone has the note kContentNote with the value kWeightsOnly. No run resumes from it.
 inline constexpr char kContentNote[] = "holds", kWeightsOnly[] = "weights";
 
-enum class Format { kHerd, kGpt2, kLlama, kMixtral, kQwen2, kQwen3, kQwen2Moe, kQwen3Moe, kDeepseek };
+enum class Format { kHerd, kGpt2, kLlama, kMixtral, kQwen2, kQwen3, kQwen2Moe, kQwen3Moe, kDeepseek, kBert };
 
 // Names the formats, in the order of the enum; all but the first are types of models that transformers has.
-inline constexpr std::string_view kFormatNames[] = {"herd",  "gpt2",      "llama",     "mixtral", "qwen2",
-                                                    "qwen3", "qwen2_moe", "qwen3_moe", "deepseek"};
+inline constexpr std::string_view kFormatNames[] = {"herd",  "gpt2",      "llama",     "mixtral",  "qwen2",
+                                                    "qwen3", "qwen2_moe", "qwen3_moe", "deepseek", "bert"};
 
 struct ConvertOptions {
   std::filesystem::path source, out;

@@ -3,6 +3,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/printable.h"
+#include "herd/convert/bert_names.h"
 #include "herd/convert/deepseek_names.h"
 #include "herd/convert/gpt2_names.h"
 #include "herd/convert/llama_names.h"
@@ -87,6 +88,7 @@ void require_kind(const spec::RunFile::Model& model, const std::string& name, co
   const std::string fix = model.kind == "gpt"     ? "--to gpt2"
                           : model.kind == "llama" ? "--to llama"
                           : model.kind == "moe"   ? "--to mixtral"
+                          : model.kind == "bert"  ? "--to bert"
                                                   : "--to herd";
   refuse_model(name, "kind", "\"" + model.kind + "\"", "\"" + kind + "\"", fix);
 }
@@ -138,7 +140,8 @@ void check_architectures(const ConfigFile& config, const TransformersFormat& for
 
 std::vector<const TransformersFormat*> transformers_formats() {
   return {&gpt2_format(),         &llama_format(),           &mixtral_format(),         &qwen_format(Qwen::k2),
-          &qwen_format(Qwen::k3), &qwen_format(Qwen::k2Moe), &qwen_format(Qwen::k3Moe), &deepseek_format()};
+          &qwen_format(Qwen::k3), &qwen_format(Qwen::k2Moe), &qwen_format(Qwen::k3Moe), &deepseek_format(),
+          &bert_format()};
 }
 
 const TransformersFormat& transformers_format(std::string_view config, const std::string& file) {

@@ -52,9 +52,9 @@ std::string list_names_for_message(const fs::path& folder) {
   return text;
 }
 
-void TransformersFiles::open(const fs::path& folder, std::string_view prefix) {
+void TransformersFiles::open(const fs::path& folder, const TransformersFormat& format) {
   folder_ = folder;
-  prefix_ = prefix;
+  prefix_ = format.prefix;
   read_index();
   std::set<std::string> indexed;
   for (const auto& [name, file] : file_of_tensor_) indexed.insert(file);
@@ -65,8 +65,9 @@ void TransformersFiles::open(const fs::path& folder, std::string_view prefix) {
   if (files_.empty()) {
     throw Error(Code::kBadConfig, folder.string() + " has no *.safetensors, but " + list_names_for_message(folder) +
                                       ", and other formats of weights are not read"
-                                      "\n  fix: in Python, AutoModelForCausalLM.from_pretrained(\"" +
-                                      folder.string() + "\").save_pretrained(FOLDER, safe_serialization=True)");
+                                      "\n  fix: in Python, " +
+                                      std::string(format.loader) + ".from_pretrained(\"" + folder.string() +
+                                      "\").save_pretrained(FOLDER, safe_serialization=True)");
   }
   for (const auto& file : files_) {
     for (const TensorEntry& entry : file->tensors()) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "herd/convert/transformers_format.h"
 #include "herd/storage/safetensors.h"
 
 namespace herd::convert {
@@ -24,9 +25,9 @@ class TransformersFiles {
   };
 
   // Opens the files: those of the folder's index, where it names some that are there; else all but Mistral's
-  // consolidated*.safetensors, which hold the same weights. `prefix` is borrowed. Throws kBadConfig if there is no
+  // consolidated*.safetensors, which hold the same weights. `format` is borrowed. Throws kBadConfig if there is no
   // file, if one is a pointer of Git LFS, or if a tensor is in two. Throws what SafetensorsFile throws.
-  void open(const std::filesystem::path& folder, std::string_view prefix);
+  void open(const std::filesystem::path& folder, const TransformersFormat& format);
   const std::map<std::string, Place>& tensors() const { return tensors_; }
   // Returns where a tensor is. Throws kBadConfig if it is missing, with the file that should hold it by the folder's
   // index.

@@ -58,7 +58,7 @@ class TransformersWeights final : public WeightSource {
     manifest_.config = spec::to_toml(run_);
     manifest_.notes = {{"tokenizer", "of the Hugging Face folder that the weights came from"}};
     write_text_ends(config.ends, manifest_.notes);
-    files_.open(folder, format_->prefix);
+    files_.open(folder, *format_);
     weights_ = weights_of(run_);
     for (Weight& weight : weights_) claim(weight);
     check_unclaimed();
@@ -72,14 +72,20 @@ class TransformersWeights final : public WeightSource {
       const IndexRange some{std::max(asked.begin, first), std::min(asked.end, first + theirs.shape[0])};
       const IndexRange of_tensor{some.begin - first, some.end - first};
       if (some.begin < some.end)
-        read_rows(files_.at(theirs.name), theirs.shape.back(), is_vector ? rows : of_tensor,
-                  is_vector ? of_tensor : columns,
+        read_rows(place_of(theirs), theirs.shape.back(), is_vector ? rows : of_tensor, is_vector ? of_tensor : columns,
                   out.subspan(static_cast<size_t>((some.begin - asked.begin) * (is_vector ? 1 : columns.size()))));
       first += theirs.shape[0];
     }
   }
 
  private:
+  // Returns where a tensor is, by the one or the other of its names.
+  const Place& place_of(const StoredTensor& theirs) const {
+    const auto& all = files_.tensors();
+    const auto other = theirs.other_name.empty() || all.contains(theirs.name) ? all.end() : all.find(theirs.other_name);
+    return other != all.end() ? other->second : files_.at(theirs.name);
+  }
+
   static void read_rows(const Place& place, int64_t width, IndexRange rows, IndexRange columns, std::span<float> out) {
     TensorReader tensor(*place.file, *place.entry);
     const DType dtype = *dtype_of_tensor(place.entry->type);
@@ -97,7 +103,7 @@ class TransformersWeights final : public WeightSource {
   }
 
   void claim(Weight& weight, const StoredTensor& theirs) {
-    const Place& place = files_.at(theirs.name);
+    const Place& place = place_of(theirs);
     const TensorEntry& entry = *place.entry;
     const std::vector<int64_t>& shape = theirs.shape;
     const auto dtype = dtype_of_tensor(entry.type);
@@ -109,22 +115,35 @@ class TransformersWeights final : public WeightSource {
     if (!dtype || !is_weight_type(*dtype)) {
       throw Error(Code::kBadConfig,
                   what + "but weights are read in F32, BF16 or F16\n  fix: " +
-                      (dtype == DType::kF64 ? "in Python, AutoModelForCausalLM.from_pretrained(\"" + path_.string() +
-                                                  "\", dtype=\"float32\").save_pretrained(FOLDER)"
+                      (dtype == DType::kF64 ? "in Python, " + std::string(format_->loader) + ".from_pretrained(\"" +
+                                                  path_.string() + "\", dtype=\"float32\").save_pretrained(FOLDER)"
                                             : "the weights as they were before they were quantized"));
     }
     weight.transposed = theirs.transposed;
     weight.dtype = *dtype;
     claimed_.insert(theirs.name);
+    if (!theirs.other_name.empty()) claim_other_name(theirs, place);
   }
 
-  // Checks the tensors that are no weight of the model. It allows masks, which follow from the model, and the head of a
-  // tied model if it equals the embedding.
+  void claim_other_name(const StoredTensor& theirs, const Place& place) {
+    claimed_.insert(theirs.other_name);
+    const auto other = files_.tensors().find(theirs.other_name);
+    if (theirs.stored_twice || other == files_.tensors().end() || other->second.entry == place.entry) return;
+    check_copy(other->second, theirs.name, other->second.file->path().string() + ": \"" + theirs.other_name + "\" ",
+               "\n  fix: one of the two left out: they are names of one tensor");
+  }
+
+  // Checks the tensors that are no weight of the model. It allows masks, which follow from the model, parts that herd's
+  // model does not have, and the head of a tied model if it equals the embedding.
   void check_unclaimed() {
     for (const auto& [name, where] : files_.tensors()) {
       if (claimed_.contains(name) || format_->is_derived(name)) continue;
       if (name == format_->head && run_.model.tie_embeddings) {
         check_tied_head(where);
+        continue;
+      }
+      if (format_->is_left_out != nullptr && format_->is_left_out(name)) {
+        left_out_.push_back(name);
         continue;
       }
       throw Error(Code::kBadConfig, where.file->path().string() + " holds \"" + name + "\", which " +
@@ -135,23 +154,26 @@ class TransformersWeights final : public WeightSource {
   }
 
   void check_tied_head(const Place& head) {
-    const std::string own(format_->embedding);
-    const Place& embedding = files_.at(own);
-    const std::string what = head.file->path().string() +
-                             ": config.json ties the output layer to the embedding, but \"" +
-                             std::string(format_->head) + "\" ";
-    const std::string fix = "\n  fix: \"tie_word_embeddings\": false in " + (path_ / kConfig).string() +
-                            " to take it as it is, or weights without it to use the embedding";
-    const auto type = dtype_of_tensor(head.entry->type);
-    if (head.entry->shape != embedding.entry->shape || !type || !is_weight_type(*type)) {
-      throw Error(Code::kBadConfig, what + "is " + head.entry->type + " " + shape_text(head.entry->shape) +
-                                        ", which can't be \"" + own + "\", " + embedding.entry->type + " " +
-                                        shape_text(embedding.entry->shape) + fix);
+    check_copy(head, std::string(format_->embedding),
+               head.file->path().string() + ": config.json ties the output layer to the embedding, but \"" +
+                   std::string(format_->head) + "\" ",
+               "\n  fix: \"tie_word_embeddings\": false in " + (path_ / kConfig).string() +
+                   " to take it as it is, or weights without it to use the embedding");
+  }
+
+  // Throws kBadConfig unless the copy has the shape and values of the tensor `name`; the message begins with `what`.
+  void check_copy(const Place& copy, const std::string& name, const std::string& what, const std::string& fix) const {
+    const Place& original = files_.at(name);
+    const auto type = dtype_of_tensor(copy.entry->type);
+    if (copy.entry->shape != original.entry->shape || !type || !is_weight_type(*type)) {
+      throw Error(Code::kBadConfig, what + "is " + copy.entry->type + " " + shape_text(copy.entry->shape) +
+                                        ", which can't be \"" + name + "\", " + original.entry->type + " " +
+                                        shape_text(original.entry->shape) + fix);
     }
-    const auto difference = first_difference(head, embedding);
+    const auto difference = first_difference(copy, original);
     if (!difference) return;
-    const int64_t width = head.entry->shape.back();
-    throw Error(Code::kBadConfig, what + "differs from \"" + own + "\" in row " +
+    const int64_t width = copy.entry->shape.back();
+    throw Error(Code::kBadConfig, what + "differs from \"" + name + "\" in row " +
                                       std::to_string(difference->index / width) + ", column " +
                                       std::to_string(difference->index % width) + ": " + all_digits(difference->a) +
                                       " and " + all_digits(difference->b) + fix);
@@ -213,17 +235,21 @@ void write_transformers_folder(const fs::path& folder, const TransformersFormat&
   for (const Weight& weight : source.weights()) {
     for (StoredTensor& theirs : format.tensors(weight, model)) {
       if (prefixed && theirs.name != format.head) theirs.name.insert(0, format.prefix);
-      entries.push_back({std::move(theirs.name), std::string(tensor_type_of(dtype)), std::move(theirs.shape)});
+      entries.push_back({std::move(theirs.name), std::string(tensor_type_of(dtype)), theirs.shape});
+      if (theirs.stored_twice)
+        entries.push_back({std::move(theirs.other_name), std::string(tensor_type_of(dtype)), theirs.shape});
     }
   }
   SafetensorsWriter writer(folder / "model.safetensors", entries, {{"format", "pt"}}, files);
   const int64_t total_bytes = std::max<int64_t>(1, writer.entries().empty() ? 1 : writer.entries().back().end);
   for (const Weight& weight : source.weights()) {
-    stream_weight(source, weight, format.tensors(weight, model)[0].transposed, dtype,
-                  [&](std::span<const std::byte> bytes) {
-                    writer.append(bytes);
-                    if (progress) progress(std::min(total_bytes, writer.size()), total_bytes);
-                  });
+    const StoredTensor first = format.tensors(weight, model)[0];
+    for (int copy = 0; copy < (first.stored_twice ? 2 : 1); ++copy) {
+      stream_weight(source, weight, first.transposed, dtype, [&](std::span<const std::byte> bytes) {
+        writer.append(bytes);
+        if (progress) progress(std::min(total_bytes, writer.size()), total_bytes);
+      });
+    }
   }
   writer.commit();
   const TransformersConfig config{model, text_ends_of(source.manifest().notes, default_text_ends())};

@@ -1,7 +1,7 @@
 // Reads and writes folders of Hugging Face's transformers: config.json and one or more *.safetensors
-// (docs/formats/gpt2.md, llama.md), of the kinds of models that transformers_format() knows. Reading takes names with
-// and without the format's prefix before them. It leaves out what follows from config.json (GPT-2's causal masks,
-// Llama's frequencies) and a tied model's second copy of the embedding. Threads: one at a time.
+// (docs/formats/gpt2.md, bert.md, llama.md), of the kinds of models that transformers_format() knows. Reading takes
+// names with and without the format's prefix before them. It leaves out what follows from config.json (GPT-2's causal
+// masks, Llama's frequencies) and a tied model's second copy of the embedding. Threads: one at a time.
 #pragma once
 
 #include <filesystem>

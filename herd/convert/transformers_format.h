@@ -24,18 +24,26 @@ struct StoredTensor {
   std::string name;            // without prefix
   std::vector<int64_t> shape;  // as transformers stores it
   bool transposed = false;     // its dimensions are swapped; then it is the only tensor of its weight
+  // Some files hold it by this name. Where a file has both, they must be equal.
+  std::string other_name = {};
+  // Both are written, and where a file has both, they may differ, and the first counts. Of the only tensor of its
+  // weight.
+  bool stored_twice = false;
 };
 
 struct TransformersFormat {
-  std::string_view type;             // model_type of config.json
-  std::string_view architecture;     // architectures of config.json name a class that begins with it
-  std::string_view model;            // name of the model in messages
+  std::string_view type;                             // model_type of config.json
+  std::string_view architecture;                     // architectures of config.json name a class that begins with it
+  std::string_view model;                            // name of the model in messages
+  std::string_view loader = "AutoModelForCausalLM";  // the class of transformers that reads it, in messages
   std::string_view prefix;           // names in files may begin with it; it is written before all names but the head's
   bool prefix_when_tied;             // true: names have the prefix in files of tied models, too
   std::string_view embedding, head;  // names of these two tensors, without prefix
   // Returns the tensors whose rows, one below the other, are those of a weight of herd.
   std::vector<StoredTensor> (*tensors)(const Weight& weight, const spec::RunFile::Model& model);
   bool (*is_derived)(std::string_view name);  // tells whether the tensor follows from config.json
+  // Tells whether the tensor is of a part that herd's model does not have; none if null.
+  bool (*is_left_out)(std::string_view name) = nullptr;
   // Throws kBadConfig with the key where the format cannot state the model.
   void (*check_model)(const spec::RunFile::Model& model);
   std::string (*format_config)(const TransformersConfig& config, std::string_view dtype);

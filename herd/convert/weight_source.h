@@ -36,6 +36,8 @@ class WeightSource {
   const spec::RunFile& run() const { return run_; }                // describes the model
   const Manifest& manifest() const { return manifest_; }           // has step, samples, run file and notes, no tensors
   const std::vector<Weight>& weights() const { return weights_; }  // in the order of the model
+  // Returns the names of tensors that the files have for parts which herd's model does not have.
+  const std::vector<std::string>& left_out() const { return left_out_; }
   // Reads rows x columns of the weight's tensor. Both index it as the file stores it: for a transposed weight, `rows`
   // are herd's columns. A vector is one row. REQUIRES out.size() == rows.size() * columns.size().
   virtual void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) = 0;
@@ -46,6 +48,7 @@ class WeightSource {
   spec::RunFile run_;
   Manifest manifest_;
   std::vector<Weight> weights_;
+  std::vector<std::string> left_out_;
 };
 
 // Returns the folder that holds the weights which `path` names. `path` may be a checkpoint, or a folder with

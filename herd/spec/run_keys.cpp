@@ -93,8 +93,8 @@ std::vector<Key> make_keys() {
       flag("model", "qk_norm", Effect::kModel, HERD_FIELD(model.qk_norm),
            "of llama and moe: each head of queries and keys goes through an RMS norm before it turns, as in Qwen3"),
       text("model", "weights", Effect::kBeginning, HERD_FIELD(model.weights), {},
-           "a checkpoint, a run's folder or a folder of transformers (GPT-2, Llama, Qwen, Mixtral) whose weights the"
-           " run starts from, in any precision; keys of [model] that are left out are those of the weights; none = "
+           "a checkpoint, a run's folder or a folder of transformers (GPT-2, BERT, Llama, Qwen, Mixtral) whose weights "
+           "the run starts from, in any precision; keys of [model] that are left out are those of the weights; none = "
            "what the seed gives"),
       text("model", "frozen", Effect::kRun, HERD_FIELD(model.frozen), {},
            "parameters that are not trained: patterns of their names, separated by spaces, `*` for any text: "

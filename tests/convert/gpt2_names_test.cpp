@@ -99,10 +99,11 @@ TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
   auto other = text;
   other["model_type"] = "mistral";
   other["architectures"] = {"MistralForCausalLM"};
-  EXPECT_ERROR(transformers_format(other.dump(), "config.json"), Code::kBadConfig,
-               "config.json: it is of a model of type \"mistral\" ([\"MistralForCausalLM\"]), but herd reads \"gpt2\", "
-               "\"llama\", \"mixtral\", \"qwen2\", \"qwen3\", \"qwen2_moe\", \"qwen3_moe\", \"deepseek\" alone",
-               "fix: the folder of such a model");
+  EXPECT_ERROR(
+      transformers_format(other.dump(), "config.json"), Code::kBadConfig,
+      "config.json: it is of a model of type \"mistral\" ([\"MistralForCausalLM\"]), but herd reads \"gpt2\", "
+      "\"llama\", \"mixtral\", \"qwen2\", \"qwen3\", \"qwen2_moe\", \"qwen3_moe\", \"deepseek\", \"bert\" alone",
+      "fix: the folder of such a model");
   EXPECT_ERROR(transformers_format("{\"model_type\": \"deepseek_v2\"}", "config.json"), Code::kBadConfig,
                "config.json, line 1: \"model_type\" is \"deepseek_v2\", whose attention is latent (MLA)",
                "\"deepseek\"");
