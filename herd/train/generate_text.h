@@ -31,8 +31,8 @@ std::vector<int64_t> parse_prompt_ids(const std::string& words);
 // Writes the prompt, then each new token as it comes, then a line feed. Tokens are written as text, or as ids with
 // spaces between them. It ends at a token that ends a text, or after sampling.max_tokens new tokens. Ids end with the
 // id that ends the text; text does not show it. Replaces sampling.on_token. Throws kOverBudget, before it allocates
-// anything, where a pass needs more than `budget_bytes`. Throws kBadConfig for options that do not fit, kCorruptFile
-// and kStorage for files that it cannot use.
+// anything, where a pass needs more than `budget_bytes`. Throws kBadConfig for options that do not fit and for a
+// bert, which has no next token; kCorruptFile and kStorage for files that it cannot use.
 void generate(const GenerateTextOptions& options);
 
 }  // namespace herd::train

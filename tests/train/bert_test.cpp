@@ -9,6 +9,7 @@
 namespace herd::train {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 class Bert : public AgainstPython, public testing::WithParamInterface<std::tuple<const char*, const char*>> {
@@ -52,6 +53,11 @@ TEST_P(Bert, GivesHerdsLogitsAndBits_WhenExported) {
   ASSERT_EQ(convert(folder, checkpoint, "herd", mine).status, 0);
   ASSERT_EQ(convert(folder, bert, "herd", back).status, 0);
   EXPECT_EQ(tensors_in(back), tensors_in(mine));
+
+  const Ended text = herd(folder, {"generate", checkpoint, "--ids", "3,1", "--tokens", "2"});
+  EXPECT_EQ(text.status, 2);
+  EXPECT_THAT(text.output, AllOf(HasSubstr("holds a bert, which predicts masked words"), HasSubstr("no next token"),
+                                 HasSubstr("fix: the weights of a gpt, llama or moe")));
 }
 
 TEST_P(Bert, GivesTheSameLogitsInHerd_WhenImported) {
