@@ -32,6 +32,12 @@ std::vector<Program> proved_passes(const spec::RunFile& run, const spec::Layout&
 }  // namespace
 
 spec::RunFile generation_run(const spec::RunFile& run) {
+  if (run.model.is_bert()) {
+    throw Error(Code::kBadConfig,
+                "a bert predicts masked words out of those on both sides of them, and no next token\n"
+                "  fix: a gpt, llama or moe; the weights of a bert fill masks in transformers, after "
+                "herd checkpoint convert --to bert");
+  }
   spec::RunFile out;
   out.model = run.model;
   out.model.dropout = 0;

@@ -16,7 +16,7 @@ struct GenerationPrograms {
 };
 
 // Returns the run whose programs continue a text: the model of `run` in fp32, for one sequence and one rank. It has
-// nothing that only training needs.
+// nothing that only training needs. Throws kBadConfig for a bert.
 spec::RunFile generation_run(const spec::RunFile& run);
 
 // Returns the programs of each rank. `run` is generation_run(), in which the caller may set mesh.tp; `layout` is its

@@ -155,19 +155,13 @@ void generate(const GenerateTextOptions& options) {
     require_utf8(options.prompt, "--prompt", "--replace-bad-bytes for U+FFFD in the place of each such byte");
   const auto source = convert::open_weights(options.checkpoint);
   const spec::RunFile& run = source->run();
-  if (run.model.is_bert()) {
-    throw Error(Code::kBadConfig, source->path().string() +
-                                      " holds a bert, which predicts masked words out of those on both sides of them, "
-                                      "and no next token\n  fix: the weights of a gpt, llama or moe; those of a bert "
-                                      "fill masks in transformers, after herd checkpoint convert --to bert");
-  }
+  const spec::RunFile single_rank_run = strategies::generation_run(run);
   check_ids(options.prompt_ids, run.model.vocab);
   std::optional<Tokenizer> tokenizer;
   if (options.prompt_ids.empty()) tokenizer = load_tokenizer(options, *source);
   const std::vector<int64_t> prompt = tokenizer ? ids_of(*tokenizer, options.prompt) : options.prompt_ids;
   check_request(prompt, options.sampling);  // before anything is printed
 
-  const spec::RunFile single_rank_run = strategies::generation_run(run);
   const models::Model model = models::make_model(single_rank_run.model);
   const int64_t tokens =
       max_tokens_per_pass(static_cast<int64_t>(prompt.size()), options.sampling.max_tokens, model.context);

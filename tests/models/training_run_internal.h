@@ -29,8 +29,7 @@ class TrainingRun {
   double gradient(const at::Tensor& inputs, const at::Tensor& targets, int64_t micro_batches,
                   nn::Context context = {}) {
     for (const auto& group : model_.groups) group->begin_gradient();
-    const auto counted = targets.ge(0).sum().item<double>();
-    context.loss_weight = 1.0 / counted;
+    context.loss_weight = 1.0 / static_cast<double>(targets.numel());
     const std::vector<int64_t> samples = context.samples;
     double sum = 0;
     for (int64_t m = 0; m < micro_batches; ++m) {
@@ -38,7 +37,7 @@ class TrainingRun {
       if (!samples.empty()) context.samples.assign(samples.begin() + begin, samples.begin() + end);
       sum += micro_batch(inputs.slice(0, begin, end), targets.slice(0, begin, end), context);
     }
-    return sum / counted;
+    return sum / static_cast<double>(targets.numel());
   }
 
   void step(double clip) {  // 0 = no clipping. REQUIRES fp32

@@ -14,6 +14,7 @@
 #include "herd/spec/generation_table.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"
+#include "tests/support/expect_error.h"
 
 namespace herd::strategies {
 namespace {
@@ -45,6 +46,12 @@ std::vector<Program> passes(const spec::RunFile& run, int tp, Caches caches) {
 program::Expectation expectation(const spec::RunFile& run, int tp, Caches caches) {
   const spec::ModelTable table = spec::generation_table(run, 1, caches == Caches::kBegun ? kPrompt : 1);
   return program::generation_expected(expectation_of(table, trainable_layout(run, tp)), table, caches);
+}
+
+TEST(CompileGeneration, RefusesABert_WhichHasNoNextToken) {
+  spec::RunFile run;
+  run.model.kind = "bert";
+  EXPECT_ERROR(generation_run(run), Code::kBadConfig, "no next token", "fix: a gpt, llama or moe");
 }
 
 TEST(CompileGeneration, WritesTheGoldenText) {
