@@ -200,6 +200,19 @@ std::vector<Line> lines_of(const spec::RunFile& run, int64_t B) {
 
 constexpr int64_t kSmallTensors = 256;  // bytes that a pass may hold beside what is counted
 
+// Returns how many passes are checked to hold hardly less.
+int64_t expect_as_predicted(const std::vector<Line>& lines, const std::string& where) {
+  int64_t checked = 0;
+  for (const Line& line : lines) {
+    EXPECT_LE(line.measured, line.predicted + kSmallTensors) << line.name << where;
+    if (!line.is_tight) continue;
+    const int64_t all = line.base + line.predicted;
+    EXPECT_GE(line.base + line.measured, all - all * 3 / 100 - 4096) << line.name << where;
+    ++checked;
+  }
+  return checked;
+}
+
 // Shapes with a narrow and a wide feed-forward part, heads of any width, fewer key heads, dropout and 16 bits. Passes
 // of parts that no step peaks in may hold less than they say.
 TEST(BlockMemory, IsAtMostWhatTheTableSays_AndHardlyLessWhereStepsPeak) {
@@ -209,14 +222,7 @@ TEST(BlockMemory, IsAtMostWhatTheTableSays_AndHardlyLessWhereStepsPeak) {
     std::mt19937_64 random(seed);
     const spec::RunFile run = drawn(random, false);
     const int64_t B = 1 + static_cast<int64_t>(random() % 4);
-    for (const Line& line : lines_of(run, B)) {
-      const std::string where = line.name + " of seed " + std::to_string(seed) + ": " + describe(run, B);
-      EXPECT_LE(line.measured, line.predicted + kSmallTensors) << where;
-      if (!line.is_tight) continue;
-      const int64_t all = line.base + line.predicted;
-      EXPECT_GE(line.base + line.measured, all - all * 3 / 100 - 4096) << where;
-      ++checked;
-    }
+    checked += expect_as_predicted(lines_of(run, B), " of seed " + std::to_string(seed) + ": " + describe(run, B));
   }
   EXPECT_GT(checked, 50);
 }
@@ -229,15 +235,8 @@ TEST(BlockMemory, OfBert_IsAtMostWhatTheTableSays_AndHardlyLessWhereStepsPeak) {
     spec::RunFile run = drawn(random, false, true);
     run.data.masked_fraction = 0.05 + 0.9 * static_cast<double>(random() % 100) / 100;
     const int64_t B = 1 + static_cast<int64_t>(random() % 4);
-    for (const Line& line : lines_of(run, B)) {
-      const std::string where = line.name + " of seed " + std::to_string(seed) + ": " + describe(run, B) + " masked " +
-                                std::to_string(run.data.masked_fraction);
-      EXPECT_LE(line.measured, line.predicted + kSmallTensors) << where;
-      if (!line.is_tight) continue;
-      const int64_t all = line.base + line.predicted;
-      EXPECT_GE(line.base + line.measured, all - all * 3 / 100 - 4096) << where;
-      ++checked;
-    }
+    checked += expect_as_predicted(lines_of(run, B), " of seed " + std::to_string(seed) + ": " + describe(run, B) +
+                                                         " masked " + std::to_string(run.data.masked_fraction));
   }
   EXPECT_GT(checked, 30);
 }
