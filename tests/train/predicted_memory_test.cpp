@@ -226,6 +226,7 @@ TEST(PredictedMemory, OfARingIsThatOfTheRankThatHoldsMost) {
   int passes = 0;
   for (uint64_t seed = 1; seed <= 60; seed += static_cast<uint64_t>(one_in(7, 29))) {
     DrawnRun drawn = drawn_run(seed);
+    if (drawn.run.model.is_bert()) continue;  // it shares no tokens
     drawn.run.strategy.context = "ring";
     drawn.run.mesh.cp = static_cast<int64_t>(2 + seed % 3);
     drawn.run.mesh.pp = 1;

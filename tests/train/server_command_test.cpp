@@ -59,7 +59,7 @@ TEST(ServerCommand, ValidatesLongerThanItsDeadline_WhereRanksRunAhead) {
   RunFolder folder;
   const Ended ended = folder.train(
       "long", 3,
-      {"optimizer.clip=0", "strategy.sync=server_async", "strategy.servers=1", "comm.deadline_s=1", "train.steps=4",
+      {"optimizer.clip=0", "strategy.sync=server_async", "strategy.servers=1", "comm.deadline_s=2", "train.steps=4",
        "train.eval_every=2", "train.eval_batches=1000", "train.batch=6", "train.micro_batch=1", "checkpoint.every=2"});
   ASSERT_EQ(ended.status, 0) << ended.output;
   EXPECT_EQ(metrics_of(folder.root / "long").size(), 4U);
