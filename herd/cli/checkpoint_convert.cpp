@@ -86,9 +86,13 @@ void add_checkpoint_convert_command(CLI::App& app) {
   command->add_option("SOURCE", options->source, "a checkpoint, a run's folder, or a folder with config.json")
       ->required();
   command->add_option("--out", options->out, "the folder to write")->required();
-  command->add_option("--to", texts->to, "herd = a checkpoint; the others = config.json and model.safetensors")
-      ->check(
-          CLI::IsMember(std::vector<std::string>(std::begin(convert::kFormatNames), std::end(convert::kFormatNames))))
+  const std::vector<std::string> formats(std::begin(convert::kFormatNames), std::end(convert::kFormatNames));
+  // The list stands in the text, which is broken into lines, and not in the type, which is not.
+  command
+      ->add_option("--to", texts->to,
+                   "one of " + CLI::detail::join(formats, ", ") +
+                       "; herd = a checkpoint, the others = config.json and model.safetensors")
+      ->check(CLI::IsMember(formats).description(""))
       ->capture_default_str();
   command->add_option("--dtype", texts->dtype, "of the weights written")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
