@@ -201,7 +201,7 @@ toml::table parse_toml(std::string_view text, const std::string& place) {
   } catch (const toml::parse_error& error) {
     refuse(place + ", line " + std::to_string(error.source().begin.line),
            "is no TOML: " + std::string(error.description()),
-           "key = value, such as steps = 200, with text in quotes (docs/formats/run.md)");
+           "key = value, such as steps = 200, with text in quotes (docs/guide/run_file.md)");
   }
 }
 

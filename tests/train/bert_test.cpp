@@ -5,6 +5,7 @@
 #include "against_python.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_reader.h"
+#include "herd/storage/metrics.h"
 
 namespace herd::train {
 namespace {
@@ -44,6 +45,7 @@ TEST_P(Bert, GivesHerdsLogitsAndBits_WhenExported) {
                                  {"model.kind=bert", "train.steps=3", "strategy.zero=3", "optimizer.lr=0.05",
                                   "train.eval_every=0", std::string("model.tie_embeddings=") + tied});
   ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_EQ(read_metrics(folder.root / "run/metrics.jsonl").at(0).tokens, 6 * 16) << "those that it predicts are fewer";
   const fs::path checkpoint = folder.root / "run/checkpoints" / checkpoint_folder_name(3), bert = folder.root / "bert",
                  mine = folder.root / "mine", back = folder.root / "back";
   const Ended done = convert(folder, folder.root / "run", "bert", bert);
