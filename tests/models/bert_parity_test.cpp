@@ -17,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kShareOfLargest = 1e-5;  // of a tensor's largest element
 constexpr int64_t kSentences = 4, kTokens = 24, kWords = 61;
 
 spec::RunFile::Model small_bert(bool tied) {
@@ -40,12 +39,6 @@ at::Tensor targets() {
     for (int64_t i = 0; i < 4; ++i) out[b][(5 * b + 7 * i) % kTokens] = (11 * b + 3 * i) % kWords;
   }
   return out;
-}
-
-void expect_near(const at::Tensor& mine, const at::Tensor& theirs, const std::string& what) {
-  const double largest = theirs.abs().max().item<double>();
-  EXPECT_GT(largest, 0) << what;
-  EXPECT_LE((mine - theirs).abs().max().item<double>(), kShareOfLargest * largest) << what;
 }
 
 class BertParity : public testing::TestWithParam<std::tuple<const char*, bool>> {};
@@ -82,16 +75,7 @@ TEST_P(BertParity, LogitsLossAndGradientsAreEqual) {
   const double loss = run.gradient(inputs(), targets(), 2, {.training = true}) / share,
                expected = read_file<double>(theirs("loss")).at(0);
   EXPECT_NEAR(loss, expected, 1e-6 * expected);
-  std::vector<float> gradients = read_file<float>(theirs("gradients"));
-  float* at = gradients.data();
-  for (const auto& group : run.model().groups) {
-    for (const nn::Parameter& parameter : group->parameters()) {
-      expect_near(parameter.gradient() / share, at::from_blob(at, parameter.spec().sizes, at::kFloat),
-                  parameter.spec().name);
-      at += parameter.spec().elements();
-    }
-  }
-  EXPECT_EQ(at, gradients.data() + gradients.size());
+  expect_gradients_near(run, theirs("gradients"), share);
 }
 
 INSTANTIATE_TEST_SUITE_P(By, BertParity, testing::Combine(testing::Values("torch", "transformers"), testing::Bool()),

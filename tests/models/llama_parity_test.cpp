@@ -15,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kShareOfLargest = 1e-5;  // of a tensor's largest element
 constexpr int64_t kSentences = 4, kTokens = 24, kWords = 61;
 
 struct LlamaCase {
@@ -119,12 +118,6 @@ std::string json_of(const spec::RunFile::Model& m) {
   return json + "}";
 }
 
-void expect_near(const at::Tensor& mine, const at::Tensor& theirs, const std::string& what) {
-  const double largest = theirs.abs().max().item<double>();
-  EXPECT_GT(largest, 0) << what;
-  EXPECT_LE((mine - theirs).abs().max().item<double>(), kShareOfLargest * largest) << what;
-}
-
 // The script runs once for each way, over one folder per kind of model.
 class LlamaParity : public testing::TestWithParam<std::tuple<const char*, LlamaCase>> {
  protected:
@@ -176,15 +169,7 @@ TEST_P(LlamaParity, LogitsLossAndGradientsAreEqual) {
   const double loss = run.gradient(inputs, targets, 2, {.training = true}),
                expected = read_file<double>(theirs("loss")).at(0);
   EXPECT_NEAR(loss, expected, 1e-6 * expected);
-  std::vector<float> gradients = read_file<float>(theirs("gradients"));
-  float* at = gradients.data();
-  for (const auto& group : run.model().groups) {
-    for (const nn::Parameter& parameter : group->parameters()) {
-      expect_near(parameter.gradient(), at::from_blob(at, parameter.spec().sizes, at::kFloat), parameter.spec().name);
-      at += parameter.spec().elements();
-    }
-  }
-  EXPECT_EQ(at, gradients.data() + gradients.size());
+  expect_gradients_near(run, theirs("gradients"));
 }
 
 INSTANTIATE_TEST_SUITE_P(By, LlamaParity,

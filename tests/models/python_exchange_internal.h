@@ -2,6 +2,8 @@
 // other, and the names and sizes of a model's parameters.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -43,6 +45,27 @@ inline void write_input(const std::filesystem::path& folder, const TrainingRun& 
 inline void enlarge(const TrainingRun& run) {
   for (const auto& group : run.model().groups)
     group->weights().add_(at::arange(group->elements(), at::kFloat).mul_(0.7f).sin_(), 0.05);
+}
+
+inline void expect_near(const at::Tensor& mine, const at::Tensor& theirs, const std::string& what) {
+  constexpr double kShareOfLargest = 1e-5;  // of a tensor's largest element
+  const double largest = theirs.abs().max().item<double>();
+  EXPECT_GT(largest, 0) << what;
+  EXPECT_LE((mine - theirs).abs().max().item<double>(), kShareOfLargest * largest) << what;
+}
+
+// The file has the gradients of all parameters in the order of names.txt; those of the run are `share` of them.
+inline void expect_gradients_near(const TrainingRun& run, const std::filesystem::path& file, double share = 1) {
+  std::vector<float> gradients = read_file<float>(file);
+  float* at = gradients.data();
+  for (const auto& group : run.model().groups) {
+    for (const nn::Parameter& parameter : group->parameters()) {
+      expect_near(parameter.gradient() / share, at::from_blob(at, parameter.spec().sizes, at::kFloat),
+                  parameter.spec().name);
+      at += parameter.spec().elements();
+    }
+  }
+  EXPECT_EQ(at, gradients.data() + gradients.size());
 }
 
 }  // namespace herd::models
